@@ -1,0 +1,49 @@
+"""Usage over a window: section 2.4 of the scheduling rules."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core.amounts import Amounts
+from jupyter_gpushare.core.usage import Sample, UsageHistory, among_siblings, usage_of
+
+HOUR = 3_600_000
+TEN = Amounts(10_000, 0, 0)
+
+
+def hour(start: int, **held: int) -> Sample:
+    """One hour from hour `start` on ten GPUs; what queues held, in GPUs."""
+    return Sample(start * HOUR, HOUR, TEN, {queue: Amounts(1000 * gpus) for queue, gpus in held.items()})
+
+
+def test_usage_is_the_share_of_capacity_over_time() -> None:
+    assert usage_of([hour(0, a=6, b=1), hour(1, a=6)], 2 * HOUR, window=24 * HOUR) == {"a": (600_000, 0, 0), "b": (50_000, 0, 0)}
+
+
+def test_what_is_older_than_the_window_is_forgotten_to_the_millisecond() -> None:
+    samples = [hour(0, a=10), hour(1, a=0), hour(2, a=0)]
+    assert usage_of(samples, 3 * HOUR, window=2 * HOUR)["a"] == (0, 0, 0)
+    assert usage_of(samples, 3 * HOUR, window=5 * HOUR // 2)["a"] == (200_000, 0, 0)
+
+
+def test_the_future_does_not_count() -> None:
+    assert usage_of([hour(0, a=2), hour(1, a=10)], HOUR, window=24 * HOUR)["a"] == (200_000, 0, 0)
+
+
+def test_half_life_weighs_an_old_hour_half() -> None:
+    """An hour two half-lives older counts a quarter: (1 x 10 + 4 x 0) / (5 x 10) = 0.2."""
+    usage = usage_of([hour(0, a=10), hour(2, b=10)], 3 * HOUR, window=24 * HOUR, half_life=HOUR)
+    assert usage["a"] == (200_000, 0, 0)
+    assert usage["b"] == (800_000, 0, 0)
+
+
+def test_usage_among_siblings_adds_up_to_one() -> None:
+    usage = {"a": (60_000, 0, 0), "b": (20_000, 0, 0), "other": (900_000, 0, 0)}
+    assert among_siblings(usage, ["a", "b", "idle"]) == {"a": (750_000, 0, 0), "b": (250_000, 0, 0), "idle": (0, 0, 0)}
+
+
+def test_history_merges_seconds_into_minutes_and_drops_what_is_old() -> None:
+    history = UsageHistory(window=2 * HOUR)
+    for second in range(3 * 3600):
+        history.record(Sample(second * 1000, 1000, TEN, {"a": Amounts(10_000 if second < 3600 else 2000)}))
+
+    assert len(history.samples) <= 121
+    assert history.usage(3 * HOUR) == {"a": (200_000, 0, 0)}
