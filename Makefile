@@ -1,0 +1,104 @@
+# Two commands matter: `make demo` opens JupyterLab with simulated GPUs, `make test` runs every test.
+# Both set a fresh machine up by themselves (Debian 12, Python >= 3.11, Node >= 20).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(CURDIR)/$(VENV)/bin
+PY     := $(BIN)/python
+STAMPS := $(VENV)/.stamps
+LAB    := jupyter_gpushare/labextension
+LAB_SOURCES := $(shell find labextension/src labextension/style -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
+ARGS   ?=
+# jlpm and node run from anywhere in the tree, and never ask questions
+export PATH := $(BIN):$(PATH)
+export YARN_ENABLE_TELEMETRY := 0
+export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo check lint typecheck floors unit ts test bench docs screenshots schema schema-check dist clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+# ---- set-up -------------------------------------------------------------------------------------
+
+$(PY):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "error: Python 3.11 or newer is needed ($(PYTHON))" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); apt-get update -q && apt-get install -y -q python3-venv && $(PYTHON) -m venv $(VENV); }
+
+$(STAMPS)/tools: | $(PY) ## the build tools: they bring jlpm, which the front end's build needs
+	@mkdir -p $(STAMPS)
+	$(PY) -m pip install -q "hatchling>=1.27" "hatch-nodejs-version>=0.3.2" "hatch-jupyter-builder>=0.9.1" "jupyter-builder>=1.2.0,<2" "editables>=0.5"
+	@touch $@
+
+$(STAMPS)/node_modules: labextension/package.json labextension/yarn.lock labextension/.yarnrc.yml $(STAMPS)/tools
+	@command -v node >/dev/null || { echo "error: Node 20 or newer is needed (node)" >&2; exit 1; }
+	cd labextension && jlpm install --immutable > ../$(STAMPS)/jlpm.log 2>&1 || { tail -30 ../$(STAMPS)/jlpm.log; exit 1; }
+	@touch $@
+
+$(STAMPS)/labextension: $(LAB_SOURCES) $(STAMPS)/node_modules
+	cd labextension && jlpm build:prod
+	@touch $@
+
+$(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/server_extension/enable.json $(STAMPS)/tools $(STAMPS)/node_modules | $(STAMPS)/labextension
+	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo]'
+	$(PY) -m jupyter_builder.main develop --overwrite . >/dev/null
+	@touch $@
+
+venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with everything, the front end built
+
+$(STAMPS)/chromium: | $(PY)
+	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }
+	@mkdir -p $(STAMPS) && touch $@
+
+# ---- run ----------------------------------------------------------------------------------------
+
+demo: venv ## JupyterLab with an embedded scheduler and simulated GPUs (ARGS="--no-browser --port 8890 --gpus 4")
+	@exec $(BIN)/jupyter gpushare demo $(ARGS)
+
+# ---- check --------------------------------------------------------------------------------------
+
+lint: venv
+	$(BIN)/ruff check .
+
+typecheck: venv
+	$(BIN)/mypy
+
+floors: venv
+	$(BIN)/lint-imports
+
+schema-check: venv
+	$(PY) -m jupyter_gpushare.routes --typescript | diff -u labextension/src/schema.ts - 
+	$(PY) -m jupyter_gpushare.routes --openapi | diff -u docs/openapi.json -
+
+ts: venv
+	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
+
+unit: venv
+	$(PY) -m pytest -q -m "not slow and not browser and not gpu" --ignore tests/story --ignore tests/benchmarks
+
+check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
+
+test: lint typecheck floors schema-check ts $(STAMPS)/chromium ## everything, browser and story included
+	$(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks
+
+bench: venv ## benchmarks; results go to docs/measurements
+	$(PY) -m pytest -q -s tests/benchmarks
+
+# ---- make ---------------------------------------------------------------------------------------
+
+schema: venv ## generate labextension/src/schema.ts and docs/openapi.json from routes.py and messages.py
+	$(PY) -m jupyter_gpushare.routes --typescript > labextension/src/schema.ts.new && mv labextension/src/schema.ts.new labextension/src/schema.ts
+	$(PY) -m jupyter_gpushare.routes --openapi > docs/openapi.json.new && mv docs/openapi.json.new docs/openapi.json
+
+docs: venv ## check that every example of the docs runs and every link leads somewhere
+	$(PY) -m pytest -q tests/docs
+
+screenshots: venv $(STAMPS)/chromium ## take the pictures of README and docs from the running product
+	$(PY) tests/ui/screenshots.py docs/images
+
+dist: venv ## wheel and sdist in dist/
+	$(PY) -m build --no-isolation
+
+clean: ## what builds made; .venv stays
+	rm -rf dist build labextension/lib labextension/*.tsbuildinfo $(LAB) $(STAMPS)/labextension

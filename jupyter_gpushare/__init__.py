@@ -1,0 +1,46 @@
+"""Share GPUs between notebooks.
+
+This file is what Jupyter, IPython and notebooks find by name. It imports nothing heavy: a kernel that says
+``from jupyter_gpushare import gpu`` must not pay for the server's dependencies, so every name below is resolved late.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+try:
+    from jupyter_gpushare._version import __version__
+except ImportError:  # a source tree that was never installed has no generated version
+    __version__ = "0.0.0"
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["__version__", "gpu", "simgpu"]  # noqa: F822 - resolved by __getattr__
+
+_NOTEBOOK_NAMES = {"gpu": "jupyter_gpushare.kernel.gpu", "simgpu": "jupyter_gpushare.kernel.simgpu"}
+
+
+def __getattr__(name: str) -> ModuleType:
+    """What notebooks import, at the moment they first ask for it."""
+    if name not in _NOTEBOOK_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return import_module(_NOTEBOOK_NAMES[name])
+
+
+def _jupyter_labextension_paths() -> list[dict[str, str]]:
+    """Where the built JupyterLab extension is, for ``jupyter labextension develop``."""
+    return [{"src": "labextension", "dest": "jupyter-gpushare"}]
+
+
+def _jupyter_server_extension_points() -> list[dict[str, Any]]:
+    """The server extension, for ``jupyter server extension``."""
+    from jupyter_gpushare.server_extension.extension import GpuShareExtension
+
+    return [{"module": "jupyter_gpushare", "app": GpuShareExtension}]
+
+
+def load_ipython_extension(ip: Any) -> None:
+    """``%load_ext jupyter_gpushare``: the magics and the cell gate."""
+    import_module("jupyter_gpushare.kernel.magics").load_ipython_extension(ip)
