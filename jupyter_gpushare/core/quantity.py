@@ -1,0 +1,116 @@
+"""Amounts as people write them: `0.5`, `20GiB`, `500m`, `30s`, `unlimited`. Reads and writes text; knows no files and no fields.
+
+Every reader raises `InvalidInput` with a message that says what was given and what would be accepted.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+from .amounts import MILLI, UNLIMITED, is_unlimited
+from .errors import InvalidInput
+
+__all__ = ["gpu_text", "memory_text", "read_cpu", "read_duration", "read_gpu", "read_memory"]
+
+MAX_GPUS: Final = 1_000_000
+"""More than any one machine room holds; a larger number is a slip of the keyboard."""
+_KI: Final = 1024
+_MEMORY_UNITS: Final = {
+    "": Decimal(1), "B": Decimal(1) / (_KI * _KI), "KiB": Decimal(1) / _KI, "MiB": Decimal(1), "GiB": Decimal(_KI), "TiB": Decimal(_KI**2),
+    "KB": Decimal(10**3) / _KI**2, "MB": Decimal(10**6) / _KI**2, "GB": Decimal(10**9) / _KI**2, "TB": Decimal(10**12) / _KI**2,
+    "Ki": Decimal(1) / _KI, "Mi": Decimal(1), "Gi": Decimal(_KI), "Ti": Decimal(_KI**2),
+}  # fmt: skip
+_DURATION_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
+_NUMBER_AND_UNIT: Final = re.compile(r"^\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*$")
+
+
+def _number(value: object, what: str, accepted: str) -> Decimal:
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Decimal)):
+        raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
+    try:
+        number = Decimal(str(value).strip())
+    except InvalidOperation:
+        raise InvalidInput(f"{what} must be {accepted}, got {value!r}") from None
+    if not number.is_finite():
+        raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
+    return number
+
+
+def _is_word_unlimited(value: object) -> bool:
+    return isinstance(value, str) and value.strip().lower() == "unlimited"
+
+
+def read_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> int:
+    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). Rounded half up to milli-GPU; `unlimited` only where it is allowed."""
+    accepted = "a number of GPUs such as 0.5 or 2" + (", or 'unlimited'" if unlimited else "")
+    if unlimited and _is_word_unlimited(value):
+        return UNLIMITED
+    number = _number(value, what, accepted)
+    if number < 0:
+        raise InvalidInput(f"{what} must not be negative, got {value}")
+    if number > MAX_GPUS:
+        raise InvalidInput(f"{what} is more GPUs than there can be, got {value}")
+    return math.floor(number * MILLI + Decimal("0.5"))
+
+
+def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> int:
+    """Milli-CPU from cores (`4`, `0.5`) or from `500m`."""
+    accepted = "cores such as 4 or 500m" + (", or 'unlimited'" if unlimited else "")
+    if unlimited and _is_word_unlimited(value):
+        return UNLIMITED
+    milli = isinstance(value, str) and value.strip().endswith("m")
+    number = _number(value.strip()[:-1] if milli and isinstance(value, str) else value, what, accepted)
+    if number < 0:
+        raise InvalidInput(f"{what} must not be negative, got {value}")
+    cores = number if milli else number * MILLI
+    if cores > MAX_GPUS * MILLI * 1000:
+        raise InvalidInput(f"{what} is more cores than there can be, got {value}")
+    return math.floor(cores + Decimal("0.5"))
+
+
+def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
+    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB: never less than was asked."""
+    accepted = "a size such as 20GiB or 512MiB" + (", or 'unlimited'" if unlimited else "")
+    if unlimited and _is_word_unlimited(value):
+        return UNLIMITED
+    match = _NUMBER_AND_UNIT.match(str(value)) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else None
+    if match is None or match[2] not in _MEMORY_UNITS:
+        raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
+    mib = _number(match[1], what, accepted) * _MEMORY_UNITS[match[2]]
+    if mib < 0:
+        raise InvalidInput(f"{what} must not be negative, got {value}")
+    if mib > 1 << 40:
+        raise InvalidInput(f"{what} is more memory than there can be, got {value}")
+    return math.ceil(mib)
+
+
+def read_duration(value: object, *, what: str = "time") -> int:
+    """Milliseconds from text with a unit (`30s`, `5m`, `7d`); a bare number is seconds. May be negative only for ages, which the
+    caller checks."""
+    accepted = "a time such as 30s, 5m or 7d"
+    match = _NUMBER_AND_UNIT.match(str(value)) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else None
+    if match is None or (match[2] and match[2] not in _DURATION_UNITS):
+        raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
+    ms = _number(match[1], what, accepted) * _DURATION_UNITS[match[2] or "s"]
+    if abs(ms) > 1 << 50:
+        raise InvalidInput(f"{what} is out of range, got {value}")
+    return math.floor(ms + Decimal("0.5"))
+
+
+def gpu_text(milli_gpu: int) -> str:
+    """Milli-GPU as a person writes it: `0.5`, `2`, `unlimited`."""
+    if is_unlimited(milli_gpu):
+        return "unlimited"
+    return f"{milli_gpu / MILLI:.3f}".rstrip("0").rstrip(".")
+
+
+def memory_text(mib: int) -> str:
+    """MiB as a person writes it: `70 GiB`, `512 MiB`, `30.5 GiB`, `unlimited`."""
+    if is_unlimited(mib):
+        return "unlimited"
+    if abs(mib) < _KI:
+        return f"{mib} MiB"
+    return f"{mib / _KI:.1f}".rstrip("0").rstrip(".") + " GiB"

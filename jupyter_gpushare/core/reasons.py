@@ -1,0 +1,49 @@
+"""Why a workload waits: a closed set of codes, the numbers behind each, one sentence for a person, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["Code", "Help", "Reason"]
+
+
+class Code(StrEnum):
+    """The closed set (shown everywhere with the same words)."""
+
+    HELD = "Held"
+    UNKNOWN_PROJECT = "UnknownProject"
+    UNKNOWN_POOL = "UnknownPool"
+    INVALID_REQUEST = "InvalidRequest"
+    NEVER_FITS = "NeverFits"
+    OVER_LIMIT = "OverLimit"
+    NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_BEHIND = "WaitingBehind"
+    WAITING_FOR_FREE_GPU = "WaitingForFreeGPU"
+    WAITING_FOR_GANG = "WaitingForGang"
+    WAITING_FOR_RECLAIM = "WaitingForReclaim"
+    WAITING_FOR_RESERVATION = "WaitingForReservation"
+    NODE_NOT_READY = "NodeNotReady"
+    PENDING_EVALUATION = "PendingEvaluation"
+
+
+@dataclass(frozen=True, slots=True)
+class Help:
+    """One thing that the person could change: `change` is what (`gpu`, `priority`, `node_pools`, `preemptible`, `wait`), `to` the
+    value, `message` a sentence."""
+
+    change: str
+    to: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one workload is not running. `numbers` holds those of requested, quota, allocated, fair_share, limit, free_total,
+    free_largest, position, victims that apply; GPUs as floats (not milli)."""
+
+    code: Code
+    message: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    helps: tuple[Help, ...] = ()

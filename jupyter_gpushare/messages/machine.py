@@ -1,0 +1,284 @@
+"""Agent <-> the kernels and Jupyter servers of its machine: one unix socket, a JSON object per line."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import field
+
+from .jupyter import Kernel
+from .nouns import ErrorDetail, Event, Json, ReasonBody, Share, Tagged
+
+__all__ = [
+    "ActDone",
+    "Answer",
+    "Ask",
+    "Asked",
+    "CachesDropped",
+    "CellCancel",
+    "CellEnd",
+    "CellGo",
+    "CellRefused",
+    "CellStart",
+    "CellWait",
+    "DropCaches",
+    "EndCell",
+    "FromKernel",
+    "FromServer",
+    "KernelAct",
+    "KernelGone",
+    "KernelHappened",
+    "KernelHello",
+    "KernelLaunched",
+    "KernelOutlook",
+    "KernelPing",
+    "KernelPushed",
+    "KernelReported",
+    "KernelWelcome",
+    "NoticeGiven",
+    "NoticeOver",
+    "RegisterKernel",
+    "Registered",
+    "RelaunchKernel",
+    "Reply",
+    "ServerHello",
+    "ServerWelcome",
+    "ToKernel",
+    "ToServer",
+    "Told",
+]
+
+
+class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
+    """First line of a kernel. The agent compares `token` and the socket's peer pid with what the server registered."""
+
+    kernel_id: str
+    token: str
+    pid: int
+
+
+class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
+    """May I run? `n` grows with every question. `exempt`: the cell begins with `%gpu`: never waits. `wait`: the person asked to
+    wait (`%gpu wait`), also where a wait was given up before."""
+
+    n: int
+    exempt: bool = False
+    wait: bool = False
+
+
+class CellCancel(Tagged, frozen=True, kw_only=True, tag="cell_cancel"):
+    """The person interrupted the wait for question `n`: later cells run without a GPU until it arrives or somebody waits again."""
+
+    n: int
+
+
+class CellEnd(Tagged, frozen=True, kw_only=True, tag="cell_end"):
+    n: int
+
+
+class Ask(Tagged, frozen=True, kw_only=True, tag="ask"):
+    """A question of a person in a kernel (magics, `gpu` functions). Actions: status, request, release, why, what-if, suspend, resume, pin,
+    unpin, queue, nodes, history. The agent answers what it knows and relays the rest to the kernel's server."""
+
+    n: int
+    action: str
+    body: Json = field(default_factory=dict)
+
+
+class CachesDropped(Tagged, frozen=True, kw_only=True, tag="caches_dropped"):
+    """Answer to `DropCaches`."""
+
+
+class KernelPing(Tagged, frozen=True, kw_only=True, tag="ping"):
+    """The interpreter is alive."""
+
+
+FromKernel = KernelHello | CellStart | CellCancel | CellEnd | Ask | CachesDropped | KernelPing
+
+
+class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
+    node: str
+    simulated: bool
+    kernel: Kernel
+
+
+class CellGo(Tagged, frozen=True, kw_only=True, tag="cell_go"):
+    n: int
+    waited_ms: int = 0
+    message: str = ""
+
+
+class CellWait(Tagged, frozen=True, kw_only=True, tag="cell_wait"):
+    """Not yet, and why; sent again whenever the sentence changes."""
+
+    n: int
+    message: str
+    reason: ReasonBody | None = None
+    position: int | None = None
+
+
+class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
+    """The cell must not run: one clear sentence."""
+
+    n: int
+    message: str
+
+
+class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):
+    """This kernel's state changed. `cap_mib`: what it may hold at most on its GPU right now."""
+
+    kernel: Kernel
+    cap_mib: int = 0
+
+
+class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
+    """Memory above the share will be taken at `deadline_ms` from now. For `gpu.on_notice` and the message in the notebook."""
+
+    message: str
+    deadline_ms: int
+    take_mib: int
+
+
+class NoticeOver(Tagged, frozen=True, kw_only=True, tag="notice_over"):
+    message: str
+
+
+class DropCaches(Tagged, frozen=True, kw_only=True, tag="drop_caches"):
+    """Give cached, unused GPU memory back now."""
+
+
+class EndCell(Tagged, frozen=True, kw_only=True, tag="end_cell"):
+    """The kernel is about to be relaunched: end the running cell with this sentence."""
+
+    message: str
+
+
+class Told(Tagged, frozen=True, kw_only=True, tag="told"):
+    """Something to show once in the notebook, under the next cell: what happened, why, what was kept or lost."""
+
+    message: str
+
+
+class Reply(Tagged, frozen=True, kw_only=True, tag="reply"):
+    """Answer to an `Ask`: a body, or an error with the words of the one who refused."""
+
+    n: int
+    body: Json | None = None
+    error: ErrorDetail | None = None
+
+
+ToKernel = KernelWelcome | CellGo | CellWait | CellRefused | KernelPushed | NoticeGiven | NoticeOver | DropCaches | EndCell | Told | Reply
+
+
+class ServerHello(Tagged, frozen=True, kw_only=True, tag="server_hello"):
+    """First line of a Jupyter server: who it is (a random id for its life), and the kernels that it runs (after an agent's restart)."""
+
+    server: str
+    pid: int
+
+
+class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
+    """A kernel will be launched (or was, before the agent came back: then `pid` is set). `wants_gpu`: its cells wait until it is there."""
+
+    n: int
+    kernel_id: str
+    name: str = ""
+    user: str = ""
+    wants_gpu: bool = False
+    language: str = "python"
+    pid: int | None = None
+
+
+class KernelLaunched(Tagged, frozen=True, kw_only=True, tag="kernel_launched"):
+    kernel_id: str
+    pid: int
+
+
+class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
+    """Its server says that the kernel is over (`restarting`: it comes back at once with the same id)."""
+
+    kernel_id: str
+    restarting: bool
+
+
+class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
+    """What the server knows of the request of this kernel: pending with a reason, or nothing asked."""
+
+    kernel_id: str
+    pending: bool
+    project: str | None = None
+    request: Share = Share()
+    limit: Share = Share()
+    reason: ReasonBody | None = None
+    position: int | None = None
+
+
+class KernelAct(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
+    n: int
+    kernel_id: str
+    action: Literal["suspend", "resume", "pin", "unpin"]
+
+
+class Answer(Tagged, frozen=True, kw_only=True, tag="answer"):
+    """Answer to an `Asked`."""
+
+    n: int
+    body: Json | None = None
+    error: ErrorDetail | None = None
+
+
+FromServer = ServerHello | RegisterKernel | KernelLaunched | KernelGone | KernelOutlook | KernelAct | Answer
+
+
+class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
+    node: str
+    simulated: bool
+    tiers: list[str]
+    kernels: list[Kernel]
+
+
+class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
+    """The environment that the kernel is to be launched with: GPUSHARE_KERNEL_ID, GPUSHARE_AGENT (socket), GPUSHARE_TOKEN_FILE, and what
+    the devices need. Empty for a kernel that runs already."""
+
+    n: int
+    env: dict[str, str]
+
+
+class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
+    """A kernel changed on this node (state, GPU, memory, busy, generation, events): the agent's part of `Kernel`."""
+
+    kernel: Kernel
+
+
+class KernelHappened(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
+    kernel_id: str
+    event: Event
+
+
+class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
+    """Restart this kernel now by Jupyter's own restart, so that nobody sees "appears to have died". If it is not gone after
+    `deadline_ms` the agent kills it."""
+
+    kernel_id: str
+    message: str
+    deadline_ms: int
+
+
+class Asked(Tagged, frozen=True, kw_only=True, tag="asked"):
+    """A kernel's `Ask` that the agent relays: request, release, why, what-if, queue, nodes."""
+
+    n: int
+    kernel_id: str
+    action: str
+    body: Json
+
+
+class ActDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
+    """Answer to a `KernelAct`."""
+
+    n: int
+    error: ErrorDetail | None = None
+
+
+ToServer = ServerWelcome | Registered | KernelReported | KernelHappened | RelaunchKernel | Asked | ActDone

@@ -1,0 +1,209 @@
+"""The scheduler service's REST bodies and stream."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType, field
+
+from .nouns import Body, Event, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+
+__all__ = [
+    "Ended",
+    "LeaseBody",
+    "LeaseReport",
+    "PodRequest",
+    "PodView",
+    "SchedulerFrame",
+    "SchedulerState",
+    "ServiceChanged",
+    "ServiceStatus",
+    "TokenRequest",
+    "TokenView",
+    "Tokens",
+    "WorkloadChanged",
+    "WorkloadEvent",
+    "WorkloadGone",
+    "WorkloadRequest",
+    "WorkloadView",
+    "Workloads",
+]
+
+
+class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One pod of a workload. Amounts as people write them. `gpu_limit` is the burst ceiling in GPUs (null: the whole GPU)."""
+
+    name: str = "0"
+    gpu: float | int | str | None = None
+    gpu_memory: int | str | None = None
+    gpu_devices: int = 1
+    gpu_limit: float | int | str | None = None
+    cpu: float | int | str = 0
+    memory: int | str = 0
+    group: str = ""
+    nodes: list[str] = field(default_factory=list)
+    """Names of nodes it may run on (a kernel: the one where its process is); empty: any."""
+    node_selector: dict[str, str] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+
+
+class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook kernel's workload."""
+
+    id: str
+    name: str = ""
+    kernel_id: str | None = None
+    project: str | None = None
+    """null: the caller's first project."""
+    pods: list[PodRequest]
+    priority_class: str | int | None = None
+    preemptible: bool | None = None
+    min_pods: int | None = None
+    node_pools: list[str] = field(default_factory=list)
+    user: str | None = None
+    """On whose behalf (only servers and admins may say so)."""
+
+
+class LeaseBody(Body, frozen=True, kw_only=True):
+    """An allocation in force, held by one pod."""
+
+    id: str
+    workload: str
+    pod: str
+    kernel_id: str | None
+    name: str = ""
+    user: str = ""
+    project: str
+    node: str
+    pool: str
+    planned_gpus: list[int]
+    """Indexes of the planned devices on the node."""
+    request_mib: int
+    """Guarantee per device in MiB."""
+    limit_mib: int
+    """Burst ceiling per device in MiB."""
+    request: Share = Share()
+    limit: Share = Share()
+    wanted: Literal["hold", "evict"] = "hold"
+    """`evict`: the scheduler wants it back; `message` says for whom and why, `notice_ms` how long its holder is to be warned."""
+    notice_ms: int = 30_000
+    message: str = ""
+
+
+class LeaseReport(Body, frozen=True, kw_only=True):
+    """What the agent knows of one lease."""
+
+    lease: str
+    state: KernelState
+    gpu_uuids: list[str] = field(default_factory=list)
+    memory_mib: MemoryMib = MemoryMib()
+    generation: int = 0
+    busy: bool = False
+
+
+class PodView(Body, frozen=True, kw_only=True):
+    name: str
+    state: Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
+    lease: LeaseBody | None = None
+    report: LeaseReport | None = None
+
+
+class WorkloadView(Body, frozen=True, kw_only=True):
+    id: str
+    name: str
+    kernel_id: str | None
+    user: str
+    project: str
+    priority: int
+    preemptible: bool
+    node_pools: list[str]
+    created: Stamp
+    state: Literal["pending", "running", "partial", "ended"]
+    request: Share = Share()
+    limit: Share = Share()
+    pods: list[PodView] = field(default_factory=list)
+    reason: ReasonBody | None = None
+    queue_position: int | None = None
+    revision: int = 0
+
+
+class Workloads(Body, frozen=True, kw_only=True):
+    workloads: list[WorkloadView]
+
+
+class Ended(Body, frozen=True, kw_only=True):
+    """Answer of `DELETE workloads/<id>`: also when it had ended before."""
+
+    id: str
+    ended: bool = True
+
+
+class ServiceStatus(Body, frozen=True, kw_only=True):
+    version: str
+    revision: int
+    leader: bool = True
+    policy_file: str | None = None
+    policy_problems: list[str] = field(default_factory=list)
+    user: str = ""
+    admin: bool = False
+    projects: list[str] = field(default_factory=list)
+    node_pools: list[str] = field(default_factory=list)
+    priority_classes: list[str] = field(default_factory=list)
+    agents: list[str] = field(default_factory=list)
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    scope: Literal["person", "server", "agent", "admin"]
+    name: str
+    expires: str | None = None
+    """A duration such as `30d`; null: never."""
+
+
+class TokenView(Body, frozen=True, kw_only=True):
+    id: str
+    scope: str
+    name: str
+    created: Stamp
+    expires: Stamp | None = None
+    revoked: bool = False
+    token: str | UnsetType = UNSET
+    """Only in the answer that creates it; nobody can read it again."""
+
+
+class Tokens(Body, frozen=True, kw_only=True):
+    tokens: list[TokenView]
+
+
+class SchedulerState(Tagged, frozen=True, kw_only=True, tag="state"):
+    """First frame of the scheduler's stream, and the answer to a `since` that is too old: everything the caller may see."""
+
+    revision: int
+    status: ServiceStatus
+    workloads: list[WorkloadView]
+
+
+class WorkloadChanged(Tagged, frozen=True, kw_only=True, tag="workload"):
+    revision: int
+    workload: WorkloadView
+
+
+class WorkloadGone(Tagged, frozen=True, kw_only=True, tag="workload_gone"):
+    revision: int
+    id: str
+    kernel_id: str | None
+    message: str = ""
+
+
+class WorkloadEvent(Tagged, frozen=True, kw_only=True, tag="event"):
+    revision: int
+    id: str
+    kernel_id: str | None
+    event: Event
+
+
+class ServiceChanged(Tagged, frozen=True, kw_only=True, tag="status"):
+    revision: int
+    status: ServiceStatus
+
+
+SchedulerFrame = SchedulerState | WorkloadChanged | WorkloadGone | WorkloadEvent | ServiceChanged
