@@ -13,7 +13,7 @@ from typing import Final
 from .amounts import MILLI, UNLIMITED, is_unlimited
 from .errors import InvalidInput
 
-__all__ = ["gpu_text", "memory_text", "read_cpu", "read_duration", "read_gpu", "read_memory"]
+__all__ = ["exact_cpu", "exact_gpu", "exact_memory", "gpu_text", "memory_text", "read_cpu", "read_duration", "read_gpu", "read_memory"]
 
 MAX_GPUS: Final = 1_000_000
 """More than any one machine room holds; a larger number is a slip of the keyboard."""
@@ -34,48 +34,51 @@ def _number(value: object, what: str, accepted: str) -> Decimal:
         number = Decimal(str(value).strip())
     except InvalidOperation:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}") from None
-    if not number.is_finite():
+    # A huge exponent is refused here: multiplied by a unit it would overflow, and written out it would fill the memory.
+    if not number.is_finite() or abs(number.adjusted()) > 100:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
     return number
+
+
+def _or_unlimited(unlimited: bool) -> str:
+    return ", or 'unlimited'" if unlimited else ""
 
 
 def _is_word_unlimited(value: object) -> bool:
     return isinstance(value, str) and value.strip().lower() == "unlimited"
 
 
-def read_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> int:
-    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). Rounded half up to milli-GPU; `unlimited` only where it is allowed."""
-    accepted = "a number of GPUs such as 0.5 or 2" + (", or 'unlimited'" if unlimited else "")
+def exact_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> Decimal | None:
+    """GPUs, exactly as written (`0.5`, `"2"`); None for `unlimited`, which is accepted only where it is allowed."""
     if unlimited and _is_word_unlimited(value):
-        return UNLIMITED
-    number = _number(value, what, accepted)
+        return None
+    number = _number(value, what, "a number of GPUs such as 0.5 or 2" + _or_unlimited(unlimited))
     if number < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if number > MAX_GPUS:
         raise InvalidInput(f"{what} is more GPUs than there can be, got {value}")
-    return math.floor(number * MILLI + Decimal("0.5"))
+    return number
 
 
-def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> int:
-    """Milli-CPU from cores (`4`, `0.5`) or from `500m`."""
-    accepted = "cores such as 4 or 500m" + (", or 'unlimited'" if unlimited else "")
+def exact_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> Decimal | None:
+    """Cores, exactly as written (`4`, `0.5`, `500m`); None for `unlimited`."""
     if unlimited and _is_word_unlimited(value):
-        return UNLIMITED
-    milli = isinstance(value, str) and value.strip().endswith("m")
-    number = _number(value.strip()[:-1] if milli and isinstance(value, str) else value, what, accepted)
+        return None
+    accepted = "cores such as 4 or 500m" + _or_unlimited(unlimited)
+    text = value.strip() if isinstance(value, str) else ""
+    number = _number(text[:-1], what, accepted) / MILLI if text.endswith("m") else _number(value, what, accepted)
     if number < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
-    cores = number if milli else number * MILLI
-    if cores > MAX_GPUS * MILLI * 1000:
+    if number > MAX_GPUS * MILLI:
         raise InvalidInput(f"{what} is more cores than there can be, got {value}")
-    return math.floor(cores + Decimal("0.5"))
+    return number
 
 
-def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
-    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB: never less than was asked."""
-    accepted = "a size such as 20GiB or 512MiB" + (", or 'unlimited'" if unlimited else "")
+def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> Decimal | None:
+    """MiB, exactly as written (`20GiB`, `512MiB`; a bare number is MiB); None for `unlimited`."""
     if unlimited and _is_word_unlimited(value):
-        return UNLIMITED
+        return None
+    accepted = "a size such as 20GiB or 512MiB" + _or_unlimited(unlimited)
     match = _NUMBER_AND_UNIT.match(str(value)) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else None
     if match is None or match[2] not in _MEMORY_UNITS:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
@@ -84,7 +87,30 @@ def read_memory(value: object, *, what: str = "memory", unlimited: bool = False)
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if mib > 1 << 40:
         raise InvalidInput(f"{what} is more memory than there can be, got {value}")
-    return math.ceil(mib)
+    return mib
+
+
+def read_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> int:
+    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). What is finer than milli is cut, so that the rounding of quotas to two decimals
+    (steps at whole milli-GPU) sees the same side of its step; what is above 0 and below 0.001 is refused, not read as nothing."""
+    number = exact_gpu(value, what=what, unlimited=unlimited)
+    if number is None:
+        return UNLIMITED
+    if 0 < number * MILLI < 1:
+        raise InvalidInput(f"{what} must be at least 0.001 GPU (or 0), got {value}")
+    return math.floor(number * MILLI)
+
+
+def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> int:
+    """Milli-CPU from cores (`4`, `0.5`) or from `500m`; rounded half up."""
+    number = exact_cpu(value, what=what, unlimited=unlimited)
+    return UNLIMITED if number is None else math.floor(number * MILLI + Decimal("0.5"))
+
+
+def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
+    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB: never less than was asked."""
+    number = exact_memory(value, what=what, unlimited=unlimited)
+    return UNLIMITED if number is None else math.ceil(number)
 
 
 def read_duration(value: object, *, what: str = "time") -> int:

@@ -10,13 +10,30 @@ from jupyter_gpushare.core.amounts import GPU, UNLIMITED
 from jupyter_gpushare.core.fairshare import Claim, divide
 
 
-def claim(name: str, quota: float, want: float, *, limit: float | None = None, weight: float = 1, rank: int = 100, usage: float = 0, parent: str | None = None,
-          created: int = 0) -> Claim:  # fmt: skip
+def claim(
+    name: str,
+    quota: float,
+    want: float,
+    *,
+    limit: float | None = None,
+    weight: float = 1,
+    rank: int = 100,
+    usage: float = 0,
+    parent: str | None = None,
+    created: int = 0,
+) -> Claim:
     """A claim on GPUs, in GPUs; a quota of -1 is unlimited."""
     return Claim(
-        name, parent, rank, created, UNLIMITED if quota == -1 else round(quota * GPU), UNLIMITED if limit is None else round(limit * GPU),
-        round(weight * 1000), round(want * GPU), round(usage * 1_000_000),
-    )  # fmt: skip
+        name,
+        parent,
+        rank,
+        created,
+        UNLIMITED if quota == -1 else round(quota * GPU),
+        UNLIMITED if limit is None else round(limit * GPU),
+        round(weight * 1000),
+        round(want * GPU),
+        round(usage * 1_000_000),
+    )
 
 
 def shares(total: float, *claims: Claim, k: int = 0) -> list[float]:
@@ -31,7 +48,11 @@ VECTORS = {
     "V3 equal remainders: the older queue": (11, [claim("b", 2, 6, created=1), claim("a", 2, 6, created=0)], [5, 6]),
     "V4 a limit sends surplus to the others": (12, [claim("a", 2, 6, limit=5), claim("b", 2, 6)], [5, 6]),
     "V5 rank beats weight": (6, [claim("a", 2, 6, weight=100, rank=1), claim("b", 2, 6, rank=2)], [2, 4]),
-    "V6 the unit that floors leave goes down": (1, [claim("h1", 0, 5, rank=2), claim("h2", 0, 5, rank=2), claim("l", 0, 5, rank=1)], [0, 0, 1]),
+    "V6 the unit that floors leave goes down": (
+        1,
+        [claim("h1", 0, 5, rank=2), claim("h2", 0, 5, rank=2), claim("l", 0, 5, rank=1)],
+        [0, 0, 1],
+    ),
     "V7 three equals share ten": (10, [claim("a", 0, 10), claim("b", 0, 10), claim("c", 0, 10)], [4, 3, 3]),
     "V8 a fraction is satisfied whole": (4, [claim("a", 0, 0.5), claim("b", 0, 10)], [0.5, 3.5]),
     "V9 over-subscribed quotas are not scaled": (8, [claim("a", 6, 6), claim("b", 6, 6)], [6, 6]),
@@ -54,9 +75,13 @@ def test_vector(total: float, claims: list[Claim], expected: list[float]) -> Non
 def test_children_divide_what_their_parent_was_given() -> None:
     """H1, with the children named before their parents: order of the claims is no matter."""
     claims = [
-        claim("p1", 2, 10, parent="d1"), claim("p2", 4, 10, parent="d1"), claim("p3", 4, 4, weight=3, parent="d2"),
-        claim("p4", 2, 10, parent="d2"), claim("d1", 6, 20, weight=2), claim("d2", 4, 14),
-    ]  # fmt: skip
+        claim("p1", 2, 10, parent="d1"),
+        claim("p2", 4, 10, parent="d1"),
+        claim("p3", 4, 4, weight=3, parent="d2"),
+        claim("p4", 2, 10, parent="d2"),
+        claim("d1", 6, 20, weight=2),
+        claim("d2", 4, 14),
+    ]
     assert shares(16, *claims) == [4, 6, 4, 2, 10, 6]
 
 
@@ -70,7 +95,12 @@ def test_an_unlimited_child_quota_is_what_the_parent_was_given() -> None:
 
 
 def test_a_queue_without_a_way_up_gets_nothing() -> None:
-    assert shares(8, claim("a", 2, 2, parent="gone"), claim("b", 2, 2, parent="c"), claim("c", 2, 2, parent="b"), claim("d", 0, 8)) == [0, 0, 0, 8]
+    assert shares(8, claim("a", 2, 2, parent="gone"), claim("b", 2, 2, parent="c"), claim("c", 2, 2, parent="b"), claim("d", 0, 8)) == [
+        0,
+        0,
+        0,
+        8,
+    ]
 
 
 USAGE = {
@@ -96,10 +126,19 @@ def test_negative_k_is_inert() -> None:
 amounts = st.integers(0, 20_000)
 claims_of_siblings = st.lists(
     st.builds(
-        Claim, name=st.uuids().map(str), rank=st.integers(1, 3), created=st.integers(0, 3), quota=amounts | st.just(UNLIMITED),
-        limit=amounts | st.just(UNLIMITED), weight=st.integers(0, 3).map(lambda w: 500 * w), requested=amounts, usage=st.integers(0, 1_000_000),
-    ), max_size=8, unique_by=lambda c: c.name,
-)  # fmt: skip
+        Claim,
+        name=st.uuids().map(str),
+        rank=st.integers(1, 3),
+        created=st.integers(0, 3),
+        quota=amounts | st.just(UNLIMITED),
+        limit=amounts | st.just(UNLIMITED),
+        weight=st.integers(0, 3).map(lambda w: 500 * w),
+        requested=amounts,
+        usage=st.integers(0, 1_000_000),
+    ),
+    max_size=8,
+    unique_by=lambda c: c.name,
+)
 
 
 @given(st.integers(0, 40_000), claims_of_siblings, st.sampled_from([0, 500, 1000]))
