@@ -1,0 +1,56 @@
+import { kernelName, memoryText, secondsLeft, shareText, shortId, stateText } from '../format';
+import { countdown, messageOf } from '../messages';
+import { english, event, kernel } from './worlds';
+
+test.each([
+  [0, '0 MiB'],
+  [512, '512 MiB'],
+  [1536, '1.5 GiB'],
+  [81920, '80 GiB']
+])('%d MiB reads %s', (mib, text) => {
+  expect(memoryText(mib)).toBe(text);
+});
+
+test.each([
+  [{ gpu: 0.5, gpu_memory_mib: null }, '½ GPU'],
+  [{ gpu: 0.3, gpu_memory_mib: null }, '0.3 GPU'],
+  [{ gpu: 2, gpu_memory_mib: null }, '2 GPUs'],
+  [{ gpu: null, gpu_memory_mib: 20480 }, '20 GiB'],
+  [{ gpu: null, gpu_memory_mib: null }, null]
+])('%j reads %s', (share, text) => {
+  expect(shareText(share)).toBe(text);
+});
+
+test('a kernel is called by its notebook, or by its id when it has none', () => {
+  expect(kernelName(kernel({ name: 'deep/er/train.ipynb' }))).toBe('train.ipynb');
+  expect(kernelName(kernel({ name: '', kernel_id: '0123456789' }))).toBe('kernel 01234567');
+});
+
+test('a GPU id is shortened behind its prefix', () => {
+  expect(shortId('GPU-8f3a2b1c-0000')).toBe('8f3a2b1c');
+});
+
+test('a kernel that borrows is bursting', () => {
+  expect(stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2 } }), english)).toBe('bursting');
+  expect(stateText(kernel(), english)).toBe('on GPU');
+});
+
+test('seconds left are whole and never negative', () => {
+  expect(secondsLeft('2026-01-01T00:00:10Z', Date.parse('2026-01-01T00:00:00.5Z'))).toBe(10);
+  expect(secondsLeft('2026-01-01T00:00:10Z', Date.parse('2026-01-01T00:01:00Z'))).toBe(0);
+});
+
+test('only what changes a GPU unasked interrupts people', () => {
+  expect(messageOf({ kernel: kernel(), event: event('killed', 'taken back for c.ipynb') })).toEqual({
+    tone: 'error',
+    text: 'a.ipynb: taken back for c.ipynb'
+  });
+  expect(messageOf({ kernel: kernel(), event: event('granted', 'half a GPU') })).toBeNull();
+});
+
+test('a countdown ends with its deadline, and with the notice', () => {
+  const noticed = kernel({ notice_deadline: '2026-01-01T00:00:10Z' });
+  expect(countdown(noticed, Date.parse('2026-01-01T00:00:00Z'), english)).toBe('a.ipynb: GPU memory will be taken back in 10 s.');
+  expect(countdown(noticed, Date.parse('2026-01-01T00:00:10Z'), english)).toBeNull();
+  expect(countdown(kernel(), 0, english)).toBeNull();
+});

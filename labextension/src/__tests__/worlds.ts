@@ -1,0 +1,55 @@
+/** Builders of statuses and kernels: name only what a test is about. */
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { Event, EventKind, Kernel, Status } from '../schema';
+
+export function kernel(changes: Partial<Kernel> = {}): Kernel {
+  return {
+    kernel_id: 'k1',
+    name: 'work/a.ipynb',
+    state: 'attached',
+    project: 'vision',
+    request: { gpu: 0.5, gpu_memory_mib: null },
+    limit: { gpu: null, gpu_memory_mib: null },
+    node: 'n0',
+    planned_gpu: 'GPU-0',
+    gpu_uuid: 'GPU-0',
+    simulated: true,
+    pinned: false,
+    busy: false,
+    memory_mib: { guaranteed: 40960, used: 0, borrowed: 0 },
+    gpu_memory_total_mib: 81920,
+    reason: null,
+    queue_position: null,
+    notice_deadline: null,
+    generation: 1,
+    workload: 'w1',
+    events: [],
+    ...changes
+  };
+}
+
+export function status(...kernels: Kernel[]): Status {
+  const up = { reachable: true, version: '0.1.0', problem: null };
+  return {
+    mode: 'embedded',
+    simulated: true,
+    scheduler: up,
+    agent: up,
+    node: 'n0',
+    user: 'ada',
+    projects: ['vision'],
+    node_pools: ['default'],
+    priority_classes: ['interactive'],
+    kernels
+  };
+}
+
+export function event(kind: EventKind, message: string, second = 0): Event {
+  return { time: new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString(), kind, message };
+}
+
+/** English with %1, %2 filled in, as JupyterLab does it. */
+export const english = {
+  __: (text: string, ...args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]))
+} as unknown as TranslationBundle;

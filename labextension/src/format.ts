@@ -1,0 +1,66 @@
+/** Amounts, times and states in words. Pure; sentences that need translation take the bundle as an argument. */
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { Kernel, Share } from './schema';
+
+/** 512 MiB, 40 GiB, 1.5 GiB: at most one decimal, binary units as everywhere in this product. */
+export function memoryText(mib: number): string {
+  if (mib < 1024) {
+    return `${Math.round(mib)} MiB`;
+  }
+  return `${Number((mib / 1024).toFixed(1))} GiB`;
+}
+
+const FRACTIONS: { readonly [gpu: number]: string } = { 0.25: '¼', 0.5: '½', 0.75: '¾' };
+
+/** ½ GPU, 0.3 GPU, 2 GPUs, 20 GiB; null when nothing was asked. */
+export function shareText(share: Share): string | null {
+  if (share.gpu_memory_mib !== null) {
+    return memoryText(share.gpu_memory_mib);
+  }
+  if (share.gpu === null || share.gpu === 0) {
+    return null;
+  }
+  return `${FRACTIONS[share.gpu] ?? Number(share.gpu.toFixed(3))} ${share.gpu > 1 ? 'GPUs' : 'GPU'}`;
+}
+
+/** Enough of a GPU's or kernel's id to tell two of them apart. */
+export function shortId(id: string): string {
+  return id.replace(/^(GPU|SIM|SIM-GPU)-/i, '').slice(0, 8);
+}
+
+/** The notebook's file name; the whole path is the tooltip. */
+export function kernelName(kernel: Kernel): string {
+  const name = kernel.name.split('/').pop() ?? '';
+  return name === '' ? `kernel ${shortId(kernel.kernel_id)}` : name;
+}
+
+/** What a kernel's state means to its owner, in a few words. */
+export function stateText(kernel: Kernel, trans: TranslationBundle): string {
+  switch (kernel.state) {
+    case 'detached':
+      return trans.__('no GPU');
+    case 'pending':
+      return trans.__('waiting');
+    case 'granted':
+      return trans.__('granted');
+    case 'attached':
+      return kernel.memory_mib.borrowed > 0 ? trans.__('bursting') : trans.__('on GPU');
+    case 'suspended':
+      return trans.__('suspended');
+    case 'reclaiming':
+      return trans.__('moving');
+    case 'lost':
+      return trans.__('lost');
+  }
+}
+
+/** Whole seconds until a deadline, never negative. */
+export function secondsLeft(deadline: string, now: number): number {
+  return Math.max(0, Math.ceil((Date.parse(deadline) - now) / 1000));
+}
+
+/** 14:03:27 in the reader's own time zone and manner. */
+export function timeText(time: string | number): string {
+  return new Date(time).toLocaleTimeString();
+}

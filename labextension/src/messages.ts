@@ -1,0 +1,38 @@
+/** Which events a person is told about while looking elsewhere, and in which words. Pure. */
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { kernelName, secondsLeft } from './format';
+import { EventKind, Kernel } from './schema';
+import { INews } from './state';
+
+export type Tone = 'info' | 'success' | 'warning' | 'error';
+
+export interface IMessage {
+  readonly tone: Tone;
+  readonly text: string;
+}
+
+/** Only what changes the notebook's GPU without its owner having asked; the rest is in the sidebar. */
+const TONES: { readonly [kind in EventKind]?: Tone } = {
+  notice: 'warning',
+  moved: 'info',
+  killed: 'error',
+  reattached: 'success',
+  evicted: 'warning',
+  lost: 'error'
+};
+
+/** The message for an event; null when it is none of those worth interrupting for. */
+export function messageOf({ kernel, event }: INews): IMessage | null {
+  const tone = TONES[event.kind];
+  return tone === undefined ? null : { tone, text: `${kernelName(kernel)}: ${event.message}` };
+}
+
+/** The words of a notice while it counts down; null when it is over or was withdrawn. */
+export function countdown(kernel: Kernel, now: number, trans: TranslationBundle): string | null {
+  if (kernel.notice_deadline === null) {
+    return null;
+  }
+  const left = secondsLeft(kernel.notice_deadline, now);
+  return left === 0 ? null : trans.__('%1: GPU memory will be taken back in %2 s.', kernelName(kernel), left);
+}

@@ -1,0 +1,54 @@
+/** One kernel's GPU memory: what its share guarantees, what it uses of that, and what it borrows beyond it. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { memoryText } from '../format';
+import { MemoryMib } from '../schema';
+
+interface IMemoryBarProps {
+  memory: MemoryMib;
+  /** Size of the GPU it runs on; 0 while it has none. */
+  totalMib: number;
+  trans: TranslationBundle;
+}
+
+export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Element {
+  const scale = Math.max(totalMib, memory.guaranteed, memory.used, 1);
+  const percent = (mib: number) => `${(100 * mib) / scale}%`;
+  const own = memory.used - memory.borrowed;
+  const text = sentence(memory, totalMib, trans);
+  return (
+    <div className="jp-GpuShare-memory">
+      <div
+        className="jp-GpuShare-bar"
+        role="meter"
+        aria-label={trans.__('GPU memory')}
+        aria-valuemin={0}
+        aria-valuemax={scale}
+        aria-valuenow={memory.used}
+        aria-valuetext={text}
+        title={text}
+      >
+        <div className="jp-GpuShare-bar-guaranteed" style={{ width: percent(memory.guaranteed) }} />
+        <div className="jp-GpuShare-bar-used" style={{ width: percent(own) }} />
+        <div
+          className="jp-GpuShare-bar-borrowed"
+          style={{ left: percent(own), width: percent(memory.borrowed) }}
+        />
+      </div>
+      <div className="jp-GpuShare-memory-text">{text}</div>
+    </div>
+  );
+}
+
+function sentence(memory: MemoryMib, totalMib: number, trans: TranslationBundle): string {
+  const used =
+    totalMib > 0
+      ? trans.__('%1 of %2 used', memoryText(memory.used), memoryText(totalMib))
+      : trans.__('%1 used', memoryText(memory.used));
+  const parts = [used, trans.__('%1 guaranteed', memoryText(memory.guaranteed))];
+  if (memory.borrowed > 0) {
+    parts.push(trans.__('%1 borrowed', memoryText(memory.borrowed)));
+  }
+  return parts.join(' · ');
+}

@@ -1,0 +1,96 @@
+/** The sidebar "GPU share": my kernels, or what is true when there are none to show. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { timeText } from '../format';
+import { SchedulerStatus, Status } from '../schema';
+import { IState } from '../state';
+import { IKernelActions, KernelCard } from './kernelCard';
+
+interface IPanelProps extends IKernelActions {
+  state: IState;
+  onRetry: () => void;
+  trans: TranslationBundle;
+}
+
+export function Panel(props: IPanelProps): JSX.Element {
+  const { state, trans } = props;
+  return (
+    <div className="jp-GpuShare-content" data-connection={state.connection}>
+      <div className="jp-GpuShare-head">
+        <h2>{trans.__('GPU share')}</h2>
+        {state.status?.simulated && (
+          <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
+            {trans.__('simulated GPUs')}
+          </span>
+        )}
+      </div>
+      <ConnectionLine {...props} />
+      {state.status !== null && <Problems status={state.status} trans={trans} />}
+      {state.status !== null && <Kernels {...props} status={state.status} />}
+    </div>
+  );
+}
+
+/** What is wrong with the connection; nothing while all is well. */
+function ConnectionLine({ state, onRetry, trans }: IPanelProps): JSX.Element | null {
+  const retry = (
+    <button className="jp-GpuShare-link" onClick={onRetry}>
+      {trans.__('Try again')}
+    </button>
+  );
+  switch (state.connection) {
+    case 'live':
+      return null;
+    case 'loading':
+      return <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>;
+    case 'stale':
+      return (
+        <p className="jp-GpuShare-warning" role="status">
+          {state.problem} {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
+        </p>
+      );
+    case 'failed':
+      return (
+        <p className="jp-GpuShare-warning" role="alert">
+          {state.problem} {retry}
+        </p>
+      );
+  }
+}
+
+/** What is wrong behind the server: the scheduler or the node agent is away, or the policy file was refused. */
+function Problems({ status, trans }: { status: Status; trans: TranslationBundle }): JSX.Element {
+  const line = (who: SchedulerStatus, gone: string) => {
+    const text = who.problem ?? (who.reachable ? null : gone);
+    return text === null ? null : (
+      <p className="jp-GpuShare-warning" role="status">
+        {text}
+      </p>
+    );
+  };
+  return (
+    <>
+      {line(status.scheduler, trans.__('The scheduler does not answer: nothing new is granted until it does.'))}
+      {line(status.agent, trans.__('The node agent does not answer: GPUs stay as they are until it does.'))}
+    </>
+  );
+}
+
+function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
+  const { state, status, trans } = props;
+  if (status.kernels.length === 0) {
+    return (
+      <p className="jp-GpuShare-faint">
+        {trans.__('No notebook of yours runs. Open one, then ask for a share here or with %gpu request 0.5.')}
+      </p>
+    );
+  }
+  return (
+    <>
+      {status.kernels.map(kernel => (
+        <KernelCard key={kernel.kernel_id} {...props} kernel={kernel} asked={state.asked[kernel.kernel_id] ?? null} />
+      ))}
+    </>
+  );
+}

@@ -1,0 +1,197 @@
+/**
+ * The only file that talks to the server: one snapshot by REST, then one WebSocket for everything, resumed by revision.
+ *
+ * It says facts (`IWireListener`) and decides nothing about what they mean.
+ */
+import { URLExt } from '@jupyterlab/coreutils';
+import { ServerConnection } from '@jupyterlab/services';
+
+import { Status, StreamFrame } from './schema';
+import { Action, IRefusal } from './state';
+
+/** What a person asks for one kernel, as typed: the server reads the amounts and names the field that is wrong. */
+export interface IShareRequest {
+  gpu?: string;
+  gpu_memory?: string;
+  gpu_limit?: string;
+  project?: string;
+  node_pools?: string[];
+  priority_class?: string;
+}
+
+export interface IWireListener {
+  onSnapshot(status: Status): void;
+  onFrame(frame: StreamFrame): void;
+  onDisconnected(problem: string): void;
+  /** The revision to resume from; null asks for everything. */
+  readonly revision: number | null;
+}
+
+/** A request that the server refused, in its own words. */
+export class Refused extends Error implements IRefusal {
+  constructor(
+    message: string,
+    readonly field: string | null,
+    readonly httpStatus: number
+  ) {
+    super(message);
+  }
+}
+
+const FIRST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 30_000;
+
+/** Full jitter (as in AWS's article on back-off): many tabs that lost one server do not come back in step. */
+export function pauseMs(attempt: number, random: () => number = Math.random): number {
+  const ceiling = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt);
+  return ceiling * (0.5 + random() / 2);
+}
+
+export class Wire {
+  constructor(
+    private readonly listener: IWireListener,
+    private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()
+  ) {}
+
+  /** Connect, and stay connected while the page can be seen. */
+  start(): void {
+    document.addEventListener('visibilitychange', this.onVisibility);
+    this.onVisibility();
+  }
+
+  stop(): void {
+    document.removeEventListener('visibilitychange', this.onVisibility);
+    this.pause();
+  }
+
+  /** Try again now, whatever the back-off says. */
+  retry(): void {
+    this.pause();
+    this.attempt = 0;
+    void this.connect();
+  }
+
+  request(kernelId: string, body: IShareRequest): Promise<unknown> {
+    return this.call('POST', ['kernels', kernelId], body);
+  }
+
+  release(kernelId: string): Promise<unknown> {
+    return this.call('DELETE', ['kernels', kernelId]);
+  }
+
+  act(kernelId: string, action: Exclude<Action, 'request' | 'release'>): Promise<unknown> {
+    return this.call('POST', ['kernels', kernelId, 'actions', action], {});
+  }
+
+  /** One REST call. Rejects with `Refused` when the server said no, with ServerConnection.NetworkError when it said nothing. */
+  private async call<T>(method: string, path: string[], body?: object): Promise<T> {
+    const url = URLExt.join(this.settings.baseUrl, 'gpushare/api', ...path.map(encodeURIComponent));
+    const init = { method, body: body === undefined ? undefined : JSON.stringify(body) };
+    const response = await ServerConnection.makeRequest(url, init, this.settings);
+    const text = await response.text();
+    if (!response.ok) {
+      throw refusal(response, text);
+    }
+    return (text === '' ? null : JSON.parse(text)) as T;
+  }
+
+  private readonly onVisibility = (): void => {
+    if (document.hidden) {
+      this.pause();
+    } else if (this.socket === null && this.timer === null) {
+      this.attempt = 0;
+      void this.connect();
+    }
+  };
+
+  private pause(): void {
+    this.epoch += 1; // whatever is under way now belongs to the past
+    if (this.timer !== null) {
+      window.clearTimeout(this.timer);
+      this.timer = null;
+    }
+    this.socket?.close();
+    this.socket = null;
+  }
+
+  private async connect(): Promise<void> {
+    const epoch = ++this.epoch;
+    try {
+      // the stream begins with a full state; asking first is how we learn *why* when there is no stream
+      const status = await this.call<Status>('GET', ['status']);
+      if (epoch === this.epoch) {
+        if (this.listener.revision === null) {
+          this.listener.onSnapshot(status);
+        }
+        this.open(epoch);
+      }
+    } catch (error) {
+      if (epoch === this.epoch) {
+        this.lost(describe(error));
+      }
+    }
+  }
+
+  private open(epoch: number): void {
+    const socket = new this.settings.WebSocket(this.streamUrl());
+    this.socket = socket;
+    socket.onmessage = message => {
+      if (epoch === this.epoch) {
+        this.attempt = 0;
+        this.listener.onFrame(JSON.parse(message.data as string) as StreamFrame);
+      }
+    };
+    socket.onclose = () => {
+      if (epoch === this.epoch) {
+        this.socket = null;
+        this.lost('The connection to the Jupyter server was lost.');
+      }
+    };
+  }
+
+  private streamUrl(): string {
+    const query = new URLSearchParams();
+    if (this.listener.revision !== null) {
+      query.set('since', String(this.listener.revision));
+    }
+    if (this.settings.appendToken && this.settings.token !== '') {
+      query.set('token', this.settings.token);
+    }
+    const text = query.toString();
+    return URLExt.join(this.settings.wsUrl, 'gpushare/api/stream') + (text === '' ? '' : `?${text}`);
+  }
+
+  private lost(problem: string): void {
+    this.listener.onDisconnected(problem);
+    this.timer = window.setTimeout(() => {
+      this.timer = null;
+      void this.connect();
+    }, pauseMs(this.attempt++));
+  }
+
+  private socket: WebSocket | null = null;
+  private timer: number | null = null;
+  private attempt = 0;
+  private epoch = 0;
+}
+
+/** The server's error body (`{"error": {"code", "message", "field"?}}`), or what the status line says. */
+function refusal(response: Response, text: string): Refused {
+  try {
+    const { message, field } = JSON.parse(text).error;
+    return new Refused(String(message), field ?? null, response.status);
+  } catch {
+    const what = response.status === 404 ? 'The server has no GPU share extension' : response.statusText;
+    return new Refused(`${what} (HTTP ${response.status}).`, null, response.status);
+  }
+}
+
+/** One sentence for a person about a call that failed. */
+export function describe(error: unknown): string {
+  if (error instanceof Refused) {
+    return error.message;
+  }
+  return error instanceof ServerConnection.NetworkError
+    ? 'The Jupyter server does not answer.'
+    : String(error instanceof Error ? error.message : error);
+}
