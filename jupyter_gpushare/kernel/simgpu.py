@@ -1,0 +1,224 @@
+"""A simulated GPU as user code sees it: allocate, fill, sum, compute. Every number that it shows belongs to a simulation.
+
+Memory is booked in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that size is really allocated. Contents are one
+value per buffer, which is enough to see that they survive a suspension or a move. A call inside a suspended kernel blocks until the
+kernel runs again, as a CUDA call would, and can be interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.quantity import exact_memory, memory_text
+from jupyter_gpushare.simnode import Blocked, Detached, Exhausted, SimNode, start_of
+
+__all__ = ["Buffer", "NoGpuError", "OutOfMemoryError", "alloc", "busy", "device_count", "device_uuid", "memory_info"]
+
+T = TypeVar("T")
+MIB: Final = 1 << 20
+POLL_S: Final = 0.02
+"""How often a blocked call looks whether it may go on: below what a person notices."""
+SLICE_S: Final = 0.05
+"""One piece of simulated work; a suspension takes hold between two."""
+
+
+class NoGpuError(RuntimeError):
+    """Raised when this kernel has no GPU now."""
+
+
+class OutOfMemoryError(MemoryError):
+    """Raised when an allocation does not fit under this kernel's cap or on the GPU; the kernel goes on."""
+
+
+class _Process:
+    """This process as the simulated driver knows it; made again after a fork."""
+
+    def __init__(self) -> None:
+        path, self.kernel = os.environ.get("GPUSHARE_SIMGPU"), os.environ.get("GPUSHARE_KERNEL_ID")
+        if not path or not self.kernel or not os.path.exists(path):
+            raise NoGpuError("this kernel has no simulated GPU: start it through gpushare and ask for one with `%gpu request 0.5`")
+        self.pid = os.getpid()
+        self.start = start_of(self.pid) or 0
+        self.node = SimNode(path)
+        self.node.join(self.pid, self.start, self.kernel)
+        self.lock = threading.Lock()
+        self.unreferenced: deque[int] = deque()
+
+    def sweep(self) -> None:
+        """Free what the garbage collector left; skipped while another call is inside (that one sweeps when it leaves)."""
+        while self.unreferenced and self.lock.acquire(blocking=False):
+            try:
+                self.node.free([self.unreferenced.popleft() for _ in range(len(self.unreferenced))])
+            finally:
+                self.lock.release()
+
+
+_current: _Process | None = None
+_making = threading.Lock()
+
+
+def _process() -> _Process:
+    global _current
+    with _making:
+        if _current is None or _current.pid != os.getpid():
+            _current = _Process()
+        return _current
+
+
+def _call(action: Callable[[_Process], T]) -> T:
+    """Do it when the kernel runs; waits while it is suspended."""
+    process = _process()
+    while True:
+        try:
+            with process.lock:
+                return action(process)
+        except Blocked:
+            time.sleep(POLL_S)
+        except Detached:
+            raise NoGpuError("this kernel has no GPU: ask for one with `%gpu request 0.5`") from None
+        finally:
+            process.sweep()
+
+
+def _size(amount: int | str) -> int:
+    if isinstance(amount, bool) or not isinstance(amount, (int, str)):
+        raise ValueError(f"a size must be bytes or text such as '6GiB', got {amount!r}")
+    if isinstance(amount, str) and not amount.strip().isdecimal():
+        try:
+            mib = exact_memory(amount, what="size")
+        except InvalidInput as error:
+            raise ValueError(error.message) from None
+        size = 0 if mib is None else math.ceil(mib * MIB)
+    else:
+        size = int(amount)
+    if not 0 < size < 1 << 60:
+        raise ValueError(f"a size must be at least 1 byte and less than there can be, got {amount!r}")
+    return size
+
+
+def _text(size: int) -> str:
+    return memory_text(size // MIB) if size >= MIB else f"{size} bytes"
+
+
+def _out_of_memory(room: Exhausted) -> OutOfMemoryError:
+    wanted, held = _text(room.wanted), _text(room.held)
+    if room.held + room.wanted > room.cap:
+        why = f"this kernel holds {held} and may hold {_text(room.cap)} now"
+    else:
+        why = f"this kernel holds {held} and {_text(max(room.free, 0))} of {_text(room.total)} are free"
+    return OutOfMemoryError(f"simulated GPU out of memory: {wanted} asked, {why}")
+
+
+class Buffer:
+    """Memory on the simulated GPU. Freed by `free()`, by leaving a `with` block, or when nothing refers to it any more."""
+
+    def __init__(self, number: int, nbytes: int, device: int, owner: _Process) -> None:
+        self.nbytes = nbytes
+        self.device = device
+        self._number = number
+        self._finalizer = weakref.finalize(self, _forget, number, owner)
+
+    def free(self) -> None:
+        """Give the memory back; a second time does nothing."""
+        self._finalizer()
+
+    def fill(self, value: float) -> None:
+        """Write the same value into every byte."""
+        self._check()
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"a value must be a number, got {value!r}")
+        _call(lambda p: p.node.fill(p.kernel, self.device, self._number, value))
+
+    def sum(self) -> int | float:
+        """The sum over all bytes: what was filled in, times `nbytes`."""
+        self._check()
+        value = _call(lambda p: p.node.read(p.kernel, self.device, self._number))
+        if value is None:
+            raise RuntimeError("the contents of this buffer were lost")
+        return value * self.nbytes
+
+    def _check(self) -> None:
+        if not self._finalizer.alive:
+            raise ValueError("this buffer was freed")
+
+    def __enter__(self) -> Buffer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        return f"<simulated GPU buffer of {_text(self.nbytes)}{'' if self._finalizer.alive else ', freed'}>"
+
+
+def _forget(number: int, owner: _Process) -> None:
+    # Runs inside the garbage collector too, so it must never wait for a lock that its own thread may hold; and a forked child that
+    # drops its copy of a buffer must not free the parent's.
+    if owner.pid == os.getpid():
+        owner.unreferenced.append(number)
+        owner.sweep()
+
+
+def alloc(size: int | str, device: int = 0) -> Buffer:
+    """Take memory: bytes as a number, or text with a unit (`"6GiB"`).
+
+    Raises:
+        OutOfMemoryError: it does not fit; the message says what was asked, what is held, and the bound.
+        NoGpuError: this kernel has no GPU now.
+    """
+    nbytes = _size(size)
+    try:
+        number = _call(lambda p: p.node.allocate(p.pid, p.start, p.kernel, device, nbytes))
+    except Exhausted as room:
+        raise _out_of_memory(room) from None
+    return Buffer(number, nbytes, device, _process())
+
+
+def memory_info(device: int = 0) -> tuple[int, int]:
+    """(free, total) in bytes: what this kernel could allocate now, and the size of its GPU."""
+    room = _call(lambda p: p.node.room(p.kernel, device))
+    return max(0, min(room.free, room.cap - room.held)), room.total
+
+
+def device_uuid(device: int = 0) -> str:
+    """The GPU that this kernel runs on now."""
+    return _call(lambda p: p.node.check(p.kernel, device))
+
+
+def device_count() -> int:
+    """How many GPUs this kernel has now."""
+    return len(_call(lambda p: p.node.attached(p.kernel)))
+
+
+def busy(seconds: float, device: int = 0) -> None:
+    """Compute for so long. Can be interrupted; stands still while the kernel is suspended, and then does the rest."""
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+        raise ValueError(f"a time must be seconds, got {seconds!r}")
+    left, booked = float(seconds), 0.0
+    while left > 0:
+        _call(lambda p: p.node.check(p.kernel, device))
+        piece = min(SLICE_S, left)
+        begun = time.monotonic()
+        time.sleep(piece)
+        left -= time.monotonic() - begun
+        booked += piece
+        if booked >= 0.2 or left <= 0:
+            _book(booked)
+            booked = 0.0
+
+
+def _book(seconds: float) -> None:
+    ms = round(seconds * 1000)
+
+    def work(process: _Process) -> Any:
+        process.node.worked(process.pid, process.start, ms)
+
+    _call(work)
