@@ -68,8 +68,7 @@ floors: venv
 	$(BIN)/lint-imports
 
 schema-check: venv
-	$(PY) -m jupyter_gpushare.routes --typescript | diff -u labextension/src/schema.ts - 
-	$(PY) -m jupyter_gpushare.routes --openapi | diff -u docs/openapi.json -
+	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts --check
 
 ts: venv
 	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
@@ -88,8 +87,7 @@ bench: venv ## benchmarks; results go to docs/measurements
 # ---- make ---------------------------------------------------------------------------------------
 
 schema: venv ## generate labextension/src/schema.ts and docs/openapi.json from routes.py and messages.py
-	$(PY) -m jupyter_gpushare.routes --typescript > labextension/src/schema.ts.new && mv labextension/src/schema.ts.new labextension/src/schema.ts
-	$(PY) -m jupyter_gpushare.routes --openapi > docs/openapi.json.new && mv docs/openapi.json.new docs/openapi.json
+	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts
 
 docs: venv ## check that every example of the docs runs and every link leads somewhere
 	$(PY) -m pytest -q tests/docs
