@@ -26,7 +26,7 @@ export function shareText(share: Share): string | null {
 
 /** Enough of a GPU's or kernel's id to tell two of them apart. */
 export function shortId(id: string): string {
-  return id.replace(/^(GPU|SIM|SIM-GPU)-/i, '').slice(0, 8);
+  return id.replace(/^(SIM-)?(GPU-)?/i, '').slice(0, 8);
 }
 
 /** The notebook's file name; the whole path is the tooltip. */

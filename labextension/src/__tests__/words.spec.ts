@@ -28,6 +28,7 @@ test('a kernel is called by its notebook, or by its id when it has none', () => 
 
 test('a GPU id is shortened behind its prefix', () => {
   expect(shortId('GPU-8f3a2b1c-0000')).toBe('8f3a2b1c');
+  expect(shortId('SIM-GPU-n0-1')).toBe('n0-1');
 });
 
 test('a kernel that borrows is bursting', () => {

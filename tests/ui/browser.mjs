@@ -1,0 +1,166 @@
+/** A browser with JupyterLab in it, and the few things that a person does there. */
+import { createRequire } from 'node:module';
+import { mkdirSync } from 'node:fs';
+import { join } from 'node:path';
+
+// playwright-core is a development dependency of the extension; there is one node_modules in this repository
+const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
+const { chromium } = require('playwright-core');
+
+// what Chromium itself writes when a server refuses or is away; the scripts make both happen
+const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/];
+
+/** Open JupyterLab, run the story in it, and fail on whatever the page complains about. */
+export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
+  const browser = await chromium.launch({
+    executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
+    args: ['--no-sandbox', '--disable-dev-shm-usage']
+  });
+  const complaints = [];
+  try {
+    const page = await browser.newPage({ viewport: { width, height } });
+    page.setDefaultTimeout(30_000);
+    page.on('pageerror', error => complaints.push(String(error)));
+    page.on('console', line => {
+      if (line.type() === 'error' && !NOISE.some(pattern => pattern.test(line.text()))) {
+        complaints.push(line.text());
+      }
+    });
+    await page.goto(url, { timeout: 60_000 });
+    await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, { timeout: 60_000 });
+    await page.evaluate(() => window.jupyterapp.restored);
+    const lab = new Lab(page, complaints);
+    await lab.learn();
+    await lab.declineNews();
+    try {
+      await story(lab);
+    } catch (error) {
+      await lab.shot('failure', process.env.GPUSHARE_UI_RESULTS ?? 'tests/ui/results');
+      throw error;
+    }
+  } finally {
+    await browser.close();
+  }
+}
+
+export class Lab {
+  constructor(page, complaints) {
+    this.page = page;
+    this.complaints = complaints;
+    this.panel = page.locator('#jupyter-gpushare');
+  }
+
+  /** Run a command of JupyterLab's. */
+  command(id, args = {}) {
+    return this.page.evaluate(([id, args]) => window.jupyterapp.commands.execute(id, args).then(() => undefined), [id, args]);
+  }
+
+  async showPanel() {
+    await this.command('gpushare:show');
+    await this.panel.waitFor();
+  }
+
+  /** The card of one notebook in the sidebar. */
+  card(name) {
+    return this.panel.locator('.jp-GpuShare-card', { has: this.page.locator('.jp-GpuShare-name', { hasText: name }) });
+  }
+
+  /** A new notebook with a running kernel, under this name. */
+  async notebook(name) {
+    await this.page.evaluate(async name => {
+      const app = window.jupyterapp;
+      const model = await app.serviceManager.contents.newUntitled({ type: 'notebook' });
+      await app.serviceManager.contents.rename(model.path, name);
+      const widget = await app.commands.execute('docmanager:open', { path: name, factory: 'Notebook', kernel: { name: 'python3' } });
+      await widget.context.ready;
+      await widget.sessionContext.ready;
+    }, name);
+  }
+
+  /** Bring a notebook to the front. */
+  async front(name) {
+    await this.command('docmanager:open', { path: name });
+  }
+
+  /** Append a cell with this code and run it; gives the cell's number at once, while it runs. */
+  run(name, code) {
+    return this.page.evaluate(
+      async ([name, code]) => {
+        const app = window.jupyterapp;
+        const widget = await app.commands.execute('docmanager:open', { path: name });
+        const notebook = widget.content;
+        const cells = notebook.model.sharedModel;
+        const last = notebook.widgets.length - 1;
+        const empty = last >= 0 && notebook.widgets[last].model.sharedModel.getSource() === '';
+        const index = empty ? last : last + 1;
+        if (!empty) {
+          cells.insertCell(index, { cell_type: 'code', source: '' });
+        }
+        notebook.widgets[index].model.sharedModel.setSource(code);
+        notebook.activeCellIndex = index;
+        void app.commands.execute('notebook:run-cell');
+        return index;
+      },
+      [name, code]
+    );
+  }
+
+  /** Wait until a cell is done; gives {prompt, text}. */
+  async done(name, index, timeout = 60_000) {
+    await this.page.waitForFunction(
+      ([name, index]) => window.__cell(name, index)?.busy === false,
+      [name, index],
+      { timeout, polling: 100 }
+    );
+    return this.cell(name, index);
+  }
+
+  /** What a cell shows now. */
+  async cell(name, index) {
+    return this.page.evaluate(([name, index]) => window.__cell(name, index), [name, index]);
+  }
+
+  /** Teach the page to read cells of any open notebook, also hidden ones. */
+  async learn() {
+    await this.page.evaluate(() => {
+      window.__cell = (name, index) => {
+        const widgets = [...window.jupyterapp.shell.widgets('main')];
+        const panel = widgets.find(widget => widget.context?.path === name);
+        const cell = panel?.content.widgets[index];
+        if (cell === undefined) {
+          return null;
+        }
+        const outputs = cell.model.outputs.toJSON();
+        const text = outputs
+          .map(out => out.text ?? out.data?.['text/plain'] ?? [out.ename, out.evalue].filter(Boolean).join(': '))
+          .map(part => (Array.isArray(part) ? part.join('') : part))
+          .join('\n');
+        const prompt = cell.promptNode?.textContent ?? '';
+        return { busy: prompt.includes('*'), prompt, text };
+      };
+    });
+  }
+
+  /** JupyterLab asks a newcomer about its news in a corner where the sidebar's buttons are. */
+  async declineNews() {
+    const question = this.page.locator('.Toastify__toast', { hasText: 'official Jupyter news' });
+    await question.waitFor({ timeout: 5000 }).then(
+      () => question.getByRole('button', { name: 'No', exact: true }).click(),
+      () => undefined
+    );
+    await question.waitFor({ state: 'detached' });
+  }
+
+  dialogs() {
+    return this.page.locator('.jp-Dialog').allTextContents();
+  }
+
+  notifications() {
+    return this.page.locator('.Toastify__toast').allTextContents();
+  }
+
+  async shot(name, folder) {
+    mkdirSync(folder, { recursive: true });
+    await this.page.screenshot({ path: join(folder, `${name}.png`) });
+  }
+}

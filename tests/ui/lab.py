@@ -1,0 +1,102 @@
+"""JupyterLab processes for browser tests: started on a free port, with a directory of their own, and gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+START_S = 90
+STOP_S = 30
+URL = re.compile(r"https?://[\w.]+:\d+/\S*token=\S+")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def demo(*options: str) -> Iterator[str]:
+    """`jupyter gpushare demo`; gives its URL with its token."""
+    with TemporaryDirectory(prefix="gpushare-ui-") as folder:
+        command = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--port", str(free_port()), *options]
+        with running(command, Path(folder)) as url:
+            yield url
+
+
+@contextmanager
+def scripted() -> Iterator[str]:
+    """JupyterLab with the scripted API of scripted.py; gives its URL with its token."""
+    extensions = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted": True}}}
+    with TemporaryDirectory(prefix="gpushare-ui-") as folder:
+        (work := Path(folder) / "work").mkdir()
+        command = [
+            sys.executable, str(HERE / "scripted.py"), "--no-browser", f"--port={free_port()}", "--allow-root", f"--ServerApp.root_dir={work}",
+            "--IdentityProvider.token=scripted",
+        ]  # fmt: skip
+        with running(command, Path(folder), extensions) as url:
+            yield url.replace("token=...", "token=scripted")  # a configured token is not printed
+
+
+@contextmanager
+def running(command: list[str], folder: Path, server_config: dict[str, object] | None = None) -> Iterator[str]:
+    """A server process that prints its URL. It is asked to end afterwards, and must."""
+    config = folder / "config"
+    config.mkdir()
+    # the tests drive JupyterLab through window.jupyterapp, which it shows only when told to
+    (config / "jupyter_lab_config.json").write_text(json.dumps({"LabApp": {"expose_app_in_browser": True}}))
+    (config / "jupyter_server_config.json").write_text(json.dumps(server_config or {}))
+    env = {**os.environ, "JUPYTER_CONFIG_DIR": str(config), "JUPYTER_DATA_DIR": str(folder / "data"), "JUPYTER_RUNTIME_DIR": str(folder / "run"),
+           "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    log = folder / "log.txt"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        yield url_of(process, log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+
+
+def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
+    """The first URL with a token that the process prints and that answers."""
+    from time import monotonic, sleep
+    from urllib.request import urlopen
+
+    end = monotonic() + START_S
+    while monotonic() < end:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with {process.returncode}:\n{log.read_text()}")
+        found = URL.search(log.read_text())
+        if found is not None:
+            try:
+                urlopen(found[0], timeout=5).close()
+                return found[0]
+            except OSError:
+                pass
+        sleep(0.2)  # another process's start has no event that we could await
+    raise TimeoutError(f"no URL within {START_S} s:\n{log.read_text()}")
+
+
+def play(script: str, url: str, *arguments: str, limit_s: int = 240) -> None:
+    """Run one browser script; its output is the failure's explanation."""
+    done = subprocess.run(
+        ["node", str(HERE / script), url, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False
+    )
+    assert done.returncode == 0, f"{script}:\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,116 @@
+"""A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the sidebar, without its causes.
+
+`POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the API answer 503 and closes the streams;
+`GET gpushare/script` gives the calls that the sidebar made since the last time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyterlab.labapp import LabApp
+from tornado import web, websocket
+
+UP = {"reachable": True, "version": "0.0.0", "problem": None}
+
+
+class Script:
+    """What is said now, who listens, and what was asked."""
+
+    def __init__(self) -> None:
+        self.status: dict[str, Any] = {
+            "mode": "embedded", "simulated": True, "scheduler": UP, "agent": UP, "node": "n0", "user": "ada", "projects": ["vision", "language"],
+            "node_pools": ["default"], "priority_classes": ["interactive", "train"], "kernels": [],
+        }  # fmt: skip
+        self.down = False
+        self.refusal: dict[str, Any] | None = None
+        self.revision = 0
+        self.streams: set[Stream] = set()
+        self.calls: list[dict[str, Any]] = []
+
+    def tell(self, said: dict[str, Any]) -> None:
+        self.down = said.get("down", False)
+        self.refusal = said.get("refusal")
+        self.status |= said.get("status", {})
+        self.revision += 1
+        for stream in list(self.streams):
+            if self.down:
+                stream.close()
+            else:
+                stream.send_state()
+
+
+SCRIPT = Script()
+
+
+class ScriptHandler(JupyterHandler):
+    def post(self) -> None:
+        SCRIPT.tell(json.loads(self.request.body))
+
+    def get(self) -> None:
+        self.finish(json.dumps(SCRIPT.calls))
+        SCRIPT.calls.clear()
+
+    def check_xsrf_cookie(self) -> None:
+        """The test calls it from outside the page."""
+
+
+class Api(APIHandler):
+    """Status, and every action: recorded, answered with nothing or with the refusal of the script."""
+
+    def prepare(self) -> Any:
+        if SCRIPT.down:
+            raise web.HTTPError(503)
+        return super().prepare()
+
+    @web.authenticated
+    def get(self, path: str) -> None:
+        self.finish(json.dumps(SCRIPT.status))
+
+    @web.authenticated
+    def post(self, path: str) -> None:
+        self.answer(path)
+
+    @web.authenticated
+    def delete(self, path: str) -> None:
+        self.answer(path)
+
+    def answer(self, path: str) -> None:
+        body = json.loads(self.request.body) if self.request.body else None
+        SCRIPT.calls.append({"method": self.request.method, "path": path, "body": body})
+        if SCRIPT.refusal is not None:
+            self.set_status(400)
+            self.finish(json.dumps({"error": SCRIPT.refusal}))
+
+
+class Stream(websocket.WebSocketHandler):
+    def open(self) -> None:
+        if SCRIPT.down:
+            self.close()
+            return
+        SCRIPT.streams.add(self)
+        self.send_state()
+
+    def on_close(self) -> None:
+        SCRIPT.streams.discard(self)
+
+    def send_state(self) -> None:
+        self.write_message({"type": "state", "revision": SCRIPT.revision, "status": SCRIPT.status})
+
+
+def _jupyter_server_extension_points() -> list[dict[str, str]]:
+    return [{"module": "scripted"}]
+
+
+def _load_jupyter_server_extension(app: Any) -> None:
+    base = app.web_app.settings["base_url"].rstrip("/")
+    app.web_app.add_handlers(
+        ".*$", [(f"{base}/gpushare/script", ScriptHandler), (f"{base}/gpushare/api/stream", Stream), (f"{base}/gpushare/api/(.*)", Api)]
+    )
+
+
+if __name__ == "__main__":
+    LabApp.launch_instance(sys.argv[1:])
