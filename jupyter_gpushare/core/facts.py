@@ -8,8 +8,8 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased", "PolicyChanged", "StaleSince", "UsageMeasured",
-    "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
+    "Fact", "NodeChanged", "NodeJoined", "NodeLeft", "GangStale", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased", "PolicyChanged", "StaleSince",
+    "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
 ]  # fmt: skip
 
 
@@ -102,6 +102,14 @@ class PodEnded:
 
 
 @dataclass(frozen=True, slots=True)
+class GangStale:
+    """A gang is known to be below its minimum since this time, ms (a snapshot, or the store at start). The cycle stamps others itself."""
+
+    workload: str
+    since: int
+
+
+@dataclass(frozen=True, slots=True)
 class UsageMeasured:
     """Historical usage of a queue in a pool, as a share of capacity in millionths per resource (gpu, cpu, memory)."""
 
@@ -119,6 +127,6 @@ class StaleSince:
 
 
 Fact = (
-    PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted | PodReleased
-    | PodEnded | StaleSince | UsageMeasured
+    PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted
+    | PodReleased | PodEnded | StaleSince | UsageMeasured
 )  # fmt: skip

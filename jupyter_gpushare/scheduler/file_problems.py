@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from .files import Document, FileProblems, Place, Problem
 
-__all__ = ["refuse_if", "shape_problems", "shaped", "unknown_name"]
+__all__ = ["error_object", "refuse_if", "shape_problems", "shaped", "unknown_name"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -100,3 +100,11 @@ def refuse_if(problems: list[Problem]) -> None:
     """Raises FileProblems when there are any."""
     if problems:
         raise FileProblems(problems)
+
+
+def error_object(name: str, error: FileProblems) -> dict[str, Any]:
+    """What stands in the place of a result that a broken file cannot have; `field` is "" when the whole file is at fault."""
+    first = error.problems[0]
+    said = {"code": error.code, "message": error.message, "field": first.field, "file": first.file, "line": first.line}
+    more = [{"field": problem.field, "line": problem.line, "message": problem.message} for problem in error.problems]
+    return {"name": name, "error": {**said, "problems": more}}

@@ -64,6 +64,12 @@ class FileProblems(InvalidInput):
         more = f" (and {len(self.problems) - 1} more)" if len(self.problems) > 1 else ""
         super().__init__(f"{first.message}{more}", field=first.field or None)
 
+    @property
+    def where(self) -> str:
+        """The first problem's `file:line: field`."""
+        first = self.problems[0]
+        return f"{first.file}:{first.line}: {first.field}" if first.field else f"{first.file}:{first.line}"
+
 
 @dataclass(slots=True)
 class Document:

@@ -1,0 +1,105 @@
+"""`jupyter gpushare …`: which commands there are, and how their errors look. Imports a command only when it is called.
+
+A command is one line in `COMMANDS`: its name, and where its click command is. Help of the whole group must not pay for tornado, SQL
+and NumPy, so the one-line helps stand here too.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+if TYPE_CHECKING:
+    from jupyter_gpushare.core.errors import GpuShareError
+
+__all__ = ["COMMANDS", "BAD_INPUT", "REFUSED", "LazyGroup", "gpushare", "main", "say_error"]
+
+BAD_INPUT: Final = 2
+"""Exit status when what was given cannot be read or makes no sense."""
+REFUSED: Final = 1
+"""Exit status when an action was refused or failed."""
+
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "demo": ("jupyter_gpushare.cli.demo:demo", "JupyterLab with the scheduler and simulated GPUs, ready to try."),
+    "scheduler": ("jupyter_gpushare.cli.scheduler:scheduler", "Run the scheduler service."),
+    "agent": ("jupyter_gpushare.cli.agent:agent", "Run the node agent of this machine."),
+    "validate": ("jupyter_gpushare.cli.validate:validate", "Check a policy file; print every problem with its line and field."),
+    "simulate": ("jupyter_gpushare.cli.simulate:simulate", "Run scenario files and show what the scheduler decides."),
+    "fairshare": ("jupyter_gpushare.cli.fairshare:fairshare", "Divide resources among queues."),
+    "status": ("jupyter_gpushare.cli.query:status", "What the scheduler says about itself and you."),
+    "queue": ("jupyter_gpushare.cli.query:queue", "Quota, fair share and use of the queues."),
+    "nodes": ("jupyter_gpushare.cli.query:nodes", "The nodes and their GPUs."),
+    "pools": ("jupyter_gpushare.cli.query:pools", "The node pools."),
+    "projects": ("jupyter_gpushare.cli.query:projects", "The projects that you may see."),
+    "why": ("jupyter_gpushare.cli.query:why", "Why a workload waits, and what would help."),
+    "what-if": ("jupyter_gpushare.cli.query:what_if", "Would it start now, where, and whom would it displace?"),
+    "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
+}
+"""Name -> ("module:attribute", one line of help)."""
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """The names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """The command of that name, imported now; None: there is none."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """The list of commands from the table alone."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, said) for name, (_, said) in COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="jupyter-gpushare", prog_name="jupyter gpushare")
+def gpushare() -> None:
+    """Share GPUs between notebooks."""
+
+
+def say_error(what: str, where: str | None = None) -> None:
+    """One line on stderr: `error: <what> (<where>)`."""
+    line = " ".join(what.split()).rstrip(".")
+    click.echo(f"error: {line} ({where})" if where else f"error: {line}", err=True)
+
+
+def main(args: Sequence[str] | None = None) -> Any:
+    """The console script. Every error of ours, and every mistake in the arguments, is one line on stderr and an exit status."""
+    from jupyter_gpushare.core.errors import GpuShareError
+
+    try:
+        status = gpushare.main(args=args, prog_name="jupyter gpushare", standalone_mode=False)
+    except GpuShareError as error:
+        say_error(error.message, error.field)
+        sys.exit(_status(error))
+    except click.exceptions.Abort:
+        say_error("interrupted")
+        sys.exit(130)
+    except click.UsageError as error:
+        say_error(error.format_message(), error.ctx.command_path if error.ctx else None)
+        sys.exit(BAD_INPUT)
+    except click.ClickException as error:
+        say_error(error.format_message())
+        sys.exit(REFUSED)
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader (`| head`) has gone; Python would complain at exit
+        sys.exit(REFUSED)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _status(error: GpuShareError) -> int:
+    """What is at fault in the input is 2, everything else 1."""
+    return BAD_INPUT if error.status_hint == 400 else REFUSED

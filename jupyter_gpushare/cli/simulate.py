@@ -1,0 +1,78 @@
+"""`jupyter gpushare simulate SCENARIO…`: what the scheduler decides, cycle by cycle, without a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli.tables import amount, table
+
+__all__ = ["simulate"]
+
+
+@click.command()
+@click.argument("scenarios", type=click.Path(), nargs=-1, required=True)
+@click.option("--format", "form", type=click.Choice(["json", "table"]), default="json", show_default=True, help="How to print the result.")
+@click.option("--plot", type=click.Path(), metavar="FILE.png", help="Also draw allocation and fair share of the queues over the cycles.")
+def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
+    """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that cannot be read gives its error."""
+    from jupyter_gpushare.scheduler.file_problems import error_object
+    from jupyter_gpushare.scheduler.files import FileProblems
+    from jupyter_gpushare.scheduler.scenario import run
+    from jupyter_gpushare.scheduler.scenario_file import read_scenario
+
+    status, results = 0, []
+    for file in scenarios:
+        try:
+            result = run(read_scenario(file))
+        except FileProblems as error:
+            status = BAD_INPUT
+            say_error(error.message, error.where)
+            result = error_object(_name_in(file), error)
+        results.append(result)
+        click.echo(json.dumps(result) if form == "json" else "\n".join(_tables(result)))
+    if plot is not None:
+        from jupyter_gpushare.cli.plot import draw
+
+        draw([result for result in results if "cycles" in result], Path(plot))
+    return status
+
+
+def _name_in(file: str) -> str:
+    """The scenario's own name as far as it can be made out, else the file's."""
+    from jupyter_gpushare.scheduler.files import FileProblems, read
+
+    try:
+        value = read(file).value
+    except FileProblems:
+        value = None
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else Path(file).stem
+
+
+def _tables(result: dict[str, Any]) -> Iterator[str]:
+    """One scenario for people: per cycle the queues, the pods, and why the others wait."""
+    if "error" in result:
+        yield f"{result['name']}: {result['error']['message']}\n"
+        return
+    for i, cycle in enumerate(result["cycles"], start=1):
+        counts = ", ".join(f"{value} {name}" for name, value in cycle["counts"].items())
+        yield f"== {result['name']}: cycle {i} of {len(result['cycles'])} ({counts})\n"
+        shares = [
+            [pool, queue, *(amount(share[r]) for r in ("gpu", "cpu", "memory"))]
+            for pool, queues in cycle["fair_share"].items()
+            for queue, share in queues.items()
+        ]
+        yield table("Fair share", ["pool", "queue", "GPUs", "cores", "MiB"], shares)
+        pods = [[pod, at["state"], at["node"] or "", ", ".join(at["gpus"])] for pod, at in cycle["pods"].items()]
+        yield table("Pods", ["pod", "state", "node", "GPUs"], pods)
+        nodes = [[node, str(gpus["idle_gpus"]), str(gpus["releasing_gpus"])] for node, gpus in cycle["nodes"].items()]
+        yield table("Nodes", ["node", "idle GPUs", "releasing GPUs"], nodes)
+        waiting = [[name, w["reason"]["code"], w["reason"]["message"]] for name, w in cycle["workloads"].items() if w["reason"]]
+        if waiting:
+            yield table("Waiting", ["workload", "reason", "why"], waiting)

@@ -1,0 +1,37 @@
+"""`jupyter gpushare validate POLICY`: every problem of a policy file, one per line."""
+
+from __future__ import annotations
+
+import click
+
+from jupyter_gpushare.cli import BAD_INPUT, say_error
+
+__all__ = ["validate"]
+
+
+@click.command()
+@click.argument("policy", type=click.Path(), required=False)
+@click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead.")
+def validate(policy: str | None, schema: bool) -> int:
+    """Check the policy file POLICY; print `FILE:LINE: field: problem` for every problem."""
+    from jupyter_gpushare.scheduler.policy import PolicyProblems, load_policy, policy_schema
+
+    if schema:
+        import json
+
+        click.echo(json.dumps(policy_schema(), indent=2))
+        return 0
+    if policy is None:
+        raise click.UsageError("Missing argument 'POLICY'.")
+    try:
+        loaded = load_policy(policy).policy
+    except PolicyProblems as error:
+        for problem in error.problems:
+            click.echo(str(problem))
+        count = len(error.problems)
+        say_error(f"the policy has {count} problem{'s' if count > 1 else ''}", policy)
+        return BAD_INPUT
+    click.echo(
+        f"{policy}: good ({len(loaded.node_pools)} node pools, {len(loaded.departments)} departments, {len(loaded.projects)} projects)"
+    )
+    return 0

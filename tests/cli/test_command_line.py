@@ -1,0 +1,58 @@
+"""The group of commands: late imports, one-line errors, exit statuses; and `validate`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.cli import COMMANDS
+
+from .command import gpushare
+
+
+def test_help_and_import_load_nothing_heavy() -> None:
+    """The command line must answer --help without the service's libraries."""
+    code = (
+        "import sys; from jupyter_gpushare.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'tornado', 'sqlalchemy', 'numpy', 'pydantic', 'yaml', 'matplotlib', 'jupyter_server', 'traitlets', 'rich'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert all(name in done.stdout for name in COMMANDS)
+
+
+@pytest.mark.parametrize("args", [["nope"], ["validate"], ["simulate"], ["fairshare", "--format", "xml", "f"], ["--nope"]])
+def test_mistakes_in_the_arguments_are_one_line(args: list[str]) -> None:
+    result = gpushare(*args)
+    assert result.status == 2
+    assert result.stdout == ""
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.startswith("error: ")
+
+
+def test_validate_prints_every_problem_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("projects:\n  - name: p\n    members: [a, a]\n    pools: {default: {gpu: {quota: -1}}}\n")
+    result = gpushare("validate", file)
+    assert result.status == 2
+    assert result.stdout.splitlines() == [
+        f"{file}:3: projects[0].members[1]: the member 'a' is listed twice",
+        f"{file}:4: projects[0].pools.default.gpu.quota: must not be negative, got -1",
+    ]
+    assert result.stderr == f"error: the policy has 2 problems ({file})\n"
+
+
+def test_validate_a_good_one(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text("projects: [{name: p}]\n")
+    assert gpushare("validate", file) == (0, f"{file}: good (1 node pools, 0 departments, 1 projects)\n", "")
+
+
+def test_the_schema_is_json() -> None:
+    assert "projects" in json.loads(gpushare("validate", "--schema").stdout)["properties"]
