@@ -1,7 +1,7 @@
 """A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the sidebar, without its causes.
 
 `POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the API answer 503 and closes the streams;
-`GET gpushare/script` gives the calls that the sidebar made since the last time.
+`GET gpushare/script` gives the calls that the sidebar made since the last time, and how many streams are open.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class ScriptHandler(JupyterHandler):
         SCRIPT.tell(json.loads(self.request.body))
 
     def get(self) -> None:
-        self.finish(json.dumps(SCRIPT.calls))
+        self.finish(json.dumps({"calls": SCRIPT.calls, "streams": len(SCRIPT.streams)}))
         SCRIPT.calls.clear()
 
     def check_xsrf_cookie(self) -> None:
@@ -91,6 +91,7 @@ class Stream(websocket.WebSocketHandler):
         if SCRIPT.down:
             self.close()
             return
+        SCRIPT.calls.append({"method": "WS", "path": "stream", "since": self.get_query_argument("since", None)})
         SCRIPT.streams.add(self)
         self.send_state()
 

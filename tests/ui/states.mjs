@@ -8,7 +8,17 @@ const server = new URL(url).origin;
 const headers = { Authorization: 'token scripted' };
 
 const say = body => fetch(`${server}/gpushare/script`, { method: 'POST', headers, body: JSON.stringify(body) });
-const calls = async () => (await fetch(`${server}/gpushare/script`, { headers })).json();
+const asked = async () => (await fetch(`${server}/gpushare/script`, { headers })).json();
+const calls = async () => (await asked()).calls;
+
+/** Wait until the server sees what is expected of the page. */
+async function until(what, check) {
+  for (let tries = 0; tries < 100; tries++) {
+    if (await check()) return;
+    await new Promise(resolve => setTimeout(resolve, 100));
+  }
+  assert.fail(what);
+}
 
 const kernel = changes => ({
   kernel_id: 'k1', name: 'work/a.ipynb', state: 'attached', project: 'vision', request: { gpu: 0.5, gpu_memory_mib: null },
@@ -61,8 +71,9 @@ await inLab(url, async lab => {
   await button('c.ipynb', 'Unpin').click();
   await button('c.ipynb', 'Resume').click();
   await button('b.ipynb', 'Stop waiting').click();
-  await page.waitForTimeout(200);
-  assert.deepEqual((await calls()).map(call => `${call.method} ${call.path}`), [
+  const made = [];
+  await until('five calls', async () => made.push(...(await calls()).map(call => `${call.method} ${call.path}`)) === 5);
+  assert.deepEqual(made, [
     'POST kernels/k1/actions/suspend', 'POST kernels/k1/actions/pin', 'POST kernels/k3/actions/unpin', 'POST kernels/k3/actions/resume', 'DELETE kernels/k2'
   ]);
 
@@ -103,6 +114,20 @@ await inLab(url, async lab => {
   await say({ status: { kernels: [] } });
   await shows(/No notebook of yours runs/);
   assert.equal(await panel.getByText(/Below is what was true at/).count(), 0);
+
+  // it asked for what it had missed, not for everything
+  assert.match((await calls()).findLast(call => call.method === 'WS').since, /^\d+$/);
+
+  // a page that nobody sees holds no stream; it comes back when it is seen
+  const hide = hidden =>
+    page.evaluate(hidden => {
+      Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
+      document.dispatchEvent(new Event('visibilitychange'));
+    }, hidden);
+  await hide(true);
+  await until('no stream while hidden', async () => (await asked()).streams === 0);
+  await hide(false);
+  await until('a stream when seen again', async () => (await asked()).streams === 1);
 
   // the scheduler is away, the server is not
   await say({ status: { scheduler: { reachable: false, version: null, problem: null } } });
