@@ -1,0 +1,51 @@
+"""The documentation is true: its links lead somewhere, its commands run, and every command is in it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.cli import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+RUNS = ("validate", "simulate", "fairshare")
+"""Commands that need no running scheduler: what the pages say about them is run."""
+COMMAND = re.compile(r"^ {4}jupyter gpushare (.*)$", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    """Every relative link and picture of a page is a file of this repository."""
+    targets = [target for target in LINK.findall(page.read_text()) if "://" not in target]
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+def shown_commands() -> list[str]:
+    lines = {line.partition("  #")[0].strip() for page in PAGES for line in COMMAND.findall(page.read_text())}
+    return sorted(line for line in lines if line.split()[0] in RUNS)
+
+
+@pytest.mark.parametrize("line", shown_commands())
+def test_commands_run(line: str) -> None:
+    """What a reader copies from a page works in the root of the repository."""
+    command = [sys.executable, "-m", "jupyter_gpushare.cli", *shlex.split(line)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_heading(name: str) -> None:
+    assert f"\n## {name}\n" in (ROOT / "docs/reference/commands.md").read_text()
+
+
+def test_every_decision_is_listed() -> None:
+    listed = (ROOT / "docs/decisions/README.md").read_text()
+    records = sorted(path.name for path in (ROOT / "docs/decisions").glob("0*.md"))
+    assert [name for name in records if f"]({name})" not in listed] == []
