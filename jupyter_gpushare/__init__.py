@@ -43,4 +43,4 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 def load_ipython_extension(ip: Any) -> None:
     """``%load_ext jupyter_gpushare``: the magics and the cell gate."""
-    import_module("jupyter_gpushare.kernel.magics").load_ipython_extension(ip)
+    import_module("jupyter_gpushare.kernel.extension").load_ipython_extension(ip)

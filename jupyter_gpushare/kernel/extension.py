@@ -1,0 +1,154 @@
+"""The kernel extension: one link, one gate, one screen, and what happens when the agent says something unasked."""
+
+from __future__ import annotations
+
+import collections
+import os
+import threading
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+from .frameworks import drop_caches
+from .gate import Gate
+from .link import Json, Link, address_from
+from .screen import CellProgress, Screen
+
+__all__ = ["Extension", "current", "load_ipython_extension", "unload_ipython_extension"]
+
+QUIET_WIDGET_METHODS: Final = frozenset({"request_state", "request_states"})
+"""A page that loads asks widgets for their state; that computes nothing and must not resume a suspended kernel."""
+
+_current: Extension | None = None
+
+
+class Extension:
+    """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only the functions work)."""
+
+    def __init__(self, ip: Any = None) -> None:
+        self.link = Link(address_from(os.environ), self._heard)
+        self.screen = Screen(ip)
+        self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1")
+        self.on_notice: list[Callable[[Json], object]] = []
+        self._untold: collections.deque[str] = collections.deque(maxlen=20)
+        self._ip = ip
+        self._widget_question = False
+
+    def start(self) -> None:
+        """Hook into the shell and begin to connect."""
+        if self._ip is not None:
+            events = self._ip.events
+            events.register("pre_run_cell", self._before_cell)
+            events.register("post_run_cell", self.gate.after_cell)
+            events.register("pre_execute", self._before_anything)
+            events.register("post_execute", self._after_anything)
+            self._ip.ast_transformers.append(self.gate)
+        self.link.start()
+
+    def stop(self) -> None:
+        """Take the hooks out and close the line."""
+        if self._ip is not None:
+            events = self._ip.events
+            events.unregister("pre_run_cell", self._before_cell)
+            events.unregister("post_run_cell", self.gate.after_cell)
+            events.unregister("pre_execute", self._before_anything)
+            events.unregister("post_execute", self._after_anything)
+            self._ip.ast_transformers.remove(self.gate)
+        self.link.stop()
+
+    # ---- hooks
+
+    def _before_cell(self, info: Any) -> None:
+        self.screen.remember_cell()
+        self._tell_all()
+        self.gate.before_cell(info)
+        self._tell_all()
+
+    def _before_anything(self) -> None:
+        """A widget's message computes too: it asks like a cell, but cannot be refused."""
+        if threading.current_thread() is not threading.main_thread() or self.screen.message_type() != "comm_msg":
+            return
+        method = self.screen.message_content().get("data", {}).get("method")
+        if method in QUIET_WIDGET_METHODS or self.gate.running or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
+            return
+        self._widget_question = True
+        self.gate.ask()
+
+    def _after_anything(self) -> None:
+        if self._widget_question:
+            self._widget_question = False
+            self.gate.after_cell()
+
+    # ---- what the agent says unasked (in the link's thread)
+
+    def _heard(self, message: Json) -> None:
+        match message.get("type"):
+            case "notice":
+                self._noticed(message)
+            case "notice_over" | "told":
+                self._tell(message.get("message", ""))
+            case "end_cell":
+                self.gate.end_cell(message["message"])
+            case "drop_caches":
+                drop_caches()
+                self.link.send({"type": "caches_dropped"})
+
+    def _noticed(self, message: Json) -> None:
+        seconds = message["deadline_ms"] / 1000
+        self.screen.say(
+            f"⚠ {message['message']}\nIn {seconds:.0f} s memory above this notebook's share will be taken. "
+            "Free memory or give the GPU back with `%gpu release`; otherwise its GPU state is saved if that is possible.",
+            kind="warning",
+        )
+        for callback in list(self.on_notice):
+            threading.Thread(target=_call, args=(callback, dict(message)), name="gpushare-notice", daemon=True).start()
+
+    def _tell(self, message: str) -> None:
+        if not message:
+            return
+        if self.gate.running:
+            self.screen.say(message)
+        else:
+            self._untold.append(message)
+
+    def _tell_all(self) -> None:
+        while self._untold:
+            self.screen.say(self._untold.popleft())
+
+
+def _call(callback: Callable[[Json], object], message: Json) -> None:
+    try:
+        callback(message)
+    except Exception:
+        traceback.print_exc()
+
+
+def current() -> Extension:
+    """This process's extension; made and connected on first use, also without IPython."""
+    global _current
+    if _current is None:
+        _current = Extension()
+        _current.start()
+    return _current
+
+
+def load_ipython_extension(ip: Any) -> None:
+    """`%load_ext jupyter_gpushare`: the magics and the gate. Loading it twice changes nothing."""
+    global _current
+    if _current is not None and _current._ip is ip:
+        return
+    from .magics import GpuMagics
+
+    if _current is not None:
+        _current.stop()
+    _current = Extension(ip)
+    ip.register_magics(GpuMagics(ip))
+    _current.start()
+
+
+def unload_ipython_extension(ip: Any) -> None:
+    """`%unload_ext jupyter_gpushare`."""
+    global _current
+    if _current is not None and _current._ip is ip:
+        _current.stop()
+        _current = None

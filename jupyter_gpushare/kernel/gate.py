@@ -1,0 +1,254 @@
+"""The cell gate: a cell asks "may I run?", waits where a person sees it, and can be interrupted; a refused cell does not run.
+
+Two hooks of IPython make it: `pre_run_cell` can block and show but not veto; an AST transformer can veto but comes without the cell's text.
+A kernel that asked for no GPU never asks the agent anything.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import queue
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, Final, Protocol
+
+from IPython.core.error import InputRejected
+
+from .link import Json, Link
+
+__all__ = ["CellNotRun", "Gate", "GpuReclaimed", "Progress", "is_exempt"]
+
+SHOW_AFTER_S: Final = 0.25
+"""A wait that is over before a person notices it leaves no trace."""
+TICK_S: Final = 1.0
+FIRST_CONTACT_S: Final = 10.0
+"""How long the first cells of a kernel with a request wait for an agent that has never answered."""
+
+
+class _OneLine(Exception):
+    def _render_traceback_(self) -> list[str]:
+        """IPython shows this instead of a traceback: the frames are ours, not the person's."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class CellNotRun(_OneLine, InputRejected):
+    """Raised in place of a cell that the gate did not let through."""
+
+
+class GpuReclaimed(_OneLine):
+    """Raised in the running cell when its kernel is about to be relaunched because its GPU was taken back."""
+
+
+class Progress(Protocol):
+    """Where a person sees that a cell waits."""
+
+    def show(self, message: str, waited_s: float) -> None: ...
+    def done(self, message: str) -> None: ...
+
+
+@dataclass(slots=True)
+class Verdict:
+    go: bool
+    message: str = ""
+
+
+def is_exempt(cell: str) -> bool:
+    """A cell that begins with `%gpu` never waits: it is how a person asks why. `%%gpu` asks and waits by itself."""
+    first = cell.lstrip().split(maxsplit=1)[:1]
+    return first in (["%gpu"], ["%%gpu"])
+
+
+class Gate:
+    """One per kernel. `ask` blocks the caller; everything else returns at once."""
+
+    def __init__(self, link: Link, progress: Callable[[], Progress], *, wants_gpu: bool = False) -> None:
+        self.link = link
+        self.gave_up = False
+        """A wait was interrupted: later cells run without a GPU until it arrives or somebody waits again."""
+        self.ending: str | None = None
+        self.running = False
+        self._progress = progress
+        self._wants_gpu = wants_gpu
+        self._refused: str | None = None
+        self._open: set[int] = set()
+
+    # ---- hooks of IPython
+
+    def before_cell(self, info: Any) -> None:
+        """`pre_run_cell`."""
+        self._refused, self.ending, self.running = None, None, True
+        _raise_own_error_on_interrupt(self)
+        if not self.is_needed():
+            return
+        verdict = self.ask(exempt=is_exempt(info.raw_cell or ""))
+        if not verdict.go:
+            self._refused = verdict.message
+
+    def after_cell(self, *_: Any) -> None:
+        """`post_run_cell`: also after a cell that failed or was refused."""
+        self.running = False
+        for n in sorted(self._open):
+            self.link.send({"type": "cell_end", "n": n})
+        self._open.clear()
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        """The AST transformer: turns a refusal into the one error of the cell."""
+        message, self._refused = self._refused, None
+        if message is not None:
+            raise CellNotRun(message)
+        return node
+
+    # ---- the question
+
+    def is_needed(self) -> bool:
+        """Whether this kernel asked for a GPU, as far as it knows."""
+        if self.link.address is None:
+            return False
+        if not self.link.ever_welcomed:
+            return self._wants_gpu
+        return bool(self.link.kernel["state"] not in ("detached", "lost"))
+
+    def ask(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
+        """Whether the cell may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over.
+
+        An agent that is away holds up only what has to wait for a GPU anyway: a kernel that has its lease runs on.
+        """
+        if wait:
+            self.gave_up = False
+        if exempt and not wait:
+            return self._tell_only()
+        started, progress = time.monotonic(), self._progress()
+        deadline = None if timeout is None else started + timeout
+        try:
+            with _interruptible():
+                while True:
+                    if not self._line_stands(progress, started, deadline, wait):
+                        return Verdict(True)
+                    verdict = self._ask_once(progress, started, deadline, wait)
+                    if verdict is not None:
+                        return verdict
+        except KeyboardInterrupt:
+            return self._interrupted(progress)
+
+    def _tell_only(self) -> Verdict:
+        with self.link.asking() as (n, _):
+            if self.link.send({"type": "cell_start", "n": n, "exempt": True, "wait": False}):
+                self._open.add(n)
+        return Verdict(True)
+
+    def _line_stands(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> bool:
+        """Wait for the agent where that makes sense; False: go on without asking."""
+        while not self.link.welcomed.is_set():
+            state = self.link.kernel["state"]
+            waiting_for_gpu = wait or (not self.gave_up and state in ("pending", "granted", "suspended"))
+            first_contact = not self.link.ever_welcomed and time.monotonic() - started < FIRST_CONTACT_S and not self.gave_up
+            if not (waiting_for_gpu or first_contact) or _is_over(deadline):
+                return False
+            self.link.welcomed.wait(SHOW_AFTER_S)
+            waited = time.monotonic() - started
+            if waited > SHOW_AFTER_S:
+                progress.show("The node agent of this machine is away; waiting for it to come back.", waited)
+        return True
+
+    def _ask_once(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> Verdict | None:
+        """One question over one connection; None when the line broke before the answer."""
+        with self.link.asking() as (n, answers):
+            self._open.add(n)
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": wait})
+            try:
+                return self._hear(n, answers, progress, started, deadline)
+            except KeyboardInterrupt:
+                self._withdraw(n)
+                raise
+
+    def _interrupted(self, progress: Progress) -> Verdict:
+        progress.done("Stopped waiting for the GPU.")
+        if self.ending is not None:
+            return Verdict(False, self.ending)
+        self.gave_up = True
+        return Verdict(False, "the wait for the GPU was interrupted, so this cell did not run; "
+                       "later cells run without a GPU until it arrives (`%gpu wait` waits again)")  # fmt: skip
+
+    def _hear(
+        self, n: int, answers: queue.SimpleQueue[Json], progress: Progress, started: float, deadline: float | None
+    ) -> Verdict | None:
+        sentence, shown = "", False
+        while True:
+            try:
+                message = answers.get(timeout=TICK_S if shown else SHOW_AFTER_S)
+            except queue.Empty:
+                message = {"type": "tick"}
+            waited, kind = time.monotonic() - started, message["type"]
+            if kind == "cell_go":
+                self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
+                progress.done(message.get("message") or (f"GPU ready after {waited:.1f} s." if shown else ""))
+                return Verdict(True)
+            if kind == "cell_refused":
+                self._open.discard(n)
+                progress.done("")
+                return Verdict(False, message["message"])
+            if kind == "away":
+                self._open.discard(n)
+                return None
+            if _is_over(deadline):
+                self._withdraw(n)
+                progress.done("")
+                return Verdict(False, f"no GPU after {waited:.0f} s: {sentence or 'the agent gave no reason'}")
+            sentence = message.get("message", sentence)
+            if sentence and waited >= SHOW_AFTER_S:
+                shown = True
+                progress.show(_with_position(sentence, message, self.link.kernel), waited)
+
+    def _withdraw(self, n: int) -> None:
+        self._open.discard(n)
+        self.link.send({"type": "cell_cancel", "n": n})
+
+    # ---- the end of a cell that was not the person's wish
+
+    def end_cell(self, message: str) -> None:
+        """From the link's thread: interrupt the running cell; the interrupt becomes `GpuReclaimed(message)`."""
+        if self.running:
+            self.ending = message
+            # A real signal, so that a sleep or a read in the main thread ends too.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _with_position(sentence: str, message: Json, kernel: Json) -> str:
+    position = message.get("position") or kernel.get("queue_position")
+    return f"{sentence} Place in the queue: {position}." if position and "osition" not in sentence else sentence
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """While we wait, an interrupt raises here: cells with a top-level `await` have a handler that would only note it for later."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _raise_own_error_on_interrupt(gate: Gate) -> None:
+    """For the length of this cell: ipykernel puts its own handler back after every message."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        message, gate.ending = gate.ending, None
+        if message is not None:
+            raise GpuReclaimed(message)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, handler)

@@ -1,0 +1,182 @@
+"""`%gpu` and `%%gpu`: parsing and showing. What they do is in `gpu`; how it looks is in `view`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from IPython.core.error import UsageError
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic_arguments import MagicArgumentParser
+
+from . import gpu, view
+from .extension import current
+from .link import Json
+
+__all__ = ["GpuMagics"]
+
+QUEUE_COLUMNS: Final = ("queue", "kind", "pool", "quota", "fair_share", "allocated", "requested", "limit")
+DEVICE_COLUMNS: Final = ("node", "gpu", "model", "total_gib", "guaranteed_gib", "used_gib", "kernels", "status")
+
+
+def _parser(verb: str, about: str) -> MagicArgumentParser:
+    return MagicArgumentParser(prog=f"%gpu {verb}".strip(), description=about, add_help=False)
+
+
+def _asking(verb: str, about: str) -> MagicArgumentParser:
+    parser = _parser(verb, about)
+    parser.add_argument("gpu", nargs="?", help="GPUs: 0.5, 2")
+    parser.add_argument("--memory", help="GPU memory instead of a fraction: 20GiB")
+    parser.add_argument("--limit", help="burst ceiling in GPUs; default: the whole GPU")
+    parser.add_argument("--project")
+    parser.add_argument("--pool", help="node pools in order: A,B")
+    parser.add_argument("--priority", help="priority class")
+    if verb == "request":
+        parser.add_argument("--no-wait", action="store_true", help="return at once; later cells wait for the GPU")
+    return parser
+
+
+def _body(given: Any) -> Json:
+    return gpu.request_body(given.gpu, given.memory, given.limit, given.project, given.pool, given.priority)
+
+
+def _status(_: Any) -> Json:
+    return gpu.status()
+
+
+def _request(given: Any) -> Json:
+    body = _body(given)
+    gpu.ask_for(body)
+    return gpu.status() if given.no_wait else gpu.wait()
+
+
+def _release(_: Any) -> str:
+    if gpu.status()["state"] == "detached":
+        return "This notebook has no share of a GPU."
+    gpu.release()
+    return "The GPU was given back."
+
+
+def _wait(_: Any) -> Json:
+    return gpu.wait()
+
+
+def _why(_: Any) -> str:
+    answer = gpu.why()
+    if answer.get("reason"):
+        return view.reason_text(answer["reason"], answer.get("queue_position"))
+    if answer.get("state") == "detached":
+        return "Nothing waits: this notebook asked for no GPU."
+    return f"Nothing waits: this notebook's GPU is {answer.get('state')}."
+
+
+def _what_if(given: Any) -> str:
+    return view.what_if_text(gpu._ask("what-if", _body(given)))
+
+
+def _queue(_: Any) -> str:
+    rows = [row for row in gpu.queue() if row["resource"] == "gpu"]
+    return view.table(rows, QUEUE_COLUMNS)
+
+
+def _nodes(_: Any) -> str:
+    found = gpu.nodes()
+    rows = [_device_row(node, device) for node in found for device in node["devices"]]
+    label = "\nThese GPUs are simulated." if any(node["simulated"] for node in found) else ""
+    return view.table(rows, DEVICE_COLUMNS) + label
+
+
+def _device_row(node: Json, device: Json) -> Json:
+    memory = {f"{name}_gib": round(mib / 1024, 1) for name, mib in device["memory_mib"].items()}
+    who = {"kernels": len(device["kernels"]), "status": node["status"]}
+    return {"node": node["name"], "gpu": device["uuid"], "model": device["model"], **memory, **who}
+
+
+def _history(_: Any) -> str:
+    return view.events_text(gpu.history())
+
+
+Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str]]
+VERBS: Final[dict[str, Verb]] = {
+    "status": (_parser("status", "this notebook's share"), _status),
+    "request": (_asking("request", "ask for a share"), _request),
+    "release": (_parser("release", "give the GPU back"), _release),
+    "wait": (_parser("wait", "wait for the GPU"), _wait),
+    "why": (_parser("why", "why this notebook waits"), _why),
+    "what-if": (_asking("what-if", "would such a request start now"), _what_if),
+    "suspend": (_parser("suspend", "save GPU memory to host memory"), lambda _: gpu.suspend()),
+    "resume": (_parser("resume", "bring saved GPU memory back"), lambda _: gpu.resume()),
+    "pin": (_parser("pin", "do not suspend while idle"), lambda _: gpu.pin()),
+    "unpin": (_parser("unpin", "suspend while idle when needed"), lambda _: gpu.unpin()),
+    "queue": (_parser("queue", "the queues"), _queue),
+    "nodes": (_parser("nodes", "the nodes and their GPUs"), _nodes),
+    "history": (_parser("history", "what happened to this notebook's share"), _history),
+}
+CELL: Final = _asking("", "run one cell with a share and give it back")
+
+
+@magics_class
+class GpuMagics(Magics):
+    """`%gpu …`; the verbs are in `VERBS`."""
+
+    @line_cell_magic("gpu")
+    def gpu(self, line: str, cell: str | None = None) -> view.Shown | None:
+        """`%gpu` shows this notebook's share; `%gpu request 0.5` asks for one; `%%gpu 1.0` runs one cell with one.
+
+        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
+        """
+        try:
+            if cell is not None:
+                self._run_cell_with(_body(CELL.parse_argstring(line)), cell)
+                return None
+            return _shown(line)
+        except gpu.GpuError as error:
+            raise UsageError(_one_line(str(error))) from None
+
+    def _run_cell_with(self, body: Json, cell: str) -> None:
+        before = gpu.status()
+        answer = gpu.ask_for(body)
+        try:
+            gpu.wait()
+            _run(self.shell, cell)
+        finally:
+            _give_back(before, answer.get("previous"))
+
+
+def _shown(line: str) -> view.Shown:
+    verb, _, rest = line.strip().partition(" ")
+    if (verb or "status") not in VERBS:
+        raise UsageError(f"%gpu has no {verb!r}; it has {', '.join(VERBS)}")
+    parser, act = VERBS[verb or "status"]
+    result = act(parser.parse_argstring(rest))
+    if isinstance(result, str):
+        return view.Shown(result)
+    link = current().link
+    return view.Shown(view.kernel_text(result, away=link.address is not None and not link.welcomed.is_set()))
+
+
+def _give_back(before: Json, previous: Json | None) -> None:
+    """Restore what was held before the cell, or nothing."""
+    if before["state"] == "detached":
+        gpu.release()
+        return
+    share = before["request"]
+    asked = {"gpu": share["gpu"]} if share["gpu"] is not None else {"gpu_memory": share["gpu_memory_mib"]}
+    gpu.ask_for(previous or {**asked, "project": before["project"]})
+
+
+def _run(shell: Any, cell: str) -> None:
+    """Run the cell as if it stood alone, and fail as it failed, shown once: by the outer cell."""
+    shown = {name: getattr(shell, name) for name in ("showtraceback", "showsyntaxerror")}
+    try:
+        for name in shown:
+            setattr(shell, name, lambda *_, **__: None)
+        result = shell.run_cell(cell, store_history=False)
+    finally:
+        for name in shown:
+            delattr(shell, name)
+    result.raise_error()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,140 @@
+"""The cell gate in a real kernel."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.kernel.gate import is_exempt
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_kernel_that_asked_for_nothing_never_asks_the_agent(agent, notebook):
+    nb = notebook()
+    assert nb.run("1 + 1").ok
+    assert "cell_start" not in agent.heard_kinds()
+
+
+def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("print('ran')")
+    nb.until_shown(cell, "Waiting for quota.")
+    question = agent.hear("cell_start")
+    agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": ""})
+    result = nb.collect(cell)
+    assert result.ok
+    assert "ran" in result.text
+    assert agent.hear("cell_end")["n"] == question["n"]
+
+
+def test_a_wait_that_is_over_at_once_leaves_no_trace(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    assert nb.run("None").outputs == []
+
+
+def test_an_interrupt_refuses_the_cell_and_later_cells_run(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("print('ran')")
+    nb.until_shown(cell, "Waiting for quota.")
+    nb.manager.interrupt_kernel()
+    result = nb.collect(cell, timeout=2)
+    assert (result.reply["status"], result.reply["ename"]) == ("error", "CellNotRun")
+    assert "\nran" not in result.text
+    assert agent.hear("cell_cancel")["n"] == agent_question(agent)
+    agent.holding = False
+    assert nb.run("print('later')").text == "later\n"
+
+
+def agent_question(agent):
+    """The number of the only question that was asked."""
+    return 1
+
+
+def test_a_cell_that_awaits_can_be_interrupted_too(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("import asyncio\nawait asyncio.sleep(0)")
+    nb.until_shown(cell, "Waiting for quota.")
+    nb.manager.interrupt_kernel()
+    assert nb.collect(cell, timeout=2).reply["ename"] == "CellNotRun"
+
+
+def test_a_refused_cell_has_one_clear_error(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("print('ran')")
+    question = agent.hear("cell_start")
+    agent.send({"type": "cell_refused", "n": question["n"], "message": "The GPU is lost."})
+    result = nb.collect(cell)
+    assert [one["msg_type"] for one in result.outputs] == ["error"]
+    assert result.outputs[0]["content"]["traceback"] == ["CellNotRun: The GPU is lost."]
+
+
+def test_cells_that_begin_with_the_magic_never_wait(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    result = notebook().run("%gpu")
+    assert result.ok
+    assert "pending" in result.text
+
+
+def test_a_cell_waits_through_the_agents_restart(agent, notebook):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("print('ran')")
+    nb.until_shown(cell, "Waiting for quota.")
+    agent.close()
+    nb.until_shown(cell, "agent of this machine is away")
+    agent.holding = False
+    agent.open()
+    assert nb.collect(cell).ok
+
+
+def test_a_kernel_with_its_lease_runs_on_without_the_agent(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    assert nb.run("x = 1").ok
+    agent.close()
+    assert nb.run("print(x)").text == "1\n"
+
+
+def test_a_running_cell_ends_with_the_reason_when_its_kernel_is_to_be_relaunched(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    cell = nb.submit("import time\nprint('begun', flush=True)\ntime.sleep(60)")
+    nb.until_shown(cell, "begun")
+    agent.send({"type": "end_cell", "message": "C needs a whole GPU."})
+    result = nb.collect(cell)
+    assert (result.reply["ename"], result.reply["evalue"]) == ("GpuReclaimed", "C needs a whole GPU.")
+    assert nb.run("print('alive')").text == "alive\n"
+
+
+def test_a_notice_shows_under_the_running_cell_and_calls_back(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    nb.run("from jupyter_gpushare import gpu\nimport threading\nseen = []\ncame = threading.Event()\n"
+           "@gpu.on_notice\ndef noticed(n):\n    seen.append(n['take_mib']); came.set()")  # fmt: skip
+    cell = nb.submit("print('begun', flush=True)\nassert came.wait(20)\nprint(seen)")
+    nb.until_shown(cell, "begun")
+    agent.send({"type": "notice", "message": "bob's notebook needs its share.", "deadline_ms": 9000, "take_mib": 7})
+    result = nb.collect(cell)
+    assert "bob's notebook needs its share." in result.text
+    assert "[7]" in result.text
+
+
+def test_what_happened_while_idle_is_told_once_at_the_next_cell(agent, notebook):
+    nb = notebook()
+    nb.run("1")
+    agent.send({"type": "told", "message": "Moved to another GPU; nothing was lost."})
+    agent.become("attached")  # the line is ordered: when the next question comes, the message was read
+    assert "Moved to another GPU" in nb.run("import time; time.sleep(0.2)").text + nb.run("1").text
+    assert "Moved" not in nb.run("1").text
+
+
+@pytest.mark.parametrize(("cell", "exempt"), {
+    "%gpu": True, "  \n%gpu wait\nx": True, "%%gpu 1.0\nx": True, "x = 1": False, "%gpus": False, "# %gpu": False, "": False,
+}.items())  # fmt: skip
+def test_what_is_exempt(cell, exempt):
+    assert is_exempt(cell) is exempt

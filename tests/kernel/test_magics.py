@@ -1,0 +1,90 @@
+"""The magics in a real kernel: what they ask, what they show, and how a mistake looks."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.slow
+MISTAKES = {
+    "%gpu request 7e9": "gpu is more GPUs than there can be",
+    "%gpu request -1": "gpu must not be negative",
+    "%gpu request nan": "gpu must be a number of GPUs",
+    "%gpu request 0": "gpu must be more than 0",
+    "%gpu request": "gpu must be given",
+    "%gpu request 0.5 --memory 20GiB": "not both",
+    "%gpu request --memory lots": "memory must be a size",
+    "%gpu request 0.5 --limit x": "limit must be a number of GPUs",
+    "%gpu request 0.5 --nonsense": "unrecognized arguments: --nonsense",
+    "%gpu fly": "%gpu has no 'fly'",
+    "%gpu request 0.5 --project nope": "unknown project 'nope'",
+    "%gpu wait": "there is nothing to wait for",
+}
+
+
+def refuse_unknown_project(body):
+    raise ValueError(f"unknown project {body['project']!r}")
+
+
+def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
+    agent.answers["request"] = refuse_unknown_project
+    nb = notebook()
+    for cell, words in MISTAKES.items():
+        result = nb.run(cell)
+        assert result.reply["status"] == "error", cell
+        assert result.reply["ename"] == "UsageError", cell
+        assert words in result.text, cell
+        assert len(result.text.strip().splitlines()) == 1, result.text
+
+
+def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
+    def grant(body):
+        agent.become("attached", simulated=True, gpu_uuid="SIM-GPU-n-0", node="n", gpu_memory_total_mib=81920, project="vision",
+                     request={"gpu": 0.5, "gpu_memory_mib": None}, memory_mib={"guaranteed": 40960, "used": 71680, "borrowed": 30720})  # fmt: skip
+        return {"kernel": agent.kernel}
+
+    agent.answers["request"] = grant
+    nb = notebook()
+    result = nb.run("%gpu request 0.5 --limit 1.0 --project vision --pool a100,default --priority train")
+    assert agent.hear("ask")["body"] == {
+        "gpu": "0.5", "gpu_limit": "1.0", "project": "vision", "node_pools": ["a100", "default"], "priority_class": "train",
+    }  # fmt: skip
+    assert agent.hear("cell_start")["wait"] is True
+    for words in ("(simulated GPU)", "SIM-GPU-n-0 on n", "0.5 GPU = 40 GiB guaranteed", "70 GiB of 80 GiB used, 30 GiB of it borrowed"):
+        assert words in result.text
+
+
+def test_a_cell_with_its_own_share_runs_fails_and_gives_back(agent, notebook):
+    asked = []
+
+    def grant(body):
+        asked.append(body)
+        agent.become("attached")
+        return {"kernel": agent.kernel}
+
+    def release(body):
+        asked.append("release")
+        agent.become("detached")
+        return {}
+
+    agent.answers |= {"request": grant, "release": release}
+    nb = notebook()
+    result = nb.run("%%gpu 1.0\nx = 6 * 7\nprint(x)\nraise KeyError('mine')")
+    assert (result.reply["ename"], asked) == ("KeyError", [{"gpu": "1.0"}, "release"])
+    assert [one["msg_type"] for one in result.outputs] == ["stream", "error"]
+    assert nb.run("print(x)").text == "42\n"
+
+
+def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, notebook):
+    agent.answers["request"] = refuse_unknown_project
+    nb = notebook()
+    assert nb.run("from jupyter_gpushare import gpu\nprint(gpu.status()['state'])").text == "detached\n"
+    result = nb.run("gpu.request(0.5, project='nope')")
+    assert (result.reply["ename"], result.reply["evalue"]) == ("GpuError", "unknown project 'nope'")
+    assert result.reply["traceback"] == ["GpuError: unknown project 'nope'"]
+
+
+def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):
+    nb = notebook()
+    nb.run("1")
+    agent.close()
+    assert "cannot be reached" in nb.run("import time; time.sleep(0.1)\n%gpu").text
