@@ -8,7 +8,7 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "NodeChanged", "NodeJoined", "NodeLeft", "GangStale", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased", "PolicyChanged", "StaleSince",
+    "Fact", "GangStale", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased", "PolicyChanged", "StaleSince",
     "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
 ]  # fmt: skip
 

@@ -1,0 +1,172 @@
+"""What a cycle does, one action after the other: allocate, consolidate, reclaim, preempt, evict stale gangs.
+
+Every action walks the queues in order, pool by pool; a workload whose first pool has no room is asked again in its second within the same
+action. Nobody blocks the line: who finds no room is passed over. A verdict is remembered as long as nothing can have changed it, which is
+what makes a cycle cost what changed and not what waits:
+
+* allocate: what found no room finds none while nothing was given back in the pool (`PoolState.freed`), because until then free devices,
+  CPU and slots only become fewer and what queues hold only grows. Pods with affinity are asked again: a neighbour is no shortage.
+* the actions that evict: the same try in the very same state of the pool (`PoolState.version`) ends the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .amounts import NOTHING, Amounts
+from .consolidation import Moving, may_consolidate
+from .gang import Seating, go_stale
+from .pools import PoolState
+from .preempt import PriorityTaking
+from .quota import refusal
+from .reclaim import FairTaking, is_entitled
+from .solver import Judge, Solver
+from .state import State
+from .turns import Turn, Turns, asked
+from .victims import Victims
+from .work import Alike, Member
+
+__all__ = ["ACTIONS_BY_NAME", "Notes"]
+
+Notes = dict[Member, tuple[str, str | None]]
+"""Evicted member -> the action that did it and the workload it made room for."""
+Rules = tuple[Callable[[], Victims], Judge, int | None]
+"""Who may be taken from, whether a set of victims is allowed, and how many workloads may be moved at most."""
+
+
+def _walk(state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], *, evicts: bool) -> None:
+    """Asks every kind of pending workload that `kinds` lets through, in order, pool after pool of its list."""
+    rounds = max((len(alike.pools) for alike in state.alike.values()), default=0)
+    for index in range(rounds):
+        for pool in state.pools.values():
+            asking = [a for a in state.alike.values() if len(a.pools) > index and a.pools[index] == pool.name and a.ready and kinds(a, pool)]
+            if asking:
+                _walk_pool(state, pool, Turns(state, pool, asking), attempt, evicts)
+                state.refresh()
+
+
+def _walk_pool(state: State, pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
+    while (turn := turns.next()) is not None:
+        if attempt(pool, turn):
+            turns.served(again=turn.work.pending > 0 and bool(turn.work.asking()))
+            if evicts:
+                turns.reorder()
+        else:
+            turns.passed(alone=any(m.need.affinity for m in turn.work.members.values()))
+
+
+def _allocate(state: State, now: int, notes: Notes) -> None:
+    del notes
+    _walk(state, lambda a, pool: a.refused.get(pool.name) != pool.freed, lambda pool, turn: _start(state, pool, turn, now), evicts=False)
+
+
+def _start(state: State, pool: PoolState, turn: Turn, now: int) -> bool:
+    """Seats a workload on what is free or being left; remembers the refusal, which stands until something is freed."""
+    work = turn.work
+    members = work.asking()
+    ask = asked(members, pool.smallest) if not any(m.need.memory for m in members) else _stated(members)
+    is_first = not any(podset.active for podset in work.podsets)
+    seating = Seating(state, pool, work)
+    if refusal(turn.leaf, ask, work.preemptible) is None and seating.seat_all(members):
+        if is_first and all(m.status == "bound" for m in members):  # growing renews no protection, and a promise is no start
+            state.journal.assign(work, "started", now)
+        return True
+    if not any(m.need.affinity for m in members):  # a neighbour may arrive and make room by being there
+        state.journal.push(_remember, turn.alike.refused, pool.name, turn.alike.refused.get(pool.name))
+        turn.alike.refused[pool.name] = pool.freed
+    turn.alike.found[pool.name] = len(seating.seated)
+    return False
+
+
+def _stated(members: list[Member]) -> Amounts:
+    """What is known of the price before the node is: GPU memory is priced, and the gate asked again, at each node."""
+    total = NOTHING
+    for member in members:
+        total = total.plus(member.need.stated)
+    return total
+
+
+def _remember(table: dict[Any, Any], key: object, value: object) -> None:
+    """Puts a remembered verdict back (or out) when the cycle is undone."""
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _take(state: State, notes: Notes, action: str, rules: Rules | None, pool: PoolState, turn: Turn) -> bool:
+    """Lets the solver make room by these rules, unless the same try failed in the very same state before."""
+    if rules is None:
+        return False
+    victims, judge, most = rules
+    solver = Solver(state, pool, turn.work, victims(), judge, max_moved=most)
+    if solver.solve():
+        for unit in solver.used:
+            for member in unit.members:
+                if member.status != "running":
+                    notes[member] = (action, turn.work.id)
+        return True
+    key = (pool.name, action)
+    state.journal.push(_remember, turn.alike.tried, key, turn.alike.tried.get(key))
+    turn.alike.tried[key] = pool.version
+    return False
+
+
+def _evicting(action: str, rules_for: Callable[[State, PoolState, Turn, int], Rules | None]) -> Callable[[State, int, Notes], None]:
+    def act(state: State, now: int, notes: Notes) -> None:
+        timeless = not _has_min_runtimes(state)
+
+        def worth_trying(alike: Alike, pool: PoolState) -> bool:
+            return not timeless or alike.tried.get((pool.name, action)) != pool.version
+
+        def attempt(pool: PoolState, turn: Turn) -> bool:
+            return _take(state, notes, action, rules_for(state, pool, turn, now), pool, turn)
+
+        _walk(state, worth_trying, attempt, evicts=True)
+
+    return act
+
+
+def _has_min_runtimes(state: State) -> bool:
+    """Whether the passing of time alone can change who may be taken from."""
+    options = state.policy.options
+    return bool(
+        options.preempt_min_runtime or options.reclaim_min_runtime
+        or any(q.rules.preempt_min_runtime or q.rules.reclaim_min_runtime for pool in state.pools.values() for q in pool.queues.values())
+    )  # fmt: skip
+
+
+def _consolidation_rules(state: State, pool: PoolState, turn: Turn, now: int) -> Rules | None:
+    del now
+    if not may_consolidate(pool, turn):
+        return None
+    moving = Moving(state, pool, turn)
+    return moving.victims, moving.is_allowed, state.policy.options.max_consolidation_victims
+
+
+def _reclaim_rules(state: State, pool: PoolState, turn: Turn, now: int) -> Rules | None:
+    if not is_entitled(turn):
+        return None
+    taking = FairTaking(state, pool, turn, now)
+    return taking.victims, taking.is_fair, None
+
+
+def _preempt_rules(state: State, pool: PoolState, turn: Turn, now: int) -> Rules | None:
+    taking = PriorityTaking(state, pool, turn, now)
+    return (taking.victims, taking.is_allowed, None) if taking.may_ask() else None
+
+
+def _evict_stale(state: State, now: int, notes: Notes) -> None:
+    for member in go_stale(state, now):
+        state.put(member, "releasing", member.node, member.devices)
+        notes[member] = ("stale_gang_eviction", None)
+
+
+ACTIONS_BY_NAME: dict[str, Callable[[State, int, Notes], None]] = {
+    "allocate": _allocate,
+    "consolidation": _evicting("consolidation", _consolidation_rules),
+    "reclaim": _evicting("reclaim", _reclaim_rules),
+    "preempt": _evicting("preempt", _preempt_rules),
+    "stale_gang_eviction": _evict_stale,
+}

@@ -1,0 +1,46 @@
+"""Moving preemptible work together so that a larger request fits: everybody moved must get a new place, nobody loses one.
+
+Source: scheduling rules, section 7.1. Which workloads are tried first is the order of victims, so that a replay moves the same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .amounts import GPU, Amounts
+from .pools import PoolState
+from .state import State
+from .turns import Turn
+from .victims import ALL, NONE, Unit, Victims
+from .work import Work
+
+__all__ = ["Moving", "may_consolidate"]
+
+
+def may_consolidate(pool: PoolState, turn: Turn) -> bool:
+    """Whether moving could help at all: the workload is preemptible, the pool packs, and enough is free somewhere."""
+    if not turn.work.preemptible or "spread" in (pool.config.gpu, pool.config.cpu):
+        return False  # under spread the pool would be pulled apart again: the two would undo each other for ever
+    if turn.ask.gpu == 0:
+        return False
+    free = sum(bucket[2] * len(names) * GPU for bucket, names in pool.buckets.items())
+    shared = sum(bucket[4] * GPU // bucket[0] * len(names) for bucket, names in pool.buckets.items())
+    return free + shared >= turn.ask.gpu
+
+
+class Moving:
+    """The rules of one consolidation."""
+
+    def __init__(self, state: State, pool: PoolState, turn: Turn) -> None:
+        self.state, self.pool, self.work = state, pool, turn.work
+
+    def victims(self) -> Victims:
+        leaves = [queue for queue in self.pool.queues.values() if queue.lenders]
+        return Victims(self.pool, leaves, self._accepts)
+
+    def _accepts(self, work: Work) -> int:
+        return NONE if work is self.work else ALL
+
+    def is_allowed(self, units: Sequence[Unit], ask: Amounts) -> bool:
+        """Whether nobody was left without a place."""
+        return not units and ask.gpu >= 0

@@ -1,0 +1,93 @@
+"""One cycle: from facts to decisions, with time as an argument; and the same on trial, for a workload that was not submitted."""
+
+from __future__ import annotations
+
+from .actions import ACTIONS_BY_NAME, Notes
+from .cluster import Cluster
+from .decisions import Bind, Decisions, Evict, Pipeline, WhatIf
+from .entitlement import entitle
+from .explain import Explainer, Free, eviction_message, free_in
+from .facts import WorkloadSubmitted
+from .model import Workload
+from .state import State
+from .work import Member
+
+__all__ = ["cycle", "what_if"]
+
+
+def cycle(cluster: Cluster, now: int) -> Decisions:
+    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing else."""
+    state = cluster._state
+    decisions = _run(state, now)
+    state.journal.settle()
+    return decisions
+
+
+def _run(state: State, now: int) -> Decisions:
+    """The cycle on the inner state; the journal keeps everything, so the caller may undo it."""
+    _settle(state)
+    state.refresh()
+    for pool in state.pools.values():
+        entitle(state, pool)
+    before = {pool.name: free_in(pool) for pool in state.pools.values()}
+    notes: Notes = {}
+    for action in state.policy.options.actions:
+        ACTIONS_BY_NAME[action](state, now, notes)
+        state.refresh()
+    return _decisions(state, notes, before)
+
+
+def _settle(state: State) -> None:
+    """What was bound runs; what was promised asks again, preferring its promise."""
+    for member in list(state.unsettled):
+        if member.status == "bound":
+            state.put(member, "running", member.node, member.devices, member.charge)
+        else:
+            assert member.node is not None
+            state.journal.assign(member, "nominated", member.node.name)
+            if member.old is None:
+                state.put(member, "pending")
+            else:
+                state.put(member, "releasing", member.old, member.old_devices)
+
+
+def what_if(cluster: Cluster, workload: Workload, now: int) -> WhatIf:
+    """Where the workload would go now and whom it would displace, else why not. Changes nothing.
+
+    Raises what submitting it would raise.
+    """
+    mark = cluster.checkpoint()
+    try:
+        cluster.apply(WorkloadSubmitted(workload))
+        decisions = _run(cluster._state, now)
+        members = cluster.workloads[workload.id].members.values()
+        spots = {m.name: spot for m in members if (spot := m.spot()) is not None}
+        return WhatIf(
+            starts_now=bool(members) and all(m.status == "bound" for m in members),
+            after_eviction=any(m.status == "pipelined" for m in members),
+            spots=spots,
+            displaces=tuple(e for e in decisions.evictions if e.by == workload.id),
+            reason=decisions.reasons.get(workload.id),
+        )
+    finally:
+        cluster.rollback(mark)
+
+
+def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions:
+    binds, pipelines = [], []
+    for member in state.unsettled:
+        spot = member.spot()
+        assert spot is not None
+        if member.status == "bound":
+            binds.append(Bind(member.work.id, member.name, spot))
+        else:
+            pipelines.append(Pipeline(member.work.id, member.name, spot))
+    evictions = tuple(_eviction(member, action, by) for member, (action, by) in notes.items() if member.status in ("releasing", "pipelined"))
+    explainer = Explainer(state, before, evictions)
+    return Decisions(tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues)
+
+
+def _eviction(member: Member, action: str, by: str | None) -> Evict:
+    spot = member.old_spot() or member.spot()
+    assert spot is not None
+    return Evict(member.work.id, member.name, spot, action, by, eviction_message(member, action, by))

@@ -1,0 +1,72 @@
+"""What a person could change so that a waiting workload starts sooner. Each help is checked against the numbers before it is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from .amounts import GPU, is_unlimited
+from .decisions import QueueShare
+from .reasons import Code, Help
+
+if TYPE_CHECKING:
+    from .why import Case, PoolView
+
+__all__ = ["helps_for"]
+
+FRACTIONS: Final = (750, 500, 250, 200, 100)
+"""Shares that people ask for, tried from the largest."""
+
+
+def helps_for(case: Case, code: Code, view: PoolView, queue: QueueShare | None) -> tuple[Help, ...]:
+    """The changes that would help, the best first."""
+    if code in (Code.NEVER_FITS, Code.INVALID_REQUEST):
+        return tuple(_other_pools(case, view))
+    helps: list[Help] = []
+    if code == Code.NON_PREEMPTIBLE_OVER_QUOTA:
+        helps.append(Help("preemptible", "true", "As preemptible work it may go beyond the quota while GPUs are free."))
+    helps += _smaller(case, code, view, queue)
+    helps += _other_pools(case, view)
+    if code != Code.NODE_NOT_READY:
+        helps.append(_wait(case, code))
+    return tuple(helps)
+
+
+def _smaller(case: Case, code: Code, view: PoolView, queue: QueueShare | None) -> list[Help]:
+    """A smaller GPU request that the free GPUs and the bound in the way would take now."""
+    if len(case.work.members) != 1:
+        return []
+    need = next(iter(case.work.members.values())).need
+    asked = case.ask(view).gpu
+    room = min(view.free.largest, view.free.total)
+    for name in view.paths.get(case.work.project, ()):
+        above = view.queues[name]
+        if not is_unlimited(above.limit.gpu):
+            room = min(room, above.limit.gpu - above.allocated.gpu)
+        if not case.work.preemptible and not is_unlimited(above.quota.gpu):
+            room = min(room, above.quota.gpu - view.fixed[name].gpu)
+    if need.mig or not need.gpu or room <= 0:
+        return []
+    sizes = [room // GPU * GPU] if room >= GPU else [f for f in FRACTIONS if f <= room][:1]
+    return [Help("gpu", f"{s / GPU:g}", f"A request for {s / GPU:g} GPUs would fit now.") for s in sizes if 0 < s < asked]
+
+
+def _other_pools(case: Case, view: PoolView) -> list[Help]:
+    asked = case.ask(view).gpu
+    project = case.work.project
+    helps = []
+    for name, other in sorted(case.views.items()):
+        if name in case.pools or not asked or other.free.total < asked or (len(case.work.members) == 1 and other.free.largest < asked):
+            continue
+        if project in other.queues and other.queues[project].allocated.gpu + asked > other.queues[project].limit.gpu:
+            continue
+        if not case.work.preemptible and (project not in other.queues or other.fixed[project].gpu + asked > other.queues[project].quota.gpu):
+            continue
+        helps.append(Help("node_pools", name, f"Pool {name} has {other.free.total / GPU:g} free GPUs."))
+    return helps
+
+
+def _wait(case: Case, code: Code) -> Help:
+    if code == Code.WAITING_FOR_RECLAIM:
+        return Help("wait", "", "Nothing to do: it starts by itself in a moment.")
+    place = "" if case.position is None else f" It is number {case.position} in the queue."
+    return Help("wait", "", f"It starts by itself when enough is given back.{place}")

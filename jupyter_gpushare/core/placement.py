@@ -1,0 +1,175 @@
+"""Which node a pod goes to. Looks at room and rules of nodes; knows nothing of queues or quota.
+
+The order of preference is the score table of section 9.1 read as layers: promised node, topology, a GPU that already is shared
+(bin-pack), room now before room later, CPU pods on CPU nodes, and then bin-pack or spread. Ties go to the first node by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heapify, heappop
+from typing import NamedTuple
+
+from .devices import NodeState
+from .model import Affinity
+from .need import Need
+from .pools import PoolState
+
+__all__ = ["Seat", "Wishes", "best_seat"]
+
+Rank = tuple[int, int, int, float]
+"""(not beside shares, not now, not on a CPU node, packing): smaller is better."""
+
+
+class Seat(NamedTuple):
+    """A node, the devices there, and whether they are free now."""
+
+    node: NodeState
+    devices: tuple[int, ...]
+    now: bool
+
+
+class Wishes(NamedTuple):
+    """What a pod's group adds to its own need: a set of nodes to stay in, scores inside it, and the node it was promised before."""
+
+    among: tuple[NodeState, ...] | None = None
+    scores: dict[str, int] | None = None
+    nominated: str | None = None
+
+
+NO_WISHES = Wishes()
+
+
+def best_seat(
+    pool: PoolState, need: Need, wishes: Wishes = NO_WISHES, allowed: Callable[[NodeState], bool] | None = None
+) -> Seat | None:  # fmt: skip
+    """The best place for a pod in this pool, now or when leaving pods are gone. None: nowhere.
+
+    `allowed` is asked about nodes where the price in quota depends on the node.
+    """
+    if wishes.nominated is not None:
+        node = pool.nodes.get(wishes.nominated)
+        if node is not None and node.name in pool.where and (wishes.among is None or node in wishes.among):
+            seat = _seat(pool, node, need, allowed)
+            if seat is not None:
+                return seat
+    if need.gpu and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
+        seat = _from_buckets(pool, need, allowed)
+        if seat is None or seat.now:
+            return seat
+    return _from_scan(pool, need, wishes, allowed)
+
+
+def _seat(pool: PoolState, node: NodeState, need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
+    """The devices on this very node, if it takes the pod."""
+    if not (node.admits(need) and node.has_spare(need)) or (allowed is not None and not allowed(node)) or not _near_and_apart(pool, node, need):
+        return None
+    chosen = node.choose(need, pool.config.gpu_device or pool.config.gpu)
+    if chosen is None:
+        return None
+    return Seat(node, chosen[0], chosen[1] and node.has_spare_now(need))
+
+
+def _from_buckets(pool: PoolState, need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
+    """The first fitting name in the best bucket that has one. A seat that is not free now is only a proof that one exists: a node whose
+    CPU is still being left hides in a bucket of nodes with idle GPUs, so the caller then looks at every node."""
+    whole, binpack = need.whole, pool.config.gpu == "binpack"
+    ranked: list[tuple[int, int, float, list[str]]] = []
+    for key, names in pool.buckets.items():
+        capacity, gpus, room, idle, later, now = key
+        if whole:
+            if room < whole:
+                continue
+            beside, waits = 1, int(idle < whole)
+        else:
+            size = need.portion(capacity)
+            shared = later >= size
+            if not shared and (room == 0 or size > capacity):
+                continue
+            beside, waits = 0 if shared and binpack else 1, int(not (now >= size or idle > 0))
+        ranked.append((beside, waits, room if binpack else -room / gpus, names))
+    heapify(ranked)
+    later_seat: Seat | None = None
+    while ranked:
+        beside, waits, packing, names = heappop(ranked)
+        seat = _first_in(pool, names, need, allowed)
+        while ranked and ranked[0][:3] == (beside, waits, packing):
+            other = _first_in(pool, heappop(ranked)[3], need, allowed)
+            if other is not None and (seat is None or (not other.now, other.node.name) < (not seat.now, seat.node.name)):
+                seat = other
+        if seat is not None and seat.now:
+            return seat
+        later_seat = later_seat or seat
+    return later_seat
+
+
+def _first_in(pool: PoolState, names: list[str], need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
+    nodes, later = pool.nodes, None
+    for name in names:
+        node = nodes[name]
+        if node.has_spare(need):
+            seat = _seat(pool, node, need, allowed)
+            if seat is not None and seat.now:
+                return seat
+            later = later or seat
+    return later
+
+
+def _from_scan(pool: PoolState, need: Need, wishes: Wishes, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
+    """Looks at every node: for what the buckets do not tell (CPU pods, MIG, groups with a place to stay, pods waiting for room)."""
+    best: tuple[tuple[int, Rank, str], Seat] | None = None
+    nodes: Iterable[NodeState] = pool.ready_nodes() if wishes.among is None else (n for n in wishes.among if n.name in pool.where)
+    for node in nodes:
+        if not node.fits(need):
+            continue
+        seat = _seat(pool, node, need, allowed)
+        if seat is None:
+            continue
+        score = 0 if wishes.scores is None else wishes.scores.get(node.name, 0)
+        key = (-score, _rank(pool, node, need, seat.now), node.name)
+        if best is None or key < best[0]:
+            best = (key, seat)
+    return None if best is None else best[1]
+
+
+def _rank(pool: PoolState, node: NodeState, need: Need, now: bool) -> Rank:
+    """One node's place in the order of preference, before its name decides."""
+    config = pool.config
+    if need.gpu:
+        binpack = config.gpu == "binpack"
+        beside = 0 if binpack and node.is_shareable(need) else 1
+        return beside, not now, 1, node.room if binpack else -node.room / max(1, node.node.gpus)
+    free = node.node.cpu - node.cpu[0] - node.cpu[2]
+    if config.cpu == "binpack":
+        packing = float(free) if node.node.cpu else float("inf")
+    else:
+        packing = -free / node.node.cpu if node.node.cpu else 0.0
+    return 1, not now, 0 if not node.node.gpus else 1, packing
+
+
+def _near_and_apart(pool: PoolState, node: NodeState, need: Need) -> bool:
+    """Whether required affinity and anti-affinity to other pods hold on this node."""
+    if need.affinity is not None and not _is_near(pool, node, need, need.affinity):
+        return False
+    return need.anti_affinity is None or not _neighbours(pool, node, need.anti_affinity)
+
+
+def _is_near(pool: PoolState, node: NodeState, need: Need, affinity: Affinity) -> bool:
+    if _neighbours(pool, node, affinity):
+        return True
+    # the first of its kind may start anywhere, or a group with affinity to itself could never begin
+    matches_itself = set(affinity.match) <= set(need.labels)
+    return matches_itself and not any(_carries(n, affinity) for n in pool.nodes.values())
+
+
+def _neighbours(pool: PoolState, node: NodeState, affinity: Affinity) -> bool:
+    """Whether a pod that matches is in the same domain as the node; a node without the label is a domain of its own."""
+    domain = node.node.labels.get(affinity.topology)
+    if domain is None:
+        return _carries(node, affinity)
+    return any(_carries(n, affinity) for n in pool.nodes.values() if n.node.labels.get(affinity.topology) == domain)
+
+
+def _carries(node: NodeState, affinity: Affinity) -> bool:
+    wanted = set(affinity.match)
+    return any(wanted <= set(need.labels) for need in node.pods.values())

@@ -1,0 +1,58 @@
+"""Taking inside a project by priority: a workload may displace strictly lower ones of its own queue. Fairness plays no role here.
+
+Source: scheduling rules, sections 7.2 and 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .amounts import Amounts
+from .pools import PoolState
+from .queue import QueueState
+from .state import State
+from .turns import Turn
+from .victims import ALL, NONE, SURPLUS, Unit, Victims
+from .work import Work
+
+__all__ = ["PriorityTaking", "protected_until"]
+
+
+def protected_until(state: State, victim: QueueState, started: int | None) -> int:
+    """Until when a minimum run time protects a workload from its colleagues, ms: the first value from the project upwards."""
+    if started is None:
+        return 0
+    for queue in victim.path:
+        if queue.rules.preempt_min_runtime is not None:
+            return started + queue.rules.preempt_min_runtime
+    return started + state.policy.options.preempt_min_runtime
+
+
+class PriorityTaking:
+    """The rules of one preemption."""
+
+    def __init__(self, state: State, pool: PoolState, turn: Turn, now: int) -> None:
+        self.state, self.pool, self.leaf, self.work, self.ask, self.now = state, pool, turn.leaf, turn.work, turn.ask, now
+
+    def may_ask(self) -> bool:
+        """Non-preemptible work must be within quota; and there must be somebody of lower priority."""
+        lenders = self.leaf.lenders
+        if not lenders or -lenders[-1][0][0] >= self.work.priority:
+            return False
+        if self.work.preemptible:
+            return True
+        return all(queue.fixed.plus(self.ask).fits_in(queue.quota) for queue in self.leaf.path)
+
+    def victims(self) -> Victims:
+        return Victims(self.pool, [self.leaf], self._accepts)
+
+    def _accepts(self, work: Work) -> int:
+        if work.priority >= self.work.priority or work is self.work:
+            return NONE
+        if self.now >= protected_until(self.state, self.leaf, work.started):
+            return ALL
+        return SURPLUS if work.elastic() == 2 else NONE
+
+    def is_allowed(self, units: Sequence[Unit], ask: Amounts) -> bool:
+        """Nothing more to judge: `victims` offers only who may be taken, and the gate is asked again for every seat."""
+        return bool(units) or ask.gpu >= 0

@@ -1,0 +1,53 @@
+"""Whether a queue may hold more: the limit, and the quota for non-preemptible work, on every level. Fair share never says no.
+
+Source: scheduling rules, sections 4 (the gate) and 10.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from .amounts import Amounts
+from .queue import QueueState
+from .reasons import Code
+
+__all__ = ["RESOURCES", "Refusal", "refusal"]
+
+RESOURCES: Final = ("gpu", "cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which bound of which queue is in the way, with the amounts of that resource."""
+
+    code: Code
+    queue: str
+    kind: str
+    resource: str
+    bound: int
+    held: int
+    asked: int
+
+
+def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None:
+    """The first bound, from the project upwards, that `ask` would break. Only resources that are asked for are looked at."""
+    gpu, cpu, memory = ask
+    for queue in leaf.path:
+        limit = queue.limit
+        if (gpu and queue.gpu + gpu > limit[0]) or (cpu and queue.cpu + cpu > limit[1]) or (memory and queue.memory + memory > limit[2]):
+            return _refused(Code.OVER_LIMIT, queue, ask, limit, queue.allocated)
+        if preemptible:
+            continue
+        quota = queue.quota
+        if (
+            (gpu and queue.fixed_gpu + gpu > quota[0]) or (cpu and queue.fixed_cpu + cpu > quota[1])
+            or (memory and queue.fixed_memory + memory > quota[2])
+        ):  # fmt: skip
+            return _refused(Code.NON_PREEMPTIBLE_OVER_QUOTA, queue, ask, quota, queue.fixed)
+    return None
+
+
+def _refused(code: Code, queue: QueueState, ask: Amounts, bound: Amounts, held: Amounts) -> Refusal:
+    which = next(i for i in range(3) if ask[i] and held[i] + ask[i] > bound[i])
+    return Refusal(code, queue.name, queue.kind, RESOURCES[which], bound[which], held[which], ask[which])

@@ -1,0 +1,139 @@
+"""Taking between queues by fairness: who may ask, who may be taken from, and whether a set of victims is fair.
+
+Priority plays no role here: a project gets back what it is entitled to from those who hold more than they are. Source: scheduling
+rules, sections 6 and 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .amounts import MILLI, NOTHING, Amounts
+from .pools import PoolState
+from .queue import QueueState
+from .quota import refusal
+from .state import State
+from .turns import Turn
+from .victims import ALL, NONE, SURPLUS, Unit, Victims, chunks
+from .work import Member, Work
+
+__all__ = ["FairTaking", "is_entitled", "protected_until"]
+
+
+def is_entitled(turn: Turn) -> bool:
+    """Whether the project stays within its fair share with what it asks for, and its non-preemptible work within quota (section 6.1)."""
+    if turn.leaf.exceeds(turn.leaf.fair, turn.ask):
+        return False
+    return turn.work.preemptible or refusal(turn.leaf, turn.ask, preemptible=False) is None
+
+
+def protected_until(state: State, reclaimer: QueueState, victim: QueueState, started: int | None) -> int:
+    """Until when a victim's minimum run time protects it from this reclaimer, ms; 0 when it does not.
+
+    The value is looked up from the child of the lowest common ancestor on the victim's side upwards, so a value on a project protects
+    it from its siblings, not from other departments.
+    """
+    if started is None:
+        return 0
+    _, side = _levelled(reclaimer, victim)
+    for queue in side.path:
+        if queue.rules.reclaim_min_runtime is not None:
+            return started + queue.rules.reclaim_min_runtime
+    return started + state.policy.options.reclaim_min_runtime
+
+
+def _levelled(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
+    """The ancestors of both just below their lowest common ancestor."""
+    above_a, above_b = a.path[::-1], b.path[::-1]
+    at = 0
+    while at + 1 < min(len(above_a), len(above_b)) and above_a[at] is above_b[at]:
+        at += 1
+    return above_a[at], above_b[at]
+
+
+class FairTaking:
+    """The rules of one reclaim: candidates through `victims`, and the verdict on a set of them through `is_fair`."""
+
+    def __init__(self, state: State, pool: PoolState, turn: Turn, now: int) -> None:
+        self.state, self.pool, self.leaf, self.work, self.now = state, pool, turn.leaf, turn.work, now
+        self.before = {queue: queue.allocated for queue in pool.queues.values()}
+        """What everybody held before anything was taken."""
+        self.ask = turn.ask
+
+    def victims(self) -> Victims:
+        """Preemptible running work of every other project from which one of the two rules could ever allow to take."""
+        leaves = [q for q in self.pool.queues.values() if q is not self.leaf and q.lenders and self._may_take_from(q, self.ask)]
+        return Victims(self.pool, leaves, self._accepts)
+
+    def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
+        mine, theirs = _levelled(self.leaf, leaf)
+        return self._is_over(theirs, theirs.share, self.before[theirs]) or (
+            self._is_guaranteed(mine, ask) and self._is_over(theirs, theirs.quota, self.before[theirs])
+        )
+
+    def _accepts(self, work: Work) -> int:
+        """A gang that started too recently is left alone; an elastic workload may still lose what is above its minimum."""
+        until = protected_until(self.state, self.leaf, self.pool.queue(work.project), work.started)
+        if self.now >= until:
+            return ALL
+        return SURPLUS if work.elastic() == 2 else NONE
+
+    def is_fair(self, units: Sequence[Unit], ask: Amounts) -> bool:
+        """Whether each chunk is taken from someone above its share (or above its quota, for someone within quota), and no ancestor
+        goes above its fair share unless the sibling it takes from is still more saturated (sections 6.3, 6.4)."""
+        left = dict(self.before)
+        touched: dict[QueueState, None] = {}
+        used = [ask[0] > 0, ask[1] > 0, ask[2] > 0]
+        for work, members in _by_work(units).items():
+            victim = self.pool.queue(work.project)
+            mine, theirs = _levelled(self.leaf, victim)
+            guaranteed = self._is_guaranteed(mine, ask)
+            for chunk in chunks(members):
+                if chunk == NOTHING:
+                    continue
+                if not (self._is_over(theirs, theirs.share, left[theirs]) or (guaranteed and self._is_over(theirs, theirs.quota, left[theirs]))):
+                    return False
+                for queue in victim.path:
+                    left[queue] = left[queue].minus(chunk)
+                    touched[queue] = None
+                used = [u or c > 0 for u, c in zip(used, chunk, strict=True)]
+        return self._is_balanced(left, list(touched), ask, used)
+
+    def _is_over(self, queue: QueueState, bound: Amounts, held: Amounts) -> bool:
+        return not held.fits_in(bound)
+
+    def _is_guaranteed(self, queue: QueueState, ask: Amounts) -> bool:
+        """Whether the reclaimer's side stays within its own quota."""
+        return self.before[queue].plus(ask).fits_in(queue.quota)
+
+    def _is_balanced(self, left: dict[QueueState, Amounts], touched: list[QueueState], ask: Amounts, used: list[bool]) -> bool:
+        multiplier = max(MILLI, self.state.policy.options.saturation_multiplier)
+        for queue in self.leaf.path:
+            if not self.work.preemptible and not queue.fixed.fits_in(queue.quota):
+                return False
+            mine = left[queue].plus(ask)
+            for sibling in touched:
+                if sibling.parent is not queue.parent or sibling is queue:
+                    continue
+                for i in range(3):
+                    if not used[i] or sibling.fair[i] <= 0:
+                        continue
+                    ratio = _ratio(mine[i], queue.fair[i])
+                    if ratio > 1 and ratio * multiplier >= _ratio(left[sibling][i], sibling.fair[i]) * MILLI:
+                        return False
+        return True
+
+
+def _ratio(held: int, fair: int) -> float:
+    if fair == 0:
+        return float("inf") if held > 0 else 0.0
+    return held / fair
+
+
+def _by_work(units: Sequence[Unit]) -> dict[Work, list[tuple[Member, Amounts]]]:
+    """What is taken per workload, with what each pod was charged, in the order of taking."""
+    found: dict[Work, list[tuple[Member, Amounts]]] = {}
+    for unit in units:
+        charged = found.setdefault(unit.work, [])
+        charged.extend((m, m.need.charge(m.node.capacity)) for m in unit.members if m.node is not None and m.status == "releasing")
+    return found

@@ -1,0 +1,240 @@
+"""The reason why one workload waits, from the numbers of a cycle's end: which rule stopped it, in the order in which rules stop.
+
+Refuses to know how it was tried: it compares what the workload asks for with what pools, queues and nodes have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .amounts import GPU, Amounts, is_unlimited
+from .decisions import QueueShare
+from .devices import NodeState
+from .helps import helps_for
+from .model import Node, Policy
+from .need import Need
+from .reasons import Code, Help, Reason
+from .topology import problem_of
+from .work import Work
+
+__all__ = ["Case", "Free", "PoolView", "reason_of"]
+
+
+class Free(NamedTuple):
+    """Milli-GPU that are free in a pool, and the largest request that would find room on one node."""
+
+    total: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool at the end of a cycle."""
+
+    name: str
+    queues: Mapping[str, QueueShare]
+    fixed: Mapping[str, Amounts]
+    """What each queue holds non-preemptibly."""
+    paths: Mapping[str, tuple[str, ...]]
+    """Project -> itself and the departments above."""
+    shares: Mapping[str, Amounts]
+    before: Free
+    """At the start of the cycle."""
+    free: Free
+    machines: tuple[Node, ...]
+    total: Amounts
+    smallest: int
+    lent: int
+    """Milli-GPU that preemptible work of all projects holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One waiting workload and all that its reason may depend on."""
+
+    id: str
+    work: Work
+    pools: tuple[str, ...]
+    views: Mapping[str, PoolView]
+    policy: Policy
+    is_project_known: bool
+    is_held: bool
+    is_promised: bool
+    victims: int
+    position: int | None
+    found: Mapping[str, int]
+    wants: Mapping[str, Amounts]
+
+    @property
+    def view(self) -> PoolView:
+        """The first pool of its list."""
+        return self.views[self.pools[0]]
+
+    def ask(self, view: PoolView) -> Amounts:
+        """What all its pods cost in quota in this pool."""
+        if view.name in self.wants:
+            return self.wants[view.name]
+        total = Amounts()
+        for member in self.work.members.values():
+            total = total.plus(member.need.estimate(view.smallest))
+        return total
+
+    @property
+    def needs(self) -> list[Need]:
+        return [member.need for member in self.work.members.values()]
+
+
+def reason_of(case: Case) -> Reason:
+    """The first of the rules below that applies, in the words of the closed set."""
+    if case.is_held:
+        return Reason(Code.HELD, f"Workload {case.id} is held back until its owner lets it go.")
+    if not case.is_project_known:
+        return Reason(Code.UNKNOWN_PROJECT, f"Project {case.work.project} is not in the policy.")
+    if not case.pools:
+        names = ", ".join(case.work.workload.node_pools) or "none"
+        known = Help("node_pools", ",".join(sorted(case.views)), f"Name one of the pools that exist: {', '.join(sorted(case.views))}.")
+        return Reason(Code.UNKNOWN_POOL, f"None of its node pools ({names}) exists.", helps=(known,))
+    problem = problem_of(case.work.workload, case.policy)
+    if problem:
+        return Reason(Code.INVALID_REQUEST, f"The request cannot be understood: {problem}.")
+    if case.is_promised:
+        return _promised(case)
+    if not case.work.is_ready:
+        return _explained(case, Code.WAITING_FOR_GANG, "Too few of its pods are left to reach its minimum, so none is started.", case.view)
+    return _by_pool(case)
+
+
+def _by_pool(case: Case) -> Reason:
+    """The reason in the most promising of its pools: the first where it is not plainly impossible."""
+    found = [_in_pool(case, case.views[name]) for name in case.pools]
+    hopeless = {Code.NEVER_FITS, Code.NODE_NOT_READY}
+    return next((reason for reason in found if reason.code not in hopeless), found[0])
+
+
+def _in_pool(case: Case, view: PoolView) -> Reason:
+    ask = case.ask(view)
+    impossible = _never(case, view)
+    if impossible is not None:
+        return impossible
+    bound = _bound(case, view, ask)
+    if bound is not None:
+        return bound
+    mine = view.queues[case.work.project]
+    over = not mine.allocated.plus(ask).fits_in(mine.fair_share)
+    members = [m for m in case.work.members.values() if m.status == "pending"]
+    largest = max((m.need.estimate(view.smallest)[0] // max(1, m.need.devices or 1) for m in members), default=0)
+    if not _has_gpus(case):
+        return _explained(case, Code.WAITING_FOR_FREE_GPU, f"No node of pool {view.name} has the CPU and memory for it now.", view)
+    if len(members) > 1 and 0 < case.found.get(view.name, 0) < len(members):
+        text = f"There is room for {case.found[view.name]} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
+        return _explained(case, Code.WAITING_FOR_GANG, text, view)
+    if view.before.total >= ask.gpu > view.free.total and view.before.largest >= min(largest, GPU):
+        text = f"The free GPUs of pool {view.name} went to workloads that were ahead of it."
+        return _explained(case, Code.WAITING_BEHIND, text, view)
+    own = mine.allocated.gpu - view.fixed[case.work.project].gpu
+    if over and view.lent - own >= ask.gpu:
+        text = (
+            f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {_gpus(mine.fair_share.gpu)} GPUs in pool {view.name}, so "
+            f"this request for {_gpus(ask.gpu)} cannot take GPUs back from others and waits for free ones."
+        )
+        return _explained(case, Code.WAITING_FOR_QUOTA, text, view)
+    text = f"It needs {_asked(case, ask)} in pool {view.name}, where {_gpus(view.free.total)} are free, at most {_gpus(view.free.largest)} on one node."
+    return _explained(case, Code.WAITING_FOR_FREE_GPU, text, view)
+
+
+def _has_gpus(case: Case) -> bool:
+    return any(need.gpu for need in case.needs)
+
+
+def _promised(case: Case) -> Reason:
+    view = case.view if case.pools else next(iter(case.views.values()))
+    who = f"{case.victims} other pods" if case.victims > 1 else "one other pod" if case.victims else "others"
+    return _explained(case, Code.WAITING_FOR_RECLAIM, f"Its place is promised and it starts as soon as {who} have left it.", view)
+
+
+def _bound(case: Case, view: PoolView, ask: Amounts) -> Reason | None:
+    """A limit, or for non-preemptible work a quota, of its project or of a department above it."""
+    for name in view.paths[case.work.project]:
+        queue, fixed = view.queues[name], view.fixed[name]
+        for i, resource in enumerate(("GPUs", "CPUs", "MiB of memory")):
+            if not ask[i]:
+                continue
+            who = f"{queue.kind.capitalize()} {name}"
+            if queue.allocated[i] + ask[i] > queue.limit[i]:
+                text = f"{who} holds {_of(i, queue.allocated)} of its limit of {_of(i, queue.limit)} {resource} and this request needs {_of(i, ask)} more."
+                return _explained(case, Code.OVER_LIMIT, text, view, queue)
+            if not case.work.preemptible and fixed[i] + ask[i] > queue.quota[i]:
+                text = (
+                    f"{who} holds {_of(i, fixed)} of its quota of {_of(i, queue.quota)} {resource} in non-preemptible work and this "
+                    f"non-preemptible request needs {_of(i, ask)} more."
+                )
+                return _explained(case, Code.NON_PREEMPTIBLE_OVER_QUOTA, text, view, queue)
+    return None
+
+
+def _never(case: Case, view: PoolView) -> Reason | None:
+    """Whether even an empty pool could not hold it, or only nodes that are not ready could."""
+    for need in dict.fromkeys(case.needs):
+        empty = [(node, NodeState(node, view.name)) for node in view.machines]
+        fitting = [node for node, state in empty if state.admits(need) and state.fits(need)]
+        if any(node.ready for node in fitting):
+            continue
+        if fitting:
+            names = ", ".join(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else "") for node in fitting[:3])
+            return _explained(case, Code.NODE_NOT_READY, f"Only nodes that are not ready could take it: {names}.", view)
+        return _explained(case, Code.NEVER_FITS, f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.", view)
+    ask = case.ask(view)
+    if ask.gpu > view.total.gpu and len(case.needs) > 1:
+        text = f"Together its pods need {_gpus(ask.gpu)} GPUs, and pool {view.name} has {_gpus(view.total.gpu)}."
+        return _explained(case, Code.NEVER_FITS, text, view)
+    return None
+
+
+def _obstacle(need: Need, view: PoolView) -> str:
+    if not view.machines:
+        return "it has no nodes"
+    states = [NodeState(node, view.name) for node in view.machines]
+    if not any(state.admits(need) for state in states):
+        return "no node has the labels, names or taints that it asks for"
+    if need.memory and all(need.memory > node.gpu_memory for node in view.machines):
+        return f"it asks for {need.memory} MiB of one GPU, and the largest has {max(n.gpu_memory for n in view.machines)}"
+    devices = need.whole or need.devices
+    if devices and all(devices > node.gpus for node in view.machines):
+        return f"one pod asks for {devices} GPUs, and the largest node has {max(n.gpus for n in view.machines)}"
+    return "no node has all the GPUs, CPU and memory that one pod asks for"
+
+
+def _explained(case: Case, code: Code, message: str, view: PoolView, queue: QueueShare | None = None) -> Reason:
+    queue = queue or view.queues.get(case.work.project)
+    numbers: dict[str, float] = {"requested": case.ask(view).gpu / GPU, "free_total": view.free.total / GPU, "free_largest": view.free.largest / GPU}
+    if queue is not None:
+        numbers |= {"allocated": queue.allocated.gpu / GPU, "fair_share": queue.fair_share.gpu / GPU}
+        if code == Code.NON_PREEMPTIBLE_OVER_QUOTA:
+            numbers["allocated"] = view.fixed[queue.queue].gpu / GPU
+        for name, amount in (("quota", queue.quota.gpu), ("limit", queue.limit.gpu)):
+            if not is_unlimited(amount):
+                numbers[name] = amount / GPU
+    if case.position is not None:
+        numbers["position"] = float(case.position)
+    if case.victims:
+        numbers["victims"] = float(case.victims)
+    return Reason(code, message, numbers, helps_for(case, code, view, queue))
+
+
+def _asked(case: Case, ask: Amounts) -> str:
+    memory = next((need.memory for need in case.needs if need.memory), None)
+    return f"{memory} MiB of a GPU" if memory else f"{_gpus(ask.gpu)} GPUs"
+
+
+def _gpus(milli: int) -> str:
+    return "unlimited" if is_unlimited(milli) else f"{milli / GPU:g}"
+
+
+def _of(resource: int, amounts: Amounts) -> str:
+    """GPUs and CPUs in units, memory in MiB."""
+    amount = amounts[resource]
+    if is_unlimited(amount):
+        return "unlimited"
+    return str(amount) if resource == 2 else f"{amount / GPU:g}"
