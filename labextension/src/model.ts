@@ -1,10 +1,10 @@
 /** State, kept true by the wire and changed by facts only. */
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { Status, StreamFrame } from './schema';
+import { KernelRequest, Status, StreamFrame } from './schema';
 import { Action, Fact, INITIAL, INews, IState, news, reduce } from './state';
 import { IGpuShare } from './tokens';
-import { describe, IShareRequest, IWireListener, Refused, Wire } from './wire';
+import { describe, IWireListener, Refused, Wire } from './wire';
 
 export class GpuShare implements IGpuShare, IWireListener {
   constructor(makeWire: (listener: IWireListener) => Wire = listener => new Wire(listener)) {
@@ -28,7 +28,7 @@ export class GpuShare implements IGpuShare, IWireListener {
     return this._news;
   }
 
-  request(kernelId: string, body: IShareRequest): Promise<void> {
+  request(kernelId: string, body: KernelRequest): Promise<void> {
     return this.ask(kernelId, 'request', () => this.wire.request(kernelId, body));
   }
 

@@ -1,6 +1,13 @@
-// Shapes of the bodies under gpushare/api/. To be replaced by the file that routes.py generates.
+// Generated from jupyter_gpushare/routes.py and jupyter_gpushare/messages: `make schema`. Do not edit.
 
-export type KernelState = 'detached' | 'pending' | 'granted' | 'attached' | 'suspended' | 'reclaiming' | 'lost';
+export type KernelState =
+  | 'detached'
+  | 'pending'
+  | 'granted'
+  | 'attached'
+  | 'suspended'
+  | 'reclaiming'
+  | 'lost';
 
 export type EventKind =
   | 'requested'
@@ -20,6 +27,45 @@ export type EventKind =
   | 'lost'
   | 'refused';
 
+/** Something else that would start now: a changed request and a sentence. */
+export interface Alternative {
+  request: { [key: string]: unknown };
+  message: string;
+}
+
+export interface DeviceMemory {
+  total: number;
+  guaranteed: number;
+  used: number;
+}
+
+export interface DeviceRow {
+  uuid: string;
+  model: string;
+  memory_mib: DeviceMemory;
+  kernels: string[];
+  planned: string[];
+}
+
+export interface Displaced {
+  workload: string;
+  project: string;
+  action: string;
+  message: string;
+}
+
+/** The body of every error, on every side. */
+export interface ErrorBody {
+  error: ErrorDetail;
+}
+
+export interface ErrorDetail {
+  code: string;
+  message: string;
+  field?: string;
+}
+
+/** One line of a kernel's story, oldest first in every list. */
 export interface Event {
   time: string;
   kind: EventKind;
@@ -32,24 +78,7 @@ export interface HelpBody {
   message: string;
 }
 
-export interface ReasonBody {
-  code: string;
-  message: string;
-  numbers: { [key: string]: number };
-  helps: HelpBody[];
-}
-
-export interface Share {
-  gpu: number | null;
-  gpu_memory_mib: number | null;
-}
-
-export interface MemoryMib {
-  guaranteed: number;
-  used: number;
-  borrowed: number;
-}
-
+/** One kernel as its owner sees it. */
 export interface Kernel {
   kernel_id: string;
   name: string;
@@ -73,10 +102,106 @@ export interface Kernel {
   events: Event[];
 }
 
+/** What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`. */
+export interface KernelRequest {
+  gpu?: number | string | null;
+  gpu_memory?: number | string | null;
+  gpu_limit?: number | string | null;
+  project?: string | null;
+  node_pools?: string[] | string | null;
+  priority_class?: string | number | null;
+}
+
+/** GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of that is above the guarantee. */
+export interface MemoryMib {
+  guaranteed: number;
+  used: number;
+  borrowed: number;
+}
+
+export interface NodeRow {
+  name: string;
+  pool: string;
+  status: string;
+  reasons: string[];
+  simulated: boolean;
+  gpus: number;
+  gpu_allocated: number;
+  tiers: string[];
+  devices: DeviceRow[];
+}
+
+export interface Nodes {
+  nodes: NodeRow[];
+}
+
+export interface PoolRow {
+  name: string;
+  nodes: number;
+  gpus: number;
+  gpu_allocated: number;
+  placement_gpu: string;
+  placement_cpu: string;
+  workloads_per_gpu: number | null;
+  pending: number;
+}
+
+export interface Pools {
+  pools: PoolRow[];
+}
+
+/** One project in one pool. `member`: whether the caller may submit to it. */
+export interface ProjectRow {
+  name: string;
+  department: string | null;
+  pool: string;
+  member: boolean;
+  gpu_quota: number | null;
+  gpu_limit: number | null;
+  gpu_fair_share: number;
+  gpu_allocated: number;
+  gpu_requested: number;
+}
+
+export interface Projects {
+  projects: ProjectRow[];
+}
+
+/** One queue in one pool for one resource (GPUs, cores or MiB); null = unlimited. */
+export interface QueueRow {
+  queue: string;
+  kind: 'department' | 'project';
+  pool: string;
+  resource: 'cpu' | 'gpu' | 'memory';
+  quota: number | null;
+  limit: number | null;
+  fair_share: number;
+  allocated: number;
+  requested: number;
+}
+
+export interface Queues {
+  queues: QueueRow[];
+}
+
+/** Why something waits: code of the closed set, one sentence, numbers in GPUs, what would help. */
+export interface ReasonBody {
+  code: string;
+  message: string;
+  numbers: { [key: string]: number };
+  helps: HelpBody[];
+}
+
 export interface SchedulerStatus {
   reachable: boolean;
   version: string | null;
   problem: string | null;
+}
+
+/** What was asked (`request`) or the burst ceiling (`limit`): GPUs or MiB; the one that was not given is null. */
+export interface Share {
+  gpu: number | null;
+  gpu_memory_mib: number | null;
 }
 
 export interface Status {
@@ -92,9 +217,69 @@ export interface Status {
   kernels: Kernel[];
 }
 
+/** One event of one kernel, as it happens (it is also in the kernel's `events`). */
+export interface StreamEvent {
+  type: 'event';
+  revision: number;
+  kernel_id: string;
+  event: Event;
+}
+
+/** One kernel changed; the whole of it. */
+export interface StreamKernel {
+  type: 'kernel';
+  revision: number;
+  kernel_id: string;
+  kernel: Kernel;
+}
+
+export interface StreamKernelGone {
+  type: 'kernel_gone';
+  revision: number;
+  kernel_id: string;
+}
+
+/** First frame of the Jupyter stream: everything. */
+export interface StreamState {
+  type: 'state';
+  revision: number;
+  status: Status;
+}
+
+/** Something beside the kernels changed (scheduler gone or back, projects): the status without its kernels. */
+export interface StreamStatus {
+  type: 'status';
+  revision: number;
+  status: Status;
+}
+
+export interface WhatIfAnswer {
+  starts_now: boolean;
+  node: string | null;
+  planned_gpu: string | null;
+  displaces: Displaced[];
+  reason: ReasonBody | null;
+  alternatives: Alternative[];
+}
+
 export type StreamFrame =
-  | { type: 'state'; revision: number; status: Status }
-  | { type: 'kernel'; revision: number; kernel_id: string; kernel: Kernel }
-  | { type: 'kernel_gone'; revision: number; kernel_id: string }
-  | { type: 'event'; revision: number; kernel_id: string; event: Event }
-  | { type: 'status'; revision: number; status: Status };
+  | StreamState
+  | StreamKernel
+  | StreamKernelGone
+  | StreamEvent
+  | StreamStatus;
+
+/** Paths under the server's base URL. */
+export const ROUTES = {
+  status: { verb: 'GET', path: 'gpushare/api/status' },
+  kernel: { verb: 'GET', path: 'gpushare/api/kernels/{kernel_id}' },
+  request: { verb: 'POST', path: 'gpushare/api/kernels/{kernel_id}' },
+  release: { verb: 'DELETE', path: 'gpushare/api/kernels/{kernel_id}' },
+  act: { verb: 'POST', path: 'gpushare/api/kernels/{kernel_id}/actions/{action}' },
+  whatIf: { verb: 'POST', path: 'gpushare/api/what-if' },
+  queues: { verb: 'GET', path: 'gpushare/api/queues' },
+  nodes: { verb: 'GET', path: 'gpushare/api/nodes' },
+  pools: { verb: 'GET', path: 'gpushare/api/pools' },
+  projects: { verb: 'GET', path: 'gpushare/api/projects' },
+  stream: { verb: 'WS', path: 'gpushare/api/stream' }
+} as const;

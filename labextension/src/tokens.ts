@@ -2,8 +2,8 @@
 import { Token } from '@lumino/coreutils';
 import { ISignal } from '@lumino/signaling';
 
+import { KernelRequest } from './schema';
 import { Action, INews, IState } from './state';
-import { IShareRequest } from './wire';
 
 export interface IGpuShare {
   readonly state: IState;
@@ -12,7 +12,7 @@ export interface IGpuShare {
   /** Every event of my kernels, once, as it becomes known. */
   readonly news: ISignal<IGpuShare, INews>;
   /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. */
-  request(kernelId: string, body: IShareRequest): Promise<void>;
+  request(kernelId: string, body: KernelRequest): Promise<void>;
   act(kernelId: string, action: Exclude<Action, 'request'>): Promise<void>;
   /** Take note of a refusal, so that it is no longer shown. */
   dismiss(kernelId: string): void;

@@ -6,18 +6,8 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { Status, StreamFrame } from './schema';
+import { KernelRequest, ROUTES, Status, StreamFrame } from './schema';
 import { Action, IRefusal } from './state';
-
-/** What a person asks for one kernel, as typed: the server reads the amounts and names the field that is wrong. */
-export interface IShareRequest {
-  gpu?: string;
-  gpu_memory?: string;
-  gpu_limit?: string;
-  project?: string;
-  node_pools?: string[];
-  priority_class?: string;
-}
 
 export interface IWireListener {
   onSnapshot(status: Status): void;
@@ -71,22 +61,22 @@ export class Wire {
     void this.connect();
   }
 
-  request(kernelId: string, body: IShareRequest): Promise<unknown> {
-    return this.call('POST', ['kernels', kernelId], body);
+  request(kernelId: string, body: KernelRequest): Promise<unknown> {
+    return this.call(ROUTES.request, { kernel_id: kernelId }, body);
   }
 
   release(kernelId: string): Promise<unknown> {
-    return this.call('DELETE', ['kernels', kernelId]);
+    return this.call(ROUTES.release, { kernel_id: kernelId });
   }
 
   act(kernelId: string, action: Exclude<Action, 'request' | 'release'>): Promise<unknown> {
-    return this.call('POST', ['kernels', kernelId, 'actions', action], {});
+    return this.call(ROUTES.act, { kernel_id: kernelId, action }, {});
   }
 
   /** One REST call. Rejects with `Refused` when the server said no, with ServerConnection.NetworkError when it said nothing. */
-  private async call<T>(method: string, path: string[], body?: object): Promise<T> {
-    const url = URLExt.join(this.settings.baseUrl, 'gpushare/api', ...path.map(encodeURIComponent));
-    const init = { method, body: body === undefined ? undefined : JSON.stringify(body) };
+  private async call<T>(route: IRoute, names: INames = {}, body?: object): Promise<T> {
+    const url = URLExt.join(this.settings.baseUrl, filled(route.path, names));
+    const init = { method: route.verb, body: body === undefined ? undefined : JSON.stringify(body) };
     const response = await ServerConnection.makeRequest(url, init, this.settings);
     const text = await response.text();
     if (!response.ok) {
@@ -118,7 +108,7 @@ export class Wire {
     const epoch = ++this.epoch;
     try {
       // the stream begins with a full state; asking first is how we learn *why* when there is no stream
-      const status = await this.call<Status>('GET', ['status']);
+      const status = await this.call<Status>(ROUTES.status);
       if (epoch === this.epoch) {
         if (this.listener.revision === null) {
           this.listener.onSnapshot(status);
@@ -158,7 +148,7 @@ export class Wire {
       query.set('token', this.settings.token);
     }
     const text = query.toString();
-    return URLExt.join(this.settings.wsUrl, 'gpushare/api/stream') + (text === '' ? '' : `?${text}`);
+    return URLExt.join(this.settings.wsUrl, ROUTES.stream.path) + (text === '' ? '' : `?${text}`);
   }
 
   private lost(problem: string): void {
@@ -173,6 +163,20 @@ export class Wire {
   private timer: number | null = null;
   private attempt = 0;
   private epoch = 0;
+}
+
+interface IRoute {
+  readonly verb: string;
+  readonly path: string;
+}
+
+interface INames {
+  readonly [name: string]: string;
+}
+
+/** A route's path with its names filled in: kernels/{kernel_id} → kernels/0123. */
+function filled(path: string, names: INames): string {
+  return path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(names[name]));
 }
 
 /** The server's error body (`{"error": {"code", "message", "field"?}}`), or what the status line says. */

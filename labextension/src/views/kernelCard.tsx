@@ -3,16 +3,15 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { kernelName, secondsLeft, shareText, shortId, stateText } from '../format';
-import { Kernel, Status } from '../schema';
+import { Kernel, KernelRequest, Status } from '../schema';
 import { Action, IAsked } from '../state';
-import { IShareRequest } from '../wire';
 import { Events } from './events';
 import { MemoryBar } from './memoryBar';
 import { Reason } from './reason';
 import { RequestForm } from './requestForm';
 
 export interface IKernelActions {
-  onRequest: (kernelId: string, request: IShareRequest) => void;
+  onRequest: (kernelId: string, request: KernelRequest) => void;
   onAct: (kernelId: string, action: Exclude<Action, 'request'>) => void;
   onDismiss: (kernelId: string) => void;
   onOpen: (kernel: Kernel) => void;

@@ -2,16 +2,15 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { Kernel, Status } from '../schema';
+import { Kernel, KernelRequest, Status } from '../schema';
 import { IRefusal } from '../state';
-import { IShareRequest } from '../wire';
 
 interface IRequestFormProps {
   kernel: Kernel;
   status: Status;
   refusal: IRefusal | null;
   busy: boolean;
-  onSubmit: (request: IShareRequest) => void;
+  onSubmit: (request: KernelRequest) => void;
   onCancel: () => void;
   trans: TranslationBundle;
 }
