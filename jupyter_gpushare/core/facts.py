@@ -8,8 +8,8 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "GangStale", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased", "PolicyChanged", "StaleSince",
-    "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
+    "Fact", "GangStale", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased",
+    "PolicyChanged", "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
 ]  # fmt: skip
 
 
@@ -118,15 +118,7 @@ class UsageMeasured:
     usage: tuple[int, int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class StaleSince:
-    """A gang is known to be below its minimum since then (ms): what a saved snapshot remembers of the stale rule."""
-
-    workload: str
-    since: int
-
-
 Fact = (
     PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted
-    | PodReleased | PodEnded | StaleSince | UsageMeasured
+    | PodReleased | PodEnded | GangStale | UsageMeasured
 )  # fmt: skip
