@@ -43,9 +43,14 @@ def scripted() -> Iterator[str]:
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
         (work := Path(folder) / "work").mkdir()
         command = [
-            sys.executable, str(HERE / "scripted.py"), "--no-browser", f"--port={free_port()}", "--allow-root", f"--ServerApp.root_dir={work}",
+            sys.executable,
+            str(HERE / "scripted.py"),
+            "--no-browser",
+            f"--port={free_port()}",
+            "--allow-root",
+            f"--ServerApp.root_dir={work}",
             "--IdentityProvider.token=scripted",
-        ]  # fmt: skip
+        ]
         with running(command, Path(folder), extensions) as url:
             yield url.replace("token=...", "token=scripted")  # a configured token is not printed
 
@@ -58,8 +63,14 @@ def running(command: list[str], folder: Path, server_config: dict[str, object] |
     # the tests drive JupyterLab through window.jupyterapp, which it shows only when told to
     (config / "jupyter_lab_config.json").write_text(json.dumps({"LabApp": {"expose_app_in_browser": True}}))
     (config / "jupyter_server_config.json").write_text(json.dumps(server_config or {}))
-    env = {**os.environ, "JUPYTER_CONFIG_DIR": str(config), "JUPYTER_DATA_DIR": str(folder / "data"), "JUPYTER_RUNTIME_DIR": str(folder / "run"),
-           "PYTHONPATH": str(HERE), "PYTHONUNBUFFERED": "1"}  # fmt: skip
+    env = {
+        **os.environ,
+        "JUPYTER_CONFIG_DIR": str(config),
+        "JUPYTER_DATA_DIR": str(folder / "data"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "run"),
+        "PYTHONPATH": str(HERE),
+        "PYTHONUNBUFFERED": "1",
+    }
     log = folder / "log.txt"
     with log.open("w") as out:
         process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)

@@ -22,9 +22,17 @@ class Script:
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = {
-            "mode": "embedded", "simulated": True, "scheduler": UP, "agent": UP, "node": "n0", "user": "ada", "projects": ["vision", "language"],
-            "node_pools": ["default"], "priority_classes": ["interactive", "train"], "kernels": [],
-        }  # fmt: skip
+            "mode": "embedded",
+            "simulated": True,
+            "scheduler": UP,
+            "agent": UP,
+            "node": "n0",
+            "user": "ada",
+            "projects": ["vision", "language"],
+            "node_pools": ["default"],
+            "priority_classes": ["interactive", "train"],
+            "kernels": [],
+        }
         self.down = False
         self.refusal: dict[str, Any] | None = None
         self.revision = 0
