@@ -15,7 +15,7 @@ import json
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -240,10 +240,21 @@ class SimNode:
 
     def attach(self, kernel: str, gpus: Sequence[tuple[str, int]]) -> None:
         """Set (GPU, cap in bytes) per device ordinal; an empty sequence takes the GPU away from the kernel."""
+        self.attach_all({kernel: gpus})
+
+    def attach_all(self, kernels: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+        """The same for several kernels at one moment, so that no two caps overlap in between."""
         with self._writing() as db:
-            db.execute("DELETE FROM attachments WHERE kernel=?", (kernel,))
-            rows = [(kernel, device, gpu, cap) for device, (gpu, cap) in enumerate(gpus)]
+            db.executemany("DELETE FROM attachments WHERE kernel=?", [(kernel,) for kernel in kernels])
+            rows = [(kernel, device, gpu, cap) for kernel, gpus in kernels.items() for device, (gpu, cap) in enumerate(gpus)]
             db.executemany("INSERT INTO attachments VALUES(?,?,?,?)", rows)
+
+    def attachments(self) -> dict[str, list[tuple[str, int]]]:
+        """What every kernel is attached to."""
+        found: dict[str, list[tuple[str, int]]] = {}
+        for kernel, gpu, cap in self._rows("SELECT kernel, gpu, cap FROM attachments ORDER BY kernel, device"):
+            found.setdefault(kernel, []).append((gpu, cap))
+        return found
 
     def read_all(self) -> Reading:
         """Everything at one moment; the memory of dead processes is free before."""

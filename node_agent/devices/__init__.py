@@ -1,0 +1,81 @@
+"""What the agent asks of the GPUs of its machine, whatever they are. Amounts are MiB, GPUs are indexes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from jupyter_gpushare.messages import DeviceReport
+
+__all__ = ["CopyFailed", "Devices", "Holding", "NodeReading"]
+
+
+class CopyFailed(Exception):
+    """Raised when memory could not be saved or brought back; the kernel is as it was before.
+
+    `for_good`: trying again is useless (not supported, or broken). `lost`: the image can never be brought back.
+    """
+
+    def __init__(self, message: str, *, for_good: bool, lost: bool = False) -> None:
+        super().__init__(message)
+        self.for_good, self.lost = for_good, lost
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What one kernel's processes hold: per GPU, and per device ordinal in host memory. `half_done`: a copy was cut off in the middle."""
+
+    held: Mapping[int, int] = field(default_factory=dict)
+    image: tuple[int, ...] = ()
+    suspended: bool = False
+    half_done: bool = False
+    processes: tuple[tuple[int, int], ...] = ()
+    busy_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReading:
+    """All GPUs at one moment; `used` is what the driver says, which may lag behind what the kernels hold."""
+
+    used: Mapping[int, int]
+    kernels: Mapping[str, Holding]
+
+
+class Devices(Protocol):
+    """One machine's GPUs. Everything but `suspend`, `resume` and `settle` returns at once; those three are called in a thread."""
+
+    simulated: bool
+
+    def reports(self) -> list[DeviceReport]:
+        """The devices by index."""
+
+    def environment(self) -> dict[str, str]:
+        """What a kernel's environment must say so that it finds these GPUs."""
+
+    def tiers(self) -> tuple[list[str], dict[str, str]]:
+        """Capability tiers that this node has, and for each missing one the reason."""
+
+    def version(self) -> int:
+        """Changes when a reading may have changed."""
+
+    def read(self) -> NodeReading:
+        """Everything at one moment."""
+
+    def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """(GPU, cap) per device ordinal for these kernels; an empty sequence detaches."""
+
+    def attached(self) -> set[str]:
+        """The kernels that are attached to something."""
+
+    def suspend(self, kernel_id: str) -> int:
+        """Save all memory of a kernel in host memory; returns MiB. Raises CopyFailed."""
+
+    def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
+        """Bring a kernel's memory back onto these GPUs and let it run; returns MiB. Raises CopyFailed."""
+
+    def settle(self, kernel_id: str) -> None:
+        """Finish or undo a copy that was cut off by the agent's death."""
+
+    def close(self) -> None:
+        """Let go of the driver; the memory stays as it is."""

@@ -1,0 +1,118 @@
+"""The agent as a whole: puts the parts together, starts and stops them, in its own process or inside somebody else's event loop.
+
+Starting finds the kernels of an earlier life again; stopping leaves them alone. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+
+from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
+from jupyter_gpushare.simnode import now_ms
+
+from .desk import Desk
+from .devices import Devices
+from .gate import Gate
+from .journal import Journal
+from .leases import Leases
+from .lifecycle import Lifecycle
+from .node import Config, Node, log
+from .session import LinkFactory, Session
+from .suspend import Mover
+from .talk import UNSURE_MS, Talk
+from .usage import Usage
+
+__all__ = ["Agent", "Config"]
+
+SAMPLE_S = 1.0
+SAMPLES_PER_REPORT = 5
+
+
+class Agent:
+    """One node agent. `link_factory` opens the link to the scheduler; None: without one."""
+
+    def __init__(
+        self, config: Config, devices: Devices, link_factory: LinkFactory | None = None, clock: Callable[[], int] = now_ms
+    ) -> None:
+        self.config, self.devices = config, devices
+        self.node = Node(config, devices, self, clock)
+        self.mover = Mover(self.node)
+        self.leases = Leases(self.node, self.mover)
+        self.lifecycle = Lifecycle(self.node)
+        self.desk = Desk(self.node, self.mover, self.leases, self.lifecycle)
+        self.gate = Gate(config.socket_path(), lambda: self.talk)
+        self.talk = Talk(self.node, self.gate, self.desk, self.lifecycle, self.mover)
+        self.session = Session(self.node, self.leases, link_factory)
+        self.journal = Journal(config.state_dir / "agent.journal.json")
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ---- ports ----------------------------------------------------------------------------------------------------
+
+    def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
+        """To the kernel's line."""
+        return self.gate.to_kernel(kernel_id, body)
+
+    def to_server(self, server: str, body: ToServer) -> bool:
+        """To the server's line."""
+        return self.gate.to_server(server, body)
+
+    def to_scheduler(self, body: FromAgent) -> bool:
+        """To the link."""
+        return self.session.send(body)
+
+    # ---- life -----------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Find the kernels of an earlier life, listen, and dial the scheduler. Raises GpuShareError when another agent is here."""
+        self.config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for book, ident in self.journal.restore(self.node):
+            book.unsure_until = self.node.clock() + 3 * UNSURE_MS
+            self.lifecycle.watch(book, ident)
+        await self.gate.start()
+        self.desk.try_step()
+        self._tasks = [
+            self._forever("desk", self.desk.run()), self._forever("session", self.session.run()), self._forever("usage", self._sample()),
+            self._forever("journal", self._keep()),
+        ]  # fmt: skip
+        kind = "simulated " if self.devices.simulated else ""
+        log.info("node %s: %d %sGPUs, listening on %s", self.config.node, len(self.node.totals), kind, self.config.socket_path())
+
+    async def stop(self) -> None:
+        """Stop everything but the kernels. May be called twice."""
+        tasks, self._tasks = self._tasks, []
+        await self.gate.stop()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.talk.close()
+        await self.mover.close()
+        await self.lifecycle.close()
+        if tasks:
+            self.journal.write(self.node)
+            self.devices.close()
+
+    def _forever(self, name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        task.add_done_callback(lambda done: self._ended(name, done))
+        return task
+
+    @staticmethod
+    def _ended(name: str, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.critical("the agent's %s ended: %r", name, task.exception(), exc_info=task.exception())
+
+    async def _sample(self) -> None:
+        usage, count = Usage(self.node), 0
+        while True:
+            await asyncio.sleep(SAMPLE_S)
+            usage.sample()
+            count += 1
+            if count % SAMPLES_PER_REPORT == 0:
+                usage.report()
+
+    async def _keep(self) -> None:
+        while True:
+            if self.node.dirty:
+                self.journal.write(self.node)
+            await asyncio.sleep(0.05)

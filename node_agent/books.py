@@ -1,0 +1,226 @@
+"""What the agent remembers of every kernel and lease, and how that looks to the pure files and to people. Changes nothing by itself.
+
+A book is kept per kernel; a lease of a workload that is no kernel gets a book under the lease's own id, with no process. Times are
+monotonic ms; only events carry wall-clock stamps, because people read them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from jupyter_gpushare.messages import Event, EventKind, Kernel, KernelOutlook, KernelState, LeaseBody, LeaseReport, MemoryMib, Share, stamp
+
+from .devices import Holding
+from .placement import Lodger
+from .processes import Ident, Watched
+from .situation import Occupant
+
+__all__ = ["EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "event", "lodger", "occupant", "report", "state_of", "view", "wall_ms"]
+
+EVENTS_KEPT: Final = 100
+UNGATED_MS: Final = 15_000
+"""A kernel of our language that has not connected after this time has no gate: it counts as always running."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A cell that waits at the gate: its number, since when, and the last sentence it was told."""
+
+    n: int
+    since: int
+    told: str = ""
+
+
+@dataclass(slots=True)
+class Book:
+    """One kernel. Which of its facts belong together: who it is, its process, its gate, its lease, its memory, what people were told."""
+
+    kernel_id: str
+    name: str = ""
+    user: str = ""
+    language: str = "python"
+    wants_gpu: bool = False
+    registered: bool = False
+
+    server: str = ""
+    token: str = ""
+    """SHA-256 of the kernel's token; the token itself is only in its file."""
+    launch: str = ""
+    """Marks the processes of one launch: what is left of an older one must not be mixed up with the new kernel."""
+    main: Ident | None = None
+    watch: Watched | None = None
+    launched_at: int = 0
+    gone_at: int | None = None
+    """Since when it has no process (or its lease has no kernel); None while it lives or was never launched by anyone."""
+    ending: bool = False
+    starting: bool = False
+    """Its server said that it is about to launch it."""
+
+    connected: bool = False
+    ever_connected: bool = False
+    cells: set[int] = field(default_factory=set)
+    """Numbers of the questions that were let go and have not ended."""
+    unsure_until: int = 0
+    """After an agent's restart: until then a cell may be running of which we do not know."""
+    question: Question | None = None
+    gave_up: bool = False
+    idle_since: int = 0
+    outlook: KernelOutlook | None = None
+
+    lease: LeaseBody | None = None
+    home: tuple[int, ...] = ()
+    site: tuple[int, ...] = ()
+    """Where it is attached: its home, or its old place while it still holds memory there."""
+    attached: bool = False
+    entering: int | None = None
+    stalled: int | None = None
+    unwanted: bool = False
+    pinned: bool = False
+    held_back: bool = False
+    """Suspended by its owner's word: comes back at its next cell, not by itself."""
+
+    holding: Holding = field(default_factory=Holding)
+    transit: Literal["out", "in"] | None = None
+    no_suspend_until: int = 0
+    no_suspend_why: str = ""
+    caches: int | None = None
+    notice: int | None = None
+    notice_stamp: str | None = None
+    burst: bool = False
+    unrestorable: str = ""
+    resumed: str = ""
+    """What the last resume was, for the cell that it let go."""
+    killing: bool = False
+    relaunched: bool = False
+    """Its next attachment is that of a new process that follows an old one."""
+
+    generation: int = 0
+    events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    told: list[str] = field(default_factory=list)
+    last_key: tuple[object, ...] | None = None
+    last_sent: int = 0
+    reported_at: int = 0
+    last_report: LeaseReport | None = None
+    last_caps: tuple[tuple[int, int], ...] | None = None
+
+    def has_gate(self, now: int) -> bool:
+        """Whether its cells ask before they run; a kernel that is still starting is believed to."""
+        if self.language.lower() != "python":
+            return False
+        return self.ever_connected or now - self.launched_at < UNGATED_MS
+
+    def is_running(self, now: int) -> bool:
+        """Whether a cell runs; a kernel without a gate may compute at any time."""
+        return bool(self.cells) or now < self.unsure_until or (self.main is not None and not self.has_gate(now))
+
+    def held(self) -> int:
+        """MiB on GPUs."""
+        return sum(self.holding.held.values())
+
+    def image(self) -> int:
+        """MiB in host memory."""
+        return sum(self.holding.image)
+
+
+def wall_ms() -> int:
+    """Wall-clock ms, for stamps only."""
+    return time.time_ns() // 1_000_000
+
+
+def event(kind: EventKind, message: str) -> Event:
+    """An event of now."""
+    return Event(time=stamp(wall_ms()), kind=kind, message=message)
+
+
+def occupant(book: Book, now: int, notice_ms: int) -> Occupant:
+    """A book as the ladder sees it."""
+    lease, away = book.lease, not book.home
+    return Occupant(
+        id=book.kernel_id,
+        guarantee=lease.request_mib if lease else 0,
+        limit=lease.limit_mib if lease else 0,
+        home=() if book.unwanted or lease is None else book.home,
+        held=book.holding.held,
+        image=book.holding.image,
+        running=book.is_running(now) and not book.killing,
+        suspended=book.holding.suspended,
+        suspendable=now >= book.no_suspend_until,
+        pinned=book.pinned,
+        transit="out" if book.killing else book.transit,
+        wants_since=None if away else _wants_since(book),
+        evict=lease is not None and lease.wanted == "evict",
+        gives_up=book.unwanted or (lease is None and bool(book.holding.held)),
+        caches=book.caches,
+        has_caches=book.connected,
+        notice=book.notice,
+        notice_ms=lease.notice_ms if lease and lease.wanted == "evict" else notice_ms,
+        idle_since=book.idle_since,
+    )
+
+
+def _wants_since(book: Book) -> int | None:
+    """Since when it asks for its place: the earliest of the cell at the gate, the cell that stands still, the lease that moves in."""
+    since = [t for t in (book.question.since if book.question else None, book.stalled, book.entering) if t is not None]
+    return min(since, default=None)
+
+
+def lodger(book: Book, now: int) -> Lodger:
+    """A book as placement sees it."""
+    assert book.lease is not None
+    share = book.lease.request_mib * len(book.home)
+    return Lodger(
+        book.kernel_id, book.lease.request_mib, book.home, tuple(book.lease.planned_gpus), book.held(), book.is_running(now),
+        book.held() > share, now >= book.no_suspend_until,
+    )  # fmt: skip
+
+
+def state_of(book: Book) -> KernelState:
+    """The state that people see."""
+    if book.lease is None or book.unwanted:
+        return "pending" if book.wants_gpu and (book.outlook is None or book.outlook.pending) else "detached"
+    if book.lease.wanted == "evict" or book.killing:
+        return "reclaiming"
+    if book.holding.suspended or (book.transit == "out" and not book.holding.held):
+        return "suspended"
+    return "attached" if book.attached and book.main is not None else "granted"
+
+
+def memory(book: Book) -> MemoryMib:
+    """Guaranteed, used and borrowed, over all its devices."""
+    guaranteed = book.lease.request_mib * max(1, len(book.lease.planned_gpus)) if book.lease and not book.unwanted else 0
+    used = book.held()
+    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
+
+
+def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simulated: bool) -> Kernel:
+    """The kernel as its owner sees it: the agent's part."""
+    lease = None if book.unwanted else book.lease
+    outlook = book.outlook
+    gpu = (book.site or book.home) if lease and (book.attached or book.holding.suspended) else ()
+    planned = lease.planned_gpus[0] if lease and lease.planned_gpus and lease.planned_gpus[0] < len(uuids) else None
+    waits = lease is None and outlook is not None and outlook.pending
+    return Kernel(
+        kernel_id=book.kernel_id, name=book.name, state=state_of(book),
+        project=lease.project if lease else outlook.project if outlook else None,
+        request=lease.request if lease else outlook.request if outlook else Share(),
+        limit=lease.limit if lease else outlook.limit if outlook else Share(),
+        node=node, planned_gpu=None if planned is None else uuids[planned],
+        gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
+        memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
+        reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
+        notice_deadline=book.notice_stamp,
+        generation=book.generation, workload=lease.workload if lease else None, events=list(book.events),
+    )  # fmt: skip
+
+
+def report(book: Book, uuids: list[str], now: int) -> LeaseReport:
+    """The lease as the scheduler hears of it."""
+    assert book.lease is not None
+    gpu = book.site or book.home
+    return LeaseReport(
+        lease=book.lease.id, state=state_of(book), gpu_uuids=[uuids[g] for g in gpu] if book.attached or book.holding.suspended else [],
+        memory_mib=memory(book), generation=book.generation, busy=book.is_running(now),
+    )  # fmt: skip

@@ -1,0 +1,289 @@
+"""The desk: reads the node, asks the ladder what to do, does it. One synchronous step, called whenever something may have changed.
+
+A step never waits. Copies and kills are started and report back by waking the desk; deadlines wake it too. The order inside a step matters:
+first what is true (reading), then who lives where, then the ladder, then the caps (so that nobody can take what was just promised), then
+the copies, then the telling.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from dataclasses import replace
+
+from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven, NoticeOver, stamp
+
+from .books import Book, Question, occupant, wall_ms
+from .caps import caps
+from .devices import Holding
+from .leases import Leases
+from .lifecycle import Lifecycle
+from .node import Node, log
+from .reclaim import Admit, Decision, Kill, LetGo, Notice, Recall, Step, Suspend, Wait, decide
+from .reclaim import DropCaches as Drop
+from .situation import Situation
+from .suspend import Mover
+
+__all__ = ["Desk"]
+
+Action = Callable[[], None]
+NOTHING = Holding()
+STEADY_S = 0.25
+"""How often a quiet desk asks the devices whether anything changed."""
+WAITING_S = 0.02
+"""The same while a cell waits: the one who holds the memory may free it at any moment, and tells nobody."""
+FULL_S = 1.0
+
+
+class Desk:
+    """Runs one node."""
+
+    def __init__(self, node: Node, mover: Mover, leases: Leases, lifecycle: Lifecycle) -> None:
+        self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
+        self._changed = asyncio.Event()
+        self._deadline: int | None = None
+        self._attached: set[str] = set()
+        self._version = -1
+        self._stepped = 0
+        node.wake = self._changed.set
+
+    async def run(self) -> None:
+        """Step when woken, when a deadline comes, when the devices changed, and once a second in any case."""
+        self._attached = self._node.devices.attached()
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), self._pause())
+            if self._changed.is_set() or self._is_due():
+                self._changed.clear()
+                self.try_step()
+
+    def _pause(self) -> float:
+        waits = any(book.question is not None and book.lease is not None for book in self._node.books.values())
+        pause = WAITING_S if waits else STEADY_S
+        if self._deadline is not None:
+            pause = min(pause, max(0.0, (self._deadline - self._node.clock()) / 1000))
+        return pause
+
+    def _is_due(self) -> bool:
+        now = self._node.clock()
+        if self._deadline is not None and now >= self._deadline or now - self._stepped >= FULL_S * 1000:
+            return True
+        try:
+            return self._node.devices.version() != self._version
+        except sqlite3.Error:
+            return False
+
+    def try_step(self) -> None:
+        """A step; when the devices cannot be read or written now, the next one comes soon."""
+        try:
+            self.step()
+        except sqlite3.OperationalError as error:
+            log.warning("the devices do not answer: %s", error)
+            self._deadline = self._node.clock() + 50
+
+    def step(self) -> None:
+        """Look, decide, do, tell."""
+        node, now = self._node, self._node.clock()
+        self._version, self._stepped = node.devices.version(), now
+        self._observe(now)
+        self._lifecycle.check(now)
+        self._leases.arrange(now)
+        for book in node.books.values():
+            self._settle_in(book, now)
+        situation = self._situation(now)
+        decision = decide(situation, now)
+        after = [action for step in decision.steps for action in self._do(step, now)]
+        self._set_caps(self._situation(now), decision)
+        for action in after:
+            action()
+        self._deadline = decision.deadline
+        node.publish()
+
+    # ---- what is true ---------------------------------------------------------------------------------------------
+
+    def _observe(self, now: int) -> None:
+        node = self._node
+        reading = node.devices.read()
+        for name, holding in reading.kernels.items():
+            if name not in node.books and (holding.held or holding.image):
+                node.book(name).gone_at = now  # memory of a kernel that nobody told us about (yet)
+        for book in node.books.values():
+            self._take_in(book, reading.kernels.get(book.kernel_id, NOTHING))
+        held = dict.fromkeys(node.totals, 0)
+        for book in node.books.values():
+            for gpu, mib in book.holding.held.items():
+                held[gpu] = held.get(gpu, 0) + mib
+        node.used = held
+        self._lagging = {gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0}
+
+    def _take_in(self, book: Book, holding: Holding) -> None:
+        book.holding = holding
+        if holding.half_done and book.transit is None:
+            self._mover.settle(book)
+        if book.lease is not None:
+            borrowed = book.held() - book.lease.request_mib * max(1, len(book.home))
+            if borrowed > 0 and not book.burst and book.attached:
+                self._node.happened(book, "burst", self._node.story.burst(book, borrowed))
+            book.burst = borrowed > 0
+        if not holding.suspended and book.transit is None:
+            book.stalled = None
+
+    def _settle_in(self, book: Book, now: int) -> None:
+        """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place."""
+        node = self._node
+        if not book.held() and book.transit is None and book.home:
+            book.site = book.home
+        if book.lease is None or book.unwanted or not book.home or book.main is None or book.lease.wanted == "evict":
+            return
+        if not book.attached and book.entering is None:
+            foreign = any(set(one.holding.held) & set(book.home) - set(one.home) for one in node.books.values() if one is not book)
+            if foreign or not book.has_gate(now):
+                book.entering = now
+            else:
+                self._attach(book)
+        if book.holding.suspended and book.is_running(now) and book.stalled is None and not book.held_back and book.transit is None:
+            book.stalled = now
+
+    def _attach(self, book: Book) -> None:
+        book.attached, book.entering, book.site = True, None, book.home
+        book.generation += 1
+        book.gave_up = False
+        self._node.dirty = True
+        if book.relaunched:
+            book.relaunched = False
+            self._node.happened(book, "reattached", self._node.story.reattached(book.home), tell=True)
+        else:
+            self._node.happened(book, "attached", self._node.story.attached(book, book.home))
+
+    def _situation(self, now: int) -> Situation:
+        notice = self._node.notice_ms()
+        found = []
+        for book in self._node.books.values():
+            one = occupant(book, now, notice)
+            if book.lease is None and not self._node.planned:
+                one = replace(one, gives_up=False)  # its lease may be in the plan that is still to come
+            if one.home or one.held or one.evict or one.gives_up:
+                found.append(one)
+        return Situation(self._node.totals, tuple(found), self._lagging)
+
+    # ---- what to do -----------------------------------------------------------------------------------------------
+
+    def _do(self, step: Step, now: int) -> list[Action]:
+        """Note the step in the books at once; what must come after the caps is handed back."""
+        book = self._node.books[step.id]
+        match step:
+            case Admit():
+                return self._admit(book, now)
+            case Wait():
+                self._wait(book, step, now)
+            case Drop(deadline=deadline):
+                book.caches = deadline
+                self._node.ports.to_kernel(book.kernel_id, DropCaches())
+            case Suspend(asker=asker):
+                return [lambda: self._suspend(book, asker)]
+            case Notice():
+                self._notice(book, step, now)
+            case Recall():
+                self._end_notice(book, self._node.story.recalled())
+            case Kill(asker=asker):
+                self._lifecycle.kill(book, self._node.books.get(asker), self._reason(book))
+            case LetGo():
+                self._let_go(book)
+        return []
+
+    @staticmethod
+    def _reason(book: Book) -> str:
+        return book.lease.message if book.lease and book.lease.wanted == "evict" else ""
+
+    def _suspend(self, book: Book, asker: str) -> None:
+        own = book.unwanted or book.held_back
+        mover = None if asker == book.kernel_id else self._node.books.get(asker)
+        self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
+
+    def _admit(self, book: Book, now: int) -> list[Action]:
+        if book.unrestorable:
+            return []
+        if book.holding.suspended:
+            return [lambda: self._mover.resume(book, book.home)]
+        if not book.attached:
+            self._attach(book)
+        book.entering = None
+        if book.question is not None:
+            question = book.question
+            return [lambda: self.let_run(book, question, now)]
+        return []
+
+    def let_run(self, book: Book, question: Question, now: int) -> None:
+        """The cell may run."""
+        book.question, book.caches = None, None
+        book.cells.add(question.n)
+        message, book.resumed = book.resumed, ""
+        self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
+
+    def _wait(self, book: Book, step: Wait, now: int) -> None:
+        if book.question is None:
+            return
+        story = self._node.story
+        if not book.attached:
+            text = story.waits_to_enter()
+        else:
+            blockers = [found for name in step.blockers if (found := self._node.books.get(name)) is not None]
+            left = None if step.until is None else max(0.0, (step.until - now) / 1000)
+            text = story.waits_for_room([b for b in blockers if b.cells], left, book.image())
+        self.say_wait(book, text)
+
+    def say_wait(self, book: Book, text: str) -> None:
+        """Tell a waiting cell why, when the sentence is new."""
+        question = book.question
+        if question is not None and question.told != text:
+            book.question = Question(question.n, question.since, text)
+            outlook = book.outlook if book.lease is None else None
+            reason, position = (outlook.reason, outlook.position) if outlook else (None, None)
+            self._node.ports.to_kernel(book.kernel_id, CellWait(n=question.n, message=text, reason=reason, position=position))
+
+    def _notice(self, book: Book, step: Notice, now: int) -> None:
+        node, left = self._node, step.deadline - now
+        book.notice, book.notice_stamp = step.deadline, stamp(wall_ms() + left)
+        saved = now >= book.no_suspend_until
+        text = node.story.notice(step.take, left / 1000, node.books.get(step.asker), self._reason(book), saved)
+        node.happened(book, "notice", text)
+        node.ports.to_kernel(book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take))
+
+    def _end_notice(self, book: Book, text: str) -> None:
+        book.notice, book.notice_stamp = None, None
+        self._node.ports.to_kernel(book.kernel_id, NoticeOver(message=text))
+
+    def _let_go(self, book: Book) -> None:
+        if book.lease is not None and not book.unwanted:
+            text = self._node.story.evicted(book.lease.message, book.image())
+            self._node.let_go(book.lease.id, ended=False, message=text)
+            self._node.tell(book, text)
+        if book.notice is not None:
+            self._end_notice(book, "")
+        self._leases.drop(book)
+        self._node.wake()
+
+    # ---- caps -----------------------------------------------------------------------------------------------------
+
+    def _set_caps(self, situation: Situation, decision: Decision) -> None:
+        noticed = [one.id for one in situation.occupants if one.notice is not None]
+        promised = [step.id for step in decision.steps if isinstance(step, Wait)]
+        allowed = caps(situation, noticed, promised)
+        changed: dict[str, tuple[tuple[int, int], ...]] = {}
+        for book in self._node.books.values():
+            places = self._places(book, allowed.get(book.kernel_id, ()))
+            if places != book.last_caps and (places or book.kernel_id in self._attached):
+                changed[book.kernel_id] = book.last_caps = places
+        if changed:
+            self._node.devices.attach(changed)
+            self._version = self._node.devices.version()
+            self._attached = (self._attached | set(changed)) - {name for name, places in changed.items() if not places}
+
+    def _places(self, book: Book, allowed: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+        if not book.attached or book.unwanted or book.lease is None:
+            return ()
+        if book.site != book.home and book.held():  # on its way out: it keeps what it has and cannot grow
+            return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu in book.site)
+        return tuple(zip(book.home, allowed, strict=True)) if allowed else ()

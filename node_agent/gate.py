@@ -1,0 +1,200 @@
+"""The unix socket that kernels and Jupyter servers of this machine talk to: one JSON object per line, the first one says who speaks.
+
+Who may speak: the same user (peer credentials of the socket); a kernel must also show the token it was launched with, and its peer process
+must belong to that kernel's process tree. Nobody can hold up the loop: lines have a longest length, hellos a deadline, floods are slowed
+down, and a peer that does not read is cut off. What lines mean is decided in `talk`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.messages import FromKernel, FromServer, KernelHello, ServerHello, ToKernel, ToServer, decode, encode
+
+from .node import log
+
+__all__ = ["Gate", "Line", "Listener"]
+
+HELLO: Final[Any] = KernelHello | ServerHello
+HELLO_S: Final = 5.0
+LONGEST_LINE: Final = {"kernel": 1 << 18, "server": 8 << 20}
+LONGEST_BACKLOG: Final = 8 << 20
+"""Bytes that a peer may leave unread before it is cut off."""
+MOST_LINES: Final = 4096
+BURST: Final = 256
+"""Lines handled in one go before others have their turn."""
+
+
+class Listener(Protocol):
+    """What the socket hands on. `greet_*` return why a peer is refused, or None."""
+
+    def greet_kernel(self, hello: KernelHello, line: Line) -> str | None: ...
+    def greet_server(self, hello: ServerHello, line: Line) -> str | None: ...
+    def from_kernel(self, kernel_id: str, body: FromKernel) -> None: ...
+    def from_server(self, server: str, body: FromServer) -> None: ...
+    def lost_kernel(self, kernel_id: str, line: Line) -> None: ...
+    def lost_server(self, server: str, line: Line) -> None: ...
+
+
+class Line:
+    """One connection. `pid` and `uid` are the kernel's word (the operating system's, not the peer's)."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        peer: socket.socket = writer.get_extra_info("socket")
+        self.pid, self.uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+
+    def send(self, body: ToKernel | ToServer) -> bool:
+        """Hand a line to the operating system; False when the peer is gone. Never waits: a peer that does not read is cut off."""
+        transport = self._writer.transport
+        if transport.is_closing():
+            return False
+        if transport.get_write_buffer_size() > LONGEST_BACKLOG:
+            log.warning("process %d does not read what it is told: cut off", self.pid)
+            transport.abort()
+            return False
+        self._writer.write(encode(body) + b"\n")
+        return True
+
+    def close(self) -> None:
+        """End the conversation."""
+        self._writer.close()
+
+
+class Gate:
+    """Accepts and reads; `kernels` and `servers` are the lines that stand."""
+
+    def __init__(self, path: Path, listener: Callable[[], Listener]) -> None:
+        self._path, self._listener = path, listener
+        self._server: asyncio.Server | None = None
+        self._conversations: set[asyncio.Task[None]] = set()
+        self.kernels: dict[str, Line] = {}
+        self.servers: dict[str, Line] = {}
+
+    async def start(self) -> None:
+        """Listen. A socket that a dead agent left is replaced; a living agent's is not."""
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        await self._make_way()
+        before = os.umask(0o177)
+        try:
+            self._server = await asyncio.start_unix_server(self._accepted, self._path, limit=LONGEST_LINE["server"])
+        finally:
+            os.umask(before)
+
+    async def _make_way(self) -> None:
+        if not self._path.exists():
+            return
+        try:
+            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(self._path), 1.0)
+        except (OSError, TimeoutError):
+            self._path.unlink(missing_ok=True)
+            return
+        writer.close()
+        raise GpuShareError(f"another agent listens on {self._path}")
+
+    async def stop(self) -> None:
+        """Close every line; kernels connect again when an agent is back."""
+        if self._server is not None:
+            self._server.close()
+        for task in list(self._conversations):
+            task.cancel()
+        await asyncio.gather(*self._conversations, return_exceptions=True)
+        if self._server is not None:
+            self._path.unlink(missing_ok=True)
+
+    def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
+        """False when it is not connected."""
+        line = self.kernels.get(kernel_id)
+        return line is not None and line.send(body)
+
+    def to_server(self, server: str, body: ToServer) -> bool:
+        """False when it is not connected."""
+        line = self.servers.get(server)
+        return line is not None and line.send(body)
+
+    async def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._conversations.add(task)
+        try:
+            await self._converse(reader, Line(writer))
+        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+            log.debug("a line to a kernel or server ended: %r", error)
+        except asyncio.CancelledError:
+            pass  # the agent stops
+        finally:
+            self._conversations.discard(task)
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _converse(self, reader: asyncio.StreamReader, line: Line) -> None:
+        if line.uid != os.getuid():
+            log.warning("process %d of user %d may not talk to this agent", line.pid, line.uid)
+            return
+        first = await asyncio.wait_for(reader.readline(), HELLO_S)
+        if len(first) > LONGEST_LINE["kernel"]:
+            return
+        try:
+            hello: KernelHello | ServerHello = decode(HELLO, first)
+        except GpuShareError as error:
+            log.warning("process %d does not introduce itself: %s", line.pid, error)
+            return
+        if isinstance(hello, KernelHello):
+            await self._kernel(reader, line, hello)
+        else:
+            await self._server_role(reader, line, hello)
+
+    async def _kernel(self, reader: asyncio.StreamReader, line: Line, hello: KernelHello) -> None:
+        listener = self._listener()
+        problem = listener.greet_kernel(hello, line)
+        if problem:
+            log.warning("process %d is not kernel %s: %s", line.pid, hello.kernel_id, problem)
+            return
+        try:
+            await self._read(reader, line, "kernel", FromKernel, lambda body: listener.from_kernel(hello.kernel_id, body))
+        finally:
+            if self.kernels.get(hello.kernel_id) is line:
+                del self.kernels[hello.kernel_id]
+            listener.lost_kernel(hello.kernel_id, line)
+
+    async def _server_role(self, reader: asyncio.StreamReader, line: Line, hello: ServerHello) -> None:
+        listener = self._listener()
+        problem = listener.greet_server(hello, line)
+        if problem:
+            log.warning("process %d is refused as a server: %s", line.pid, problem)
+            return
+        try:
+            await self._read(reader, line, "server", FromServer, lambda body: listener.from_server(hello.server, body))
+        finally:
+            if self.servers.get(hello.server) is line:
+                del self.servers[hello.server]
+            listener.lost_server(hello.server, line)
+
+    async def _read(self, reader: asyncio.StreamReader, line: Line, role: str, kind: Any, handle: Callable[[Any], None]) -> None:
+        """Every line until the end; a line that cannot be read is logged and skipped (a newer peer may say more), a long one ends it."""
+        count, loop = 0, asyncio.get_running_loop()
+        since = loop.time()
+        while text := await reader.readline():
+            if len(text) > LONGEST_LINE[role]:
+                log.warning("process %d sends lines that are too long: cut off", line.pid)
+                return
+            try:
+                handle(decode(kind, text))
+            except GpuShareError as error:
+                log.warning("process %d: %s", line.pid, error)
+            count += 1
+            if count % BURST == 0:
+                # Reading does not yield while lines are buffered; and nobody honest says thousands of things a second.
+                slow = count >= MOST_LINES and loop.time() - since < 1
+                await asyncio.sleep(0.1 if slow else 0)
+                if count >= MOST_LINES:
+                    count, since = 0, loop.time()

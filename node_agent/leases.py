@@ -1,0 +1,178 @@
+"""Two maps: where the scheduler planned each lease, and where it lives here. Applies orders of the scheduler; finds and changes homes.
+
+A home is always found (or refused) by the pure rules of `placement`; this file only writes the answers down and tells people. A plan whose
+guarantees do not fit on the GPUs is not realised: the lease stays granted, without a home, until the plan is a packing again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, Plan
+
+from .books import Book, lodger
+from .node import Node, log
+from .placement import Lodger, Moves, Request, land, loads, rebalance
+from .suspend import Mover
+
+__all__ = ["Leases"]
+
+SETTLED_MS = 1_000
+"""How long a kernel must be idle before it is moved to a better place of its own accord."""
+
+
+class Leases:
+    """The lease side of the books."""
+
+    def __init__(self, node: Node, mover: Mover) -> None:
+        self._node, self._mover = node, mover
+
+    # ---- orders ---------------------------------------------------------------------------------------------------
+
+    def plan(self, plan: Plan) -> None:
+        """The whole wanted state: what it lacks is let go, what it adds is taken in."""
+        node = self._node
+        node.planned = True
+        if plan.rules != node.rules:
+            node.rules, node.dirty = plan.rules, True
+        wanted = {lease.id for lease in plan.leases}
+        for lease_id in [end for end in node.ends if end not in wanted]:
+            self._acknowledged(lease_id)
+        for book in list(node.books.values()):
+            if book.lease is not None and book.lease.id not in wanted:
+                self._unwant(book)
+        for lease in plan.leases:
+            self._want(lease)
+        for body in node.ends.values():
+            node.ports.to_scheduler(body)
+
+    def wanted(self, order: LeaseWanted) -> None:
+        """One lease is new or changed."""
+        self._want(order.lease)
+
+    def unwanted(self, order: LeaseUnwanted) -> None:
+        """One lease is over; its kernel lives on without a GPU."""
+        self._acknowledged(order.lease)
+        book = self._node.holder(order.lease)
+        if book is not None:
+            self._unwant(book)
+
+    def _acknowledged(self, lease_id: str) -> None:
+        if self._node.ends.pop(lease_id, None) is not None:
+            self._node.dirty = True
+
+    def _unwant(self, book: Book) -> None:
+        book.unwanted = True
+        self._node.dirty = True
+
+    def _want(self, lease: LeaseBody) -> None:
+        node = self._node
+        if lease.id in node.ends:  # an order that crossed our let-go on the wire: say it again
+            node.ports.to_scheduler(node.ends[lease.id])
+            return
+        book = node.book(lease.kernel_id or lease.id)
+        if book.lease is not None and book.lease.id != lease.id:
+            self.drop(book)  # its owner asked anew: the old lease is gone from the plan, or is about to be
+        if book.lease is None:
+            book.held_back = False
+        if lease == book.lease and not book.unwanted:
+            return
+        book.lease, book.unwanted, node.dirty = lease, False, True
+        if lease.kernel_id is not None and not book.registered and book.gone_at is None:
+            book.gone_at = node.clock()
+
+    def drop(self, book: Book) -> None:
+        """The lease is no longer here; the kernel, and what it saved in host memory, stay."""
+        book.lease, book.home, book.site, book.unwanted = None, (), (), False
+        book.attached, book.entering, book.notice, book.notice_stamp = False, None, None, None
+        book.burst = False
+        self._node.dirty = True
+
+    # ---- homes ----------------------------------------------------------------------------------------------------
+
+    def arrange(self, now: int) -> None:
+        """A home for every lease that has none, and a better one for those who can move at no cost or in peace."""
+        for book in sorted(self._placeable(), key=lambda b: b.lease.id if b.lease else ""):
+            if not book.home:
+                self._land(book, now)
+        for book in self._placeable():
+            if book.home:
+                self._improve(book, now)
+
+    def _placeable(self) -> list[Book]:
+        return [book for book in self._node.books.values() if book.lease is not None and not book.unwanted and book.lease.planned_gpus]
+
+    def _lodgers(self, now: int) -> list[Lodger]:
+        return [lodger(book, now) for book in self._placeable() if book.home]
+
+    def _request(self, book: Book) -> Request:
+        assert book.lease is not None
+        planned = tuple(book.lease.planned_gpus)
+        return Request(book.kernel_id, book.lease.request_mib, len(planned), planned, max(book.holding.image, default=0))
+
+    def _land(self, book: Book, now: int) -> None:
+        node, request = self._node, self._request(book)
+        lodgers = self._lodgers(now)
+        made = land(node.totals, lodgers, request) if node.rules.workloads_per_gpu else as_planned(node.totals, lodgers, request)
+        if made is None:
+            log.warning("the plan of lease %s does not fit on the GPUs of this node", book.lease.id if book.lease else "?")
+            return
+        for name, home in made.moves.items():
+            self._rehome(node.books[name], home, book)
+        book.home, node.dirty = made.home, True
+
+    def _rehome(self, book: Book, home: tuple[int, ...], asker: Book | None) -> None:
+        old, book.home, self._node.dirty = book.home, home, True
+        if not book.held() and book.transit is None:
+            self._mover.moved(book, old, asker)
+
+    def _improve(self, book: Book, now: int) -> None:
+        """Suspended and empty kernels move for nothing; idle ones are moved in peace when nobody else is waiting; others stay."""
+        leaving = book.killing or (book.lease is not None and book.lease.wanted == "evict")
+        if leaving or book.transit is not None or book.home != (book.site or book.home):
+            return
+        empty = not book.held()
+        if not empty and not self._is_movable(book, now):
+            return
+        home = self._better(book, now)
+        if home is None or (not empty and not self._is_free(home, book)):
+            return
+        self._rehome(book, home, None)
+        if not empty:
+            book.entering = now
+
+    def _is_movable(self, book: Book, now: int) -> bool:
+        rests = not book.is_running(now) and book.question is None and now - book.idle_since >= SETTLED_MS and book.main is not None
+        quiet = all(one.question is None and one.transit is None and one.stalled is None for one in self._node.books.values())
+        return rests and quiet and book.has_gate(now) and not book.pinned and now >= book.no_suspend_until
+
+    def _better(self, book: Book, now: int) -> tuple[int, ...] | None:
+        assert book.lease is not None
+        if self._node.rules.workloads_per_gpu:
+            return rebalance(self._node.totals, self._lodgers(now), book.kernel_id)
+        planned = tuple(book.lease.planned_gpus)
+        if set(planned) == set(book.home) or any(gpu not in self._node.totals for gpu in planned):
+            return None
+        others = sum(one.guarantee for one in self._lodgers(now) if one.id != book.kernel_id and set(one.home) & set(planned))
+        return planned if others + book.lease.request_mib <= min(self._node.totals[gpu] for gpu in planned) else None
+
+    def _is_free(self, home: tuple[int, ...], book: Book) -> bool:
+        used = {gpu: self._node.used.get(gpu, 0) for gpu in home}
+        return all(used[gpu] + book.held() <= self._node.totals[gpu] for gpu in home)
+
+
+def as_planned(totals: Mapping[int, int], lodgers: Sequence[Lodger], request: Request) -> Moves | None:
+    """Without node-level scheduling a lease lives where it was planned, if the guarantees that live there now leave the room; else
+    everybody goes exactly where the plan says. None when the plan does not fit."""
+    if any(gpu not in totals for gpu in request.planned):
+        return None
+    load = loads(totals, lodgers)
+    if all(load[gpu] + request.guarantee <= totals[gpu] for gpu in request.planned):
+        return Moves(request.planned, {}, 0)
+    planned = [replace(one, home=one.planned) for one in lodgers]
+    load = loads(totals, [*planned, Lodger(request.id, request.guarantee, request.planned, request.planned)])
+    if any(load[gpu] > totals[gpu] for gpu in totals):
+        return None
+    moves = {one.id: one.planned for one in lodgers if set(one.planned) != set(one.home)}
+    return Moves(request.planned, moves, sum(one.resident for one in lodgers if one.id in moves))

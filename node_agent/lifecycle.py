@@ -1,0 +1,220 @@
+"""Kernels come and go: registered, launched, watched by pidfd, relaunched, ended. A kernel that is gone is not booked 10 s later.
+
+Jupyter calls no hook when a kernel dies for good or its server is killed; so the truth is the process. Gone and not registered again
+within the grace time: what is left of its process tree is killed, and its lease is let go for good.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import os
+import re
+import secrets
+from collections.abc import Coroutine
+from typing import Final
+
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.messages import EndCell, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
+
+from .books import Book
+from .devices import Holding
+from .node import Node, log
+from .processes import MARKER, Ident, Watched, kill_tree, started
+
+__all__ = ["Lifecycle", "token_matches"]
+
+STARTING_MS: Final = 60_000
+"""A connected server that registered a kernel may take this long to launch it (a busy machine, a slow image)."""
+KERNEL_ID: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+
+
+def token_matches(book: Book, token: str) -> bool:
+    """Compared in constant time; a book without a token matches nothing."""
+    return bool(book.token) and hmac.compare_digest(book.token, hashlib.sha256(token.encode()).hexdigest())
+
+
+class Lifecycle:
+    """Who is here, and what happens when somebody is not any more."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- coming ---------------------------------------------------------------------------------------------------
+
+    async def register(self, server: str, body: RegisterKernel) -> dict[str, str]:
+        """A kernel will be launched, or runs already (`pid`): the environment that its process gets. Raises InvalidInput."""
+        if not KERNEL_ID.match(body.kernel_id):
+            raise InvalidInput(f"a kernel id must be letters, digits, '-', '_' or '.', got {body.kernel_id!r}", field="kernel_id")
+        node = self._node
+        book = node.book(body.kernel_id)
+        book.server, book.name, book.user, book.language = server, body.name or book.name, body.user or book.user, body.language
+        book.wants_gpu, book.registered, book.ending, node.dirty = body.wants_gpu, True, False, True
+        book.last_key = None
+        if body.pid is not None:
+            self._recall_token(book)
+            self._adopt(book, body.pid)
+            node.wake()
+            return {}
+        if book.launch and not (book.main is not None and book.main.is_alive()):
+            await kill_tree(book.launch, book.main, timeout_s=1.0)  # what the old launch left behind holds memory that is not its own now
+        book.gone_at, book.starting = node.clock(), True
+        return self._environment(book)
+
+    def _recall_token(self, book: Book) -> None:
+        """A kernel that runs already keeps its token, also when the journal is lost."""
+        path = self._node.config.state_dir / "tokens" / book.kernel_id
+        if not book.token and path.is_file():
+            book.token = hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def _environment(self, book: Book) -> dict[str, str]:
+        node, token = self._node, secrets.token_urlsafe(32)
+        folder = node.config.state_dir / "tokens"
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / book.kernel_id
+        path.unlink(missing_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(token)
+        book.token = hashlib.sha256(token.encode()).hexdigest()
+        book.launch = f"{book.kernel_id}.{secrets.token_hex(6)}"
+        return node.devices.environment() | {
+            "GPUSHARE_KERNEL_ID": book.kernel_id, "GPUSHARE_AGENT": str(node.config.socket_path()), "GPUSHARE_TOKEN_FILE": str(path),
+            MARKER: book.launch,
+        }  # fmt: skip
+
+    def launched(self, body: KernelLaunched) -> None:
+        """Its process runs."""
+        book = self._node.books.get(body.kernel_id)
+        if book is not None:
+            self._adopt(book, body.pid)
+            self._node.wake()
+
+    def server_lost(self, server: str) -> None:
+        """A server that is gone launches nothing any more: its kernels in the making have the usual grace."""
+        for book in self._node.books.values():
+            if book.server == server:
+                book.starting = False
+
+    def _adopt(self, book: Book, pid: int) -> None:
+        ident, book.starting = started(pid), False
+        if ident is None:
+            book.gone_at = book.gone_at or self._node.clock()
+            return
+        if ident == book.main:
+            book.gone_at = None
+            return
+        relaunched = book.main is not None or book.relaunched
+        self.watch(book, ident)
+        self._start_anew(book, relaunched)
+
+    def watch(self, book: Book, ident: Ident) -> None:
+        """This is its process from now on."""
+        if book.watch is not None:
+            book.watch.close()
+        book.main, book.gone_at = ident, None
+        book.watch = Watched(ident, lambda: self._died(book, ident))
+        self._node.dirty = True
+
+    def _start_anew(self, book: Book, relaunched: bool) -> None:
+        """Nothing of an older process counts for the new one."""
+        book.launched_at = book.idle_since = self._node.clock()
+        book.cells, book.question, book.stalled, book.caches, book.notice, book.notice_stamp = set(), None, None, None, None, None
+        book.no_suspend_until, book.no_suspend_why, book.unrestorable = 0, "", ""
+        book.killing, book.held_back, book.ever_connected = False, False, book.connected
+        book.holding = Holding()
+        book.relaunched = relaunched and book.lease is not None
+        book.attached, book.entering = False, None
+
+    # ---- going ----------------------------------------------------------------------------------------------------
+
+    def gone(self, body: KernelGone) -> None:
+        """Its server says that it is over: nothing to wait for. While it restarts, its lease stays."""
+        book = self._node.books.get(body.kernel_id)
+        if book is None:
+            return
+        if not body.restarting:
+            self._spawn(self._end(book, "The kernel was shut down."))
+        elif book.main is not None:
+            book.relaunched = True
+
+    def _died(self, book: Book, ident: Ident) -> None:
+        if book.main != ident:
+            return
+        node, held = self._node, book.held() + book.image()
+        if held and not book.killing and not book.relaunched:
+            node.happened(book, "lost", node.story.lost(held))
+        book.main, book.watch, book.gone_at = None, None, node.clock()
+        book.cells, book.question, book.stalled, book.killing, book.connected = set(), None, None, False, False
+        book.attached, book.entering, book.relaunched = False, None, True
+        book.notice, book.notice_stamp, book.unrestorable = None, None, ""
+        node.dirty = True
+        node.wake()
+
+    def check(self, now: int) -> None:
+        """End whoever is gone for longer than the grace time."""
+        for book in list(self._node.books.values()):
+            grace = STARTING_MS if book.starting else self._node.config.grace_ms
+            overdue = book.gone_at is not None and now - book.gone_at >= grace
+            if overdue and book.main is None and not book.ending and (book.lease is None or book.lease.kernel_id is not None):
+                self._spawn(self._end(book, "The kernel's process is gone."))
+            if book.unrestorable and not book.killing and book.main is not None:
+                self.kill(book, None, book.unrestorable)
+
+    async def _end(self, book: Book, message: str) -> None:
+        if book.ending:
+            return
+        book.ending = True
+        node = self._node
+        if not await kill_tree(book.launch, book.main):
+            log.error("kernel %s: processes are left that do not die", book.kernel_id)
+        if not book.ending:  # it was registered again meanwhile
+            return
+        if book.watch is not None:
+            book.watch.close()
+        if book.lease is not None and not book.unwanted:
+            node.let_go(book.lease.id, ended=True, message=message)
+        node.books.pop(book.kernel_id, None)
+        node.devices.attach({book.kernel_id: ()})
+        (node.config.state_dir / "tokens" / book.kernel_id).unlink(missing_ok=True)
+        node.dirty = True
+        node.wake()
+
+    # ---- the last rung --------------------------------------------------------------------------------------------
+
+    def kill(self, book: Book, asker: Book | None, reason: str) -> None:
+        """End its running cell with a sentence, let its server restart it, and kill what is not gone by then."""
+        if book.killing:
+            return
+        node = self._node
+        text = node.story.killed(book.held() + book.image(), asker, reason, book.no_suspend_why)
+        book.killing = True
+        node.happened(book, "killed", text, tell=False)
+        node.ports.to_kernel(book.kernel_id, EndCell(message=text))
+        book.told.append(text)
+        wait = node.config.kill_after_ms
+        asked = node.ports.to_server(book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait))
+        self._spawn(self._kill_late(book, book.main, book.launch, wait if asked else 0))
+
+    async def _kill_late(self, book: Book, main: Ident | None, launch: str, wait_ms: int) -> None:
+        deadline = self._node.clock() + wait_ms
+        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
+            await asyncio.sleep(0.01)
+        if not await kill_tree(launch, main):
+            log.error("kernel %s does not die: its GPU memory stays booked", book.kernel_id)
+        self._node.wake()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Stop watching; the kernels live on."""
+        for book in self._node.books.values():
+            if book.watch is not None:
+                book.watch.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

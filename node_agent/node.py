@@ -1,0 +1,178 @@
+"""One node while its agent runs: the books, the rules, the devices, and the three ways out (kernels, servers, scheduler).
+
+Everything that decides or acts gets this object; it decides nothing itself. All of it lives in one event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from jupyter_gpushare.messages import (
+    EventKind,
+    FromAgent,
+    KernelHappened,
+    KernelPushed,
+    KernelReported,
+    LeaseChanged,
+    LeaseEvent,
+    LeaseLetGo,
+    NodeRules,
+    ToKernel,
+    Told,
+    ToServer,
+)
+from jupyter_gpushare.simnode import now_ms
+
+from .books import Book, event, report, view
+from .devices import Devices
+from .story import Story
+
+__all__ = ["Config", "Node", "Ports", "log"]
+
+log = logging.getLogger("gpushare.agent")
+
+MEMORY_EVERY_MS = 250
+"""Changes of memory alone are told to people this often: a loop that allocates is not a flood of messages."""
+REPORT_EVERY_MS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """Of one agent. Times in ms. `host_memory_mib`: how much may be saved in host memory in all (None: no bound)."""
+
+    node: str
+    state_dir: Path
+    socket: Path | None = None
+    grace_ms: int = 7_000
+    kill_after_ms: int = 250
+    notice_ms: int | None = None
+    min_notice_ms: int = 5_000
+    host_memory_mib: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    cpu_milli: int = 0
+    memory_mib: int = 0
+
+    def socket_path(self) -> Path:
+        """Where kernels and servers connect."""
+        return self.socket or self.state_dir / "agent.sock"
+
+
+class Ports(Protocol):
+    """The ways out. Sending never waits and never fails: what cannot be delivered is dropped, and said again when the peer is back."""
+
+    def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
+        """False when the kernel is not connected."""
+
+    def to_server(self, server: str, body: ToServer) -> bool:
+        """False when that server is not connected."""
+
+    def to_scheduler(self, body: FromAgent) -> bool:
+        """False when the link is down."""
+
+
+class Node:
+    """The state of one agent."""
+
+    def __init__(self, config: Config, devices: Devices, ports: Ports, clock: Callable[[], int] = now_ms) -> None:
+        self.config, self.devices, self.ports, self.clock = config, devices, ports, clock
+        reports = devices.reports()
+        self.uuids = [device.uuid for device in reports]
+        self.totals = {device.index: device.total_mib for device in reports}
+        self.rules = NodeRules()
+        self.books: dict[str, Book] = {}
+        self.ends: dict[str, LeaseLetGo] = {}
+        """Let-go's that the scheduler has not acknowledged yet, by lease."""
+        self.planned = False
+        """Whether the scheduler has told its plan since this agent started."""
+        self.used: dict[int, int] = {}
+        self.story = Story(devices.simulated)
+        self.dirty = True
+        """Something that the journal keeps has changed."""
+        self.wake: Callable[[], None] = lambda: None
+
+    def book(self, kernel_id: str) -> Book:
+        """The book of a kernel, opened if there is none."""
+        found = self.books.get(kernel_id)
+        if found is None:
+            found = self.books[kernel_id] = Book(kernel_id, idle_since=self.clock(), launched_at=self.clock())
+            self.dirty = True
+        return found
+
+    def holder(self, lease: str) -> Book | None:
+        """The book that has this lease."""
+        return next((book for book in self.books.values() if book.lease is not None and book.lease.id == lease), None)
+
+    def notice_ms(self) -> int:
+        """How long borrowers who run are warned."""
+        wanted = self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
+        return max(self.config.min_notice_ms, wanted)
+
+    # ---- telling ----------------------------------------------------------------------------------------------------
+
+    def happened(self, book: Book, kind: EventKind, message: str, *, tell: bool = False) -> None:
+        """An event of one kernel: into its book, to its server, to the scheduler; `tell`: also into the notebook."""
+        made = event(kind, message)
+        book.events.append(made)
+        log.info("kernel %s: %s: %s", book.kernel_id, kind, message)
+        self.ports.to_server(book.server, KernelHappened(kernel_id=book.kernel_id, event=made))
+        if book.lease is not None:
+            self.ports.to_scheduler(LeaseEvent(lease=book.lease.id, event=made))
+        if tell:
+            self.tell(book, message)
+
+    def tell(self, book: Book, message: str) -> None:
+        """Show it once in the notebook; kept until its kernel is connected."""
+        if not self.ports.to_kernel(book.kernel_id, Told(message=message)):
+            book.told.append(message)
+            del book.told[:-10]
+            self.dirty = True
+
+    def publish(self, *, memory_too: bool = True) -> None:
+        """Tell servers, kernels and the scheduler what changed since they were last told."""
+        now = self.clock()
+        for book in self.books.values():
+            self._publish_kernel(book, now, memory_too)
+            self._publish_lease(book, now)
+
+    def _publish_kernel(self, book: Book, now: int, memory_too: bool) -> None:
+        key = (book.holding, book.lease, book.home, book.site, bool(book.cells), book.notice, book.generation, book.transit, book.pinned,
+               book.events[-1] if book.events else None, book.outlook, book.killing, book.attached, book.unwanted, book.main)  # fmt: skip
+        if key == book.last_key:
+            return
+        if book.last_key is not None and key[1:] == book.last_key[1:] and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS):
+            return
+        book.last_key, book.last_sent = key, now
+        seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
+        self.ports.to_server(book.server, KernelReported(kernel=seen))
+        cap = book.last_caps[0][1] if book.last_caps else 0
+        self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap))
+
+    def _publish_lease(self, book: Book, now: int) -> None:
+        if book.lease is None:
+            return
+        made = report(book, self.uuids, now)
+        last = book.last_report
+        if made == last:
+            return
+        same = last is not None and (made.lease, made.state, made.gpu_uuids, made.generation) == (
+            last.lease, last.state, last.gpu_uuids, last.generation)  # fmt: skip
+        if same and now - book.reported_at < REPORT_EVERY_MS:
+            return
+        if self.ports.to_scheduler(LeaseChanged(report=made)):
+            book.last_report, book.reported_at = made, now
+
+    def forget_reports(self) -> None:
+        """The scheduler's link is new: everything has to be said again."""
+        for book in self.books.values():
+            book.last_report = None
+
+    def let_go(self, lease: str, *, ended: bool, message: str) -> None:
+        """Say that a lease holds nothing any more, and keep saying it until it is acknowledged."""
+        body = LeaseLetGo(lease=lease, ended=ended, message=message)
+        self.ends[lease] = body
+        self.dirty = True
+        self.ports.to_scheduler(body)

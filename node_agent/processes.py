@@ -1,0 +1,161 @@
+"""Which processes are a kernel's, and how they are ended. A process is (pid, start time) and a pidfd, never a pid alone.
+
+Jupyter signals only the kernel's process group; children that called `setsid` and workers that outlive their parent would keep GPU memory.
+So a kernel's tree is: its main process, everything below it by parent, and every process of the same user that carries the mark of this
+launch in its environment. Nothing outside that tree is ever signalled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from jupyter_gpushare.simnode import start_of
+
+__all__ = ["MARKER", "Ident", "Watched", "identify", "kill_tree", "parent_of", "started", "tree_of"]
+
+MARKER: Final = "GPUSHARE_LAUNCH"
+"""Environment variable; one value per launch, so that what is left of an old launch is never mixed up with the new kernel."""
+ROUNDS: Final = 20
+"""A process may fork while its tree is killed: look again until nothing is left, but not for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ident:
+    """One process for good: the pid may be used again, the pair may not."""
+
+    pid: int
+    start: int
+
+    def is_alive(self) -> bool:
+        """Whether exactly this process still runs (a zombie does not)."""
+        return start_of(self.pid) == self.start
+
+
+def started(pid: int) -> Ident | None:
+    """The process that has this pid now; None when there is none."""
+    start = start_of(pid)
+    return None if start is None else Ident(pid, start)
+
+
+def parent_of(pid: int) -> int:
+    """Parent pid; 0 when it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+        return int(text[text.rindex(")") + 2 :].split()[1])
+    except (OSError, ValueError):
+        return 0
+
+
+def _own_pids() -> list[int]:
+    uid = os.getuid()
+    pids = []
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            try:
+                if entry.stat().st_uid == uid:
+                    pids.append(int(entry.name))
+            except OSError:
+                continue
+    return pids
+
+
+def _carries(pid: int, marker: bytes) -> bool:
+    try:
+        return marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def tree_of(launch: str, main: Ident | None) -> set[Ident]:
+    """Every living process of a launch: below its main process, or marked (no mark: only those below). Never the caller itself."""
+    pids = _own_pids()
+    marker = f"{MARKER}={launch}".encode()
+    members = {pid for pid in pids if launch and _carries(pid, marker)}
+    if main is not None and main.is_alive():
+        members.add(main.pid)
+    members.discard(os.getpid())
+    parents = {pid: parent_of(pid) for pid in pids}
+    grown = True
+    while grown:  # ends: every round but the last adds at least one pid
+        more = {pid for pid, parent in parents.items() if parent in members and pid not in members and pid != os.getpid()}
+        members |= more
+        grown = bool(more)
+    return {ident for pid in members if (ident := started(pid)) is not None}
+
+
+def identify(pid: int, uid: int, launch: str, main: Ident | None) -> bool:
+    """Whether a peer of the socket is this kernel: same user, and in the kernel's process tree."""
+    if uid != os.getuid():
+        return False
+    if main is not None and pid == main.pid:
+        return main.is_alive()
+    return bool(launch) and _carries(pid, f"{MARKER}={launch}".encode()) or any(member.pid == pid for member in tree_of(launch, main))
+
+
+def kill_one(ident: Ident) -> None:
+    """SIGKILL to exactly this process: the pidfd is opened first and checked after, so that a pid used again is never hit."""
+    try:
+        fd = os.pidfd_open(ident.pid)
+    except OSError:
+        return
+    try:
+        if ident.is_alive():
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(fd)
+
+
+async def kill_tree(launch: str, main: Ident | None, *, timeout_s: float = 5.0) -> bool:
+    """Kill the kernel's whole tree; True when nothing of it is left. Looks again after each round, for what was forked meanwhile."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_s
+    for _ in range(ROUNDS):
+        tree = await asyncio.to_thread(tree_of, launch, main)
+        if not tree:
+            return True
+        for ident in tree:
+            kill_one(ident)
+        while any(ident.is_alive() for ident in tree) and loop.time() < deadline:  # noqa: ASYNC110 - processes are no events
+            await asyncio.sleep(0.005)
+        if loop.time() >= deadline:
+            break
+    return not await asyncio.to_thread(tree_of, launch, main)
+
+
+class Watched:
+    """A process whose end is announced by its pidfd. `gone` is called once, in the event loop."""
+
+    def __init__(self, ident: Ident, gone: Callable[[], None]) -> None:
+        self.ident = ident
+        self._gone = gone
+        self._loop = asyncio.get_running_loop()
+        self._fd = -1
+        try:
+            self._fd = os.pidfd_open(ident.pid)
+        except OSError:
+            self._loop.call_soon(gone)
+            return
+        if ident.is_alive():
+            self._loop.add_reader(self._fd, self._readable)
+        else:
+            self.close()
+            self._loop.call_soon(gone)
+
+    def _readable(self) -> None:
+        self.close()
+        self._gone()
+
+    def close(self) -> None:
+        """Stop watching; the process goes on."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1

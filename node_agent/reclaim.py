@@ -1,0 +1,291 @@
+"""The ladder: who gets its place now, who has to make room for it, and how gently. Pure: one moment in, the next steps out.
+
+Rungs, mildest first: drop caches of idle kernels, suspend idle borrowers, suspend idle kernels inside their share, give notice to those
+who run (or are pinned, or cannot be suspended), and at the deadline suspend them or, last, kill. Four rules hold whatever happens:
+
+* nobody who runs inside its share is touched for another kernel, and nobody is ever killed inside its share for another kernel;
+* the one who asks is never the one who pays;
+* memory is lost (killed) only after a notice whose deadline has passed;
+* one byte is promised once: those who ask are served in the order of asking, each on what the earlier ones leave.
+
+The decision has no memory of its own: notices and copies under way are part of the situation, so the same moment gives the same steps,
+and an agent that was restarted goes on where the last one stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from .situation import Occupant, Situation
+
+__all__ = ["Admit", "Decision", "DropCaches", "Kill", "LetGo", "Notice", "Recall", "Step", "Suspend", "Wait", "decide"]
+
+CACHES_MS: Final = 100
+"""Time for an idle kernel to give cached memory back before it is suspended: well inside the 300 ms that a reclaim may cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admit:
+    """Its place is free: bring its image back if it has one, and let it run."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Not yet. `blockers`: who is in the way; `until`: when something happens by itself, None when nobody can say."""
+
+    id: str
+    blockers: tuple[str, ...]
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DropCaches:
+    """Ask an idle kernel for its caches; it has until `deadline`."""
+
+    id: str
+    deadline: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suspend:
+    """Move its memory to the host. `asker`: for whom; its own id when it has to move house; "" for the scheduler."""
+
+    id: str
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Tell its owner: at `deadline` `take` MiB go to `asker` ("" for the scheduler)."""
+
+    id: str
+    deadline: int
+    take: int
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Recall:
+    """The notice is void: nobody needs the memory any more."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End its processes: it could not be suspended and its deadline has passed."""
+
+    id: str
+    asker: str
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """An evicted or returned lease holds nothing any more."""
+
+    id: str
+
+
+Step = Admit | Wait | DropCaches | Suspend | Notice | Recall | Kill | LetGo
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Steps in the order of doing, and the next moment at which the same situation may give others."""
+
+    steps: tuple[Step, ...]
+    deadline: int | None
+
+
+@dataclass(slots=True)
+class _Books:
+    """Who may count on what, while one decision is made."""
+
+    situation: Situation
+    now: int
+    claims: dict[int, dict[str, int]] = field(default_factory=dict)
+    chosen: set[str] = field(default_factory=set)
+    steps: list[Step] = field(default_factory=list)
+    deadlines: list[int] = field(default_factory=list)
+
+    def short(self, one: Occupant, gpu: int) -> int:
+        """How much is missing for it on this GPU."""
+        others = sum(mib for name, mib in self.claims[gpu].items() if name != one.id)
+        return one.need(gpu) + others + self.situation.lagging.get(gpu, 0) - self.situation.totals[gpu]
+
+    def take(self, victim: Occupant) -> None:
+        """What it holds is promised to somebody else now."""
+        self.chosen.add(victim.id)
+        for claims in self.claims.values():
+            claims.pop(victim.id, None)
+
+    def until(self, deadline: int) -> None:
+        """Look again at this moment."""
+        self.deadlines.append(deadline)
+
+
+def decide(situation: Situation, now: int) -> Decision:
+    """The next steps for everyone. Ties go to the one who asked first, then to the id."""
+    books = _Books(situation, now)
+    for gpu in situation.totals:
+        books.claims[gpu] = {one.id: claim for one in situation.occupants if (claim := one.claim(gpu))}
+    for one in sorted(situation.occupants, key=lambda o: o.id):
+        if one.evict or one.gives_up:
+            _let_go(books, one)
+    asking = [one for one in situation.occupants if one.wants_since is not None and one.home and not (one.evict or one.gives_up)]
+    for one in sorted(asking, key=lambda o: (o.wants_since or 0, o.id)):
+        _serve(books, one)
+    for one in situation.occupants:
+        if one.notice is not None and one.id not in books.chosen:
+            books.steps.append(Recall(one.id))
+    return Decision(tuple(books.steps), min((d for d in books.deadlines if d > now), default=None))
+
+
+def _let_go(books: _Books, one: Occupant) -> None:
+    """An evicted lease leaves by the ladder too, its share counting for nothing; its owner's own wish needs no notice."""
+    books.chosen.add(one.id)
+    if one.transit is not None:
+        return
+    holds = any(one.held.values())
+    if not holds and (one.gives_up or not one.running or one.suspended or _is_due(books, one)):
+        books.steps.append(LetGo(one.id))
+    elif one.gives_up and one.suspendable:
+        books.steps.append(Suspend(one.id, one.id))
+    elif one.gives_up:
+        books.chosen.discard(one.id)  # it cannot be saved: it stays until somebody needs the memory, and has a notice then
+        _keep_notice(books, one)
+    else:
+        _press(books, one, "", sum(one.held.values()))
+
+
+def _keep_notice(books: _Books, one: Occupant) -> None:
+    if one.notice is not None and not any(o.wants_since is not None for o in books.situation.occupants):
+        books.chosen.add(one.id)
+
+
+def _is_due(books: _Books, one: Occupant) -> bool:
+    if one.notice is None:
+        return False
+    return books.now >= one.notice
+
+
+def _serve(books: _Books, one: Occupant) -> None:
+    if one.transit is not None:
+        books.steps.append(Wait(one.id, (), None))
+        return
+    if one.is_away():
+        _bring_home(books, one)
+        return
+    victims: list[Occupant] = []
+    pending: list[str] = []
+    for gpu in one.home:
+        found = _cover(books, one, gpu, victims, pending)
+        if not found:
+            _block(books, one)
+            return
+    for gpu in one.home:
+        books.claims[gpu][one.id] = one.need(gpu)
+    if not victims and not pending:
+        books.steps.append(Admit(one.id))
+        return
+    for victim in victims:
+        _press(books, victim, one.id, _demand(books, one, victim))
+        books.take(victim)
+    given = [step.deadline for step in books.steps if isinstance(step, Notice) and step.asker == one.id]
+    ends = given + [victim.notice for victim in victims if victim.notice is not None]
+    books.steps.append(Wait(one.id, tuple(v.id for v in victims) + tuple(pending), max(ends, default=None)))
+
+
+def _bring_home(books: _Books, one: Occupant) -> None:
+    """It holds memory elsewhere: save it first, its image follows. One that cannot be saved runs where it is until it has to leave."""
+    if one.suspendable and not one.running:
+        books.steps += [Suspend(one.id, one.id), Wait(one.id, (), None)]
+        books.chosen.add(one.id)
+    else:
+        books.steps.append(Admit(one.id))
+
+
+def _block(books: _Books, one: Occupant) -> None:
+    """What is missing is held by kernels that run inside their share: nothing to do but wait, its own share stays reserved."""
+    blockers: list[str] = []
+    for gpu in one.home:
+        claims = books.claims[gpu]
+        blockers += [name for name, mib in sorted(claims.items()) if mib and name != one.id and name not in blockers]
+        claims[one.id] = max(one.holds(gpu), one.guarantee)
+    books.steps.append(Wait(one.id, tuple(blockers), None))
+
+
+def _cover(books: _Books, one: Occupant, gpu: int, victims: list[Occupant], pending: list[str]) -> bool:
+    """Add those who make room for `one` on this GPU to `victims`; False when even all of them are not enough."""
+    short = books.short(one, gpu) - sum(books.claims[gpu].get(v.id, 0) for v in victims)
+    for other in books.situation.occupants:
+        if short > 0 and other.transit == "out" and other.id in books.claims[gpu] and other.id != one.id and other.id not in books.chosen:
+            short -= books.claims[gpu].get(other.id, 0)
+            pending.append(other.id)
+    for rung in _rungs(books, one, gpu, {v.id for v in victims}):
+        while short > 0 and rung:
+            victim = _pick(rung, gpu, short)
+            rung.remove(victim)
+            victims.append(victim)
+            short -= books.claims[gpu].get(victim.id, 0)
+    lag = books.situation.lagging.get(gpu, 0)
+    if 0 < short <= lag:  # it is as good as free: the driver only has to say so
+        pending.append("")
+        return True
+    return short <= 0
+
+
+def _rungs(books: _Books, one: Occupant, gpu: int, taken: set[str]) -> Iterator[list[Occupant]]:
+    """Candidates by rung: idle borrowers, idle in their share, those to be warned and suspended, those to be warned and killed."""
+    rungs: tuple[list[Occupant], ...] = ([], [], [], [])
+    for other in books.situation.occupants:
+        if other.id == one.id or other.id in taken or other.id in books.chosen or other.transit is not None or not other.holds(gpu):
+            continue
+        at_rest = not other.running and not other.pinned
+        if other.suspendable and at_rest and other.wants_since is None:
+            rungs[0 if other.borrowed(gpu) else 1].append(other)
+        elif other.borrowed(gpu):
+            rungs[2 if other.suspendable else 3].append(other)
+    yield from rungs
+
+
+def _pick(rung: list[Occupant], gpu: int, short: int) -> Occupant:
+    """Whoever was warned already, else the smallest that is enough alone, else the largest; then the longest idle; then by id."""
+
+    def order(other: Occupant) -> tuple[bool, bool, int, int, str]:
+        held = other.holds(gpu)
+        enough = held >= short
+        return other.notice is None, not enough, held if enough else -held, other.idle_since, other.id
+
+    return min(rung, key=order)
+
+
+def _demand(books: _Books, one: Occupant, victim: Occupant) -> int:
+    """How much of what the victim borrowed the asker lacks, for the words of a notice."""
+    return sum(max(0, min(victim.borrowed(gpu), books.short(one, gpu))) for gpu in one.home) or sum(victim.held.values())
+
+
+def _press(books: _Books, victim: Occupant, asker: str, take: int) -> None:
+    """The next rung for one victim. Warned victims are left alone until their deadline."""
+    warned = victim.running and not victim.suspended or victim.pinned or not victim.suspendable
+    if not warned and victim.has_caches and victim.caches is None:
+        books.steps.append(DropCaches(victim.id, books.now + CACHES_MS))
+        books.until(books.now + CACHES_MS)
+    elif not warned and victim.has_caches and victim.caches is not None and books.now < victim.caches:
+        books.until(victim.caches)
+    elif not warned:
+        books.steps.append(Suspend(victim.id, asker))
+    elif victim.notice is None:
+        deadline = books.now + victim.notice_ms
+        books.steps.append(Notice(victim.id, deadline, take, asker))
+        books.until(deadline)
+    elif books.now < victim.notice:
+        books.until(victim.notice)
+    elif victim.suspendable:
+        books.steps.append(Suspend(victim.id, asker))
+    else:
+        books.steps.append(Kill(victim.id, asker))

@@ -1,0 +1,128 @@
+"""The link to the scheduler: dialled by the agent, kept up with back-off and jitter, opened with everything that the agent holds.
+
+Nothing of the node depends on it: while it is down, leases are kept, cells run and memory is shared as before. A link is anything that
+can send a body and be iterated for orders; which one (a WebSocket, an in-process queue) is chosen by whoever starts the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+
+from jupyter_gpushare._version import __version__
+from jupyter_gpushare.messages import AgentHello, FromAgent, LeaseUnwanted, LeaseWanted, NodeReport, Plan, ToAgent
+
+from .books import report
+from .leases import Leases
+from .node import Node, log
+
+__all__ = ["Link", "LinkFactory", "Session"]
+
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 15.0
+SEND_S: Final = 10.0
+LONGEST_QUEUE: Final = 10_000
+REPEAT_S: Final = 5.0
+"""How often a let-go that was not acknowledged is said again."""
+
+
+class Link(Protocol):
+    """One connection to the scheduler."""
+
+    async def send(self, body: FromAgent) -> None: ...
+    def __aiter__(self) -> AsyncIterator[ToAgent]: ...
+
+
+LinkFactory = Callable[[], AbstractAsyncContextManager[Link]]
+"""Opens a connection; entering may raise anything, and is tried again."""
+
+
+class Session:
+    """Keeps one link up."""
+
+    def __init__(self, node: Node, leases: Leases, link_factory: LinkFactory | None) -> None:
+        self._node, self._leases, self._open = node, leases, link_factory
+        self._queue: asyncio.Queue[FromAgent] | None = None
+        self.connected = asyncio.Event()
+
+    def send(self, body: FromAgent) -> bool:
+        """Queue a body; False while the link is down (its state is in the next hello) or hopelessly behind."""
+        if self._queue is None or self._queue.qsize() > LONGEST_QUEUE:
+            return False
+        self._queue.put_nowait(body)
+        return True
+
+    async def run(self) -> None:
+        """For ever."""
+        pause = FIRST_PAUSE_S
+        while self._open is not None:
+            begun = asyncio.get_running_loop().time()
+            try:
+                await self._converse(self._open)
+                log.info("the scheduler closed the link")
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:
+                log.info("no link to the scheduler: %s", error or type(error).__name__)
+            if asyncio.get_running_loop().time() - begun > LONGEST_PAUSE_S:
+                pause = FIRST_PAUSE_S
+            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _converse(self, factory: LinkFactory) -> None:
+        async with factory() as link:
+            await asyncio.wait_for(link.send(self._hello()), SEND_S)
+            self._queue = asyncio.Queue()
+            self._node.forget_reports()
+            self.connected.set()
+            self._node.wake()
+            sending = asyncio.ensure_future(self._send_all(link, self._queue))
+            hearing = asyncio.ensure_future(self._hear_all(link))
+            try:
+                done, _ = await asyncio.wait({sending, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                self._queue = None
+                self.connected.clear()
+                for task in (sending, hearing):
+                    task.cancel()
+                await asyncio.gather(sending, hearing, return_exceptions=True)
+
+    def _hello(self) -> AgentHello:
+        node, now = self._node, self._node.clock()
+        leases = [report(book, node.uuids, now) for book in node.books.values() if book.lease is not None and not book.unwanted]
+        return AgentHello(version=__version__, node=self.node_report(), leases=leases)
+
+    def node_report(self) -> NodeReport:
+        """The machine as it is."""
+        node = self._node
+        tiers, problems = node.devices.tiers()
+        return NodeReport(
+            name=node.config.node, simulated=node.devices.simulated, devices=node.devices.reports(), tiers=tiers, tier_problems=problems,
+            labels=dict(node.config.labels), cpu_milli=node.config.cpu_milli, memory_mib=node.config.memory_mib,
+        )  # fmt: skip
+
+    async def _send_all(self, link: Link, queue: asyncio.Queue[FromAgent]) -> None:
+        while True:
+            try:
+                body = await asyncio.wait_for(queue.get(), REPEAT_S)
+            except TimeoutError:
+                for end in list(self._node.ends.values()):
+                    await asyncio.wait_for(link.send(end), SEND_S)
+                continue
+            await asyncio.wait_for(link.send(body), SEND_S)
+
+    async def _hear_all(self, link: Link) -> None:
+        async for order in link:
+            match order:
+                case Plan():
+                    self._leases.plan(order)
+                case LeaseWanted():
+                    self._leases.wanted(order)
+                case LeaseUnwanted():
+                    self._leases.unwanted(order)
+            self._node.wake()

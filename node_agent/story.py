@@ -1,0 +1,94 @@
+"""The sentences: what happened, why, what was kept or lost, for whom. One place, so that the notebook, the sidebar and the log agree."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.core.quantity import memory_text
+
+from .books import Book
+
+__all__ = ["Story"]
+
+
+class Story:
+    """Words of one node. `simulated` GPUs are called so in every sentence that names one."""
+
+    def __init__(self, simulated: bool) -> None:
+        self._gpu = "simulated GPU" if simulated else "GPU"
+
+    def gpus(self, indexes: tuple[int, ...]) -> str:
+        """`simulated GPU 0`, `simulated GPUs 0 and 1`."""
+        names = " and ".join(str(index) for index in indexes)
+        return f"{self._gpu}{'s' if len(indexes) > 1 else ''} {names}"
+
+    @staticmethod
+    def who(book: Book | None) -> str:
+        """For whom: a project, never another person's notebook by name."""
+        if book is None or book.lease is None:
+            return "another workload"
+        return f"a workload of project {book.lease.project}"
+
+    def attached(self, book: Book, home: tuple[int, ...]) -> str:
+        share = memory_text(book.lease.request_mib) if book.lease else "nothing"
+        return f"Attached to {self.gpus(home)}: {share} guaranteed."
+
+    def burst(self, book: Book, borrowed: int) -> str:
+        used = f"Uses {memory_text(book.held())}: {memory_text(borrowed)} above its share are borrowed"
+        return f"{used}, and go back when their owner needs them."
+
+    def notice(self, take: int, seconds: float, asker: Book | None, reason: str, saved: bool) -> str:
+        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
+        then = "is saved to host memory and comes back later" if saved else "is lost, because it cannot be saved here"
+        return f"In {seconds:.0f} s {memory_text(take)} of GPU memory are taken back: {why}. What is on the GPU then {then}."
+
+    def recalled(self) -> str:
+        return "The notice is over: nobody needs the memory any more."
+
+    def suspended(self, mib: int, asker: Book | None, reason: str, own: bool) -> str:
+        if own:
+            why = "as you asked"
+        else:
+            why = reason.rstrip(".") if reason else f"{self.who(asker)} needs the room"
+        return f"Saved {memory_text(mib)} of GPU memory to host memory ({why}); nothing is lost, it comes back when a cell needs it."
+
+    def moved(self, old: tuple[int, ...], new: tuple[int, ...], asker: Book | None) -> str:
+        why = f"to make room for {self.who(asker)}" if asker else "because there is more room"
+        return f"Moved from {self.gpus(old)} to {self.gpus(new)} {why}; nothing is lost."
+
+    def resumed(self, mib: int, gpus: tuple[int, ...], ms: int) -> str:
+        return f"Brought {memory_text(mib)} back onto {self.gpus(gpus)} in {ms / 1000:.1f} s, with everything in it."
+
+    def killed(self, mib: int, asker: Book | None, reason: str, why_not: str) -> str:
+        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
+        hint = why_not or "not possible here"
+        lost = f"It could not be saved ({hint}): its variables are lost."
+        return f"The kernel is restarted to free {memory_text(mib)} of GPU memory: {why}. {lost}"
+
+    def reattached(self, gpus: tuple[int, ...]) -> str:
+        return f"The new kernel process has {self.gpus(gpus)} again; what the old one held is gone."
+
+    def lost(self, mib: int) -> str:
+        return f"The kernel's process ended; {memory_text(mib)} that it held on the GPU are gone with it."
+
+    def unrestorable(self, mib: int, problem: str) -> str:
+        return f"{memory_text(mib)} of saved GPU memory cannot be brought back ({problem}): the kernel has to be restarted."
+
+    def evicted(self, reason: str, kept: int) -> str:
+        saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
+        return f"The GPU was given back: {reason.rstrip('.') or 'the scheduler needs it'}.{saved} The request waits for a GPU again."
+
+    # ---- at the gate ----------------------------------------------------------------------------------------------
+
+    def waits_for_room(self, blockers: list[Book], seconds: float | None, suspended: int) -> str:
+        what = f"{memory_text(suspended)} of saved memory" if suspended else "your share of the GPU"
+        if seconds is not None:
+            return f"Waiting for {what}: memory that others borrowed is being taken back, at the latest in {max(1, round(seconds))} s."
+        if blockers:
+            many = f"{len(blockers)} running notebooks" if len(blockers) > 1 else "a running notebook"
+            return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them."
+        return f"Waiting for {what}: the copy is under way."
+
+    def waits_to_enter(self) -> str:
+        return f"Waiting for the {self._gpu}: it is granted, and is being made free."
+
+    def waits_for_grant(self, message: str) -> str:
+        return message or "Waiting for a GPU: the request is being looked at."

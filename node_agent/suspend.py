@@ -1,0 +1,131 @@
+"""Copies between GPU and host: suspend, resume, settle, each in a thread, one at a time per kernel, with the host's memory as a budget.
+
+The event loop only starts a copy and hears of its end. What fails was undone by the devices; here it becomes a pause before the next
+try, or the word that this kernel cannot be saved, and then the ladder takes the next rung.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from .books import Book
+from .devices import CopyFailed
+from .node import Node, log
+
+__all__ = ["Mover"]
+
+T = TypeVar("T")
+NEVER: Final = 1 << 62
+RETRY_MS: Final = 5_000
+"""Pause after a failed suspension: a process that did not come to rest in time may be in the middle of a long kernel."""
+THREADS: Final = 8
+
+
+class Mover:
+    """Executes what the ladder decided about memory."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gpushare-copy")
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def suspend(self, book: Book, asker: Book | None, reason: str, *, own: bool = False) -> None:
+        """Start saving; `own`: its owner (or its own next cell) wants it."""
+        if book.transit is not None:
+            return
+        problem = self._no_budget(book)
+        if problem:
+            self._cannot(book, problem, NEVER)
+            return
+        book.transit = "out"
+        self._start(self._suspend(book, asker, reason, own))
+
+    def resume(self, book: Book, home: Sequence[int]) -> None:
+        """Start bringing it back onto these GPUs."""
+        if book.transit is None:
+            book.transit = "in"
+            self._start(self._resume(book, tuple(home)))
+
+    def settle(self, book: Book) -> None:
+        """Finish or undo what a dead agent left half done."""
+        if book.transit is None:
+            book.transit = "out"
+            self._start(self._settle(book))
+
+    async def close(self) -> None:
+        """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs in the driver is left after 10 s."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _no_budget(self, book: Book) -> str:
+        bound = self._node.config.host_memory_mib
+        if bound is None:
+            return ""
+        promised = sum(one.image() + (one.held() if one.transit == "out" else 0) for one in self._node.books.values())
+        return "host memory for saved GPU state is full" if promised + book.held() > bound else ""
+
+    def _cannot(self, book: Book, why: str, until: int) -> None:
+        book.no_suspend_until, book.no_suspend_why = until, why
+        log.warning("kernel %s cannot be suspended: %s", book.kernel_id, why)
+        self._node.wake()
+
+    async def _suspend(self, book: Book, asker: Book | None, reason: str, own: bool) -> None:
+        node, old = self._node, book.site
+        try:
+            mib = await self._run(node.devices.suspend, book.kernel_id)
+        except CopyFailed as error:
+            self._cannot(book, str(error), NEVER if error.for_good else node.clock() + RETRY_MS)
+            return
+        finally:
+            book.transit = None
+            node.wake()
+        if mib:
+            node.happened(book, "suspended", node.story.suspended(mib, asker, reason, own))
+        if book.is_running(node.clock()) and not book.held_back:
+            book.stalled = node.clock()
+        self.moved(book, old, asker)
+
+    def moved(self, book: Book, old: tuple[int, ...], asker: Book | None) -> None:
+        """Its memory has left its old place and its home is another one: it has moved."""
+        if old and book.home and book.home != old and book.attached:
+            book.generation += 1
+            book.site = book.home
+            self._node.dirty = True
+            self._node.happened(book, "moved", self._node.story.moved(old, book.home, asker), tell=True)
+
+    async def _resume(self, book: Book, home: tuple[int, ...]) -> None:
+        node, begun = self._node, self._node.clock()
+        image = book.image()
+        try:
+            mib = await self._run(node.devices.resume, book.kernel_id, home)
+        except CopyFailed as error:
+            book.unrestorable = str(error)
+            node.happened(book, "lost", node.story.unrestorable(image, str(error)), tell=True)
+            return
+        finally:
+            book.transit = None
+            node.wake()
+        book.held_back = False
+        book.stalled = None
+        if mib:
+            book.resumed = node.story.resumed(mib, home, node.clock() - begun)
+            node.happened(book, "resumed", book.resumed)
+
+    async def _settle(self, book: Book) -> None:
+        try:
+            await self._run(self._node.devices.settle, book.kernel_id)
+        finally:
+            book.transit = None
+            self._node.wake()
+
+    async def _run(self, call: Callable[..., T], *args: object) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *args)

@@ -1,0 +1,348 @@
+"""What kernels and servers say, and what follows. What the agent knows it answers at once; what is the scheduler's goes to the server."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from msgspec import UNSET
+
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.messages import (
+    ActDone,
+    Answer,
+    Ask,
+    Asked,
+    CachesDropped,
+    CellCancel,
+    CellEnd,
+    CellGo,
+    CellRefused,
+    CellStart,
+    ErrorDetail,
+    FromKernel,
+    FromServer,
+    Kernel,
+    KernelAct,
+    KernelGone,
+    KernelHello,
+    KernelLaunched,
+    KernelOutlook,
+    KernelWelcome,
+    Registered,
+    RegisterKernel,
+    Reply,
+    ServerHello,
+    ServerWelcome,
+    Told,
+    to_json,
+)
+
+from .books import Book, Question, view
+from .desk import Desk
+from .gate import Gate, Line
+from .lifecycle import Lifecycle, token_matches
+from .node import Node, log
+from .processes import identify
+from .suspend import Mover
+
+__all__ = ["Talk"]
+
+RELAY_S: Final = 60.0
+RESUME_S: Final = 60.0
+UNSURE_MS: Final = 2_000
+"""After a kernel came back to a restarted agent: the time in which it can say that a cell is running."""
+
+
+def problem_of(error: GpuShareError) -> ErrorDetail:
+    """An error as its body."""
+    return ErrorDetail(code=error.code, message=error.message, field=error.field or UNSET)
+
+
+class Talk:
+    """The listener behind the socket."""
+
+    def __init__(self, node: Node, gate: Gate, desk: Desk, lifecycle: Lifecycle, mover: Mover) -> None:
+        self._node, self._gate, self._desk, self._lifecycle, self._mover = node, gate, desk, lifecycle, mover
+        self._numbers = itertools.count(1)
+        self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- hellos ---------------------------------------------------------------------------------------------------
+
+    def greet_kernel(self, hello: KernelHello, line: Line) -> str | None:
+        """Why this peer is not that kernel; None: welcome."""
+        book = self._node.books.get(hello.kernel_id)
+        if book is None:
+            return "nobody registered it"
+        if not token_matches(book, hello.token):
+            return "its token is wrong"
+        if not identify(line.pid, line.uid, book.launch, book.main):
+            return "it does not belong to the kernel's processes"
+        if book.main is None and not book.ending:
+            self._lifecycle.launched(KernelLaunched(kernel_id=hello.kernel_id, pid=line.pid))
+        old = self._gate.kernels.get(hello.kernel_id)
+        self._gate.kernels[hello.kernel_id] = line
+        if old is not None and old is not line:
+            old.close()
+        book.connected, book.ever_connected = True, True
+        if book.unsure_until:
+            book.unsure_until = self._node.clock() + UNSURE_MS
+        line.send(KernelWelcome(node=self._node.config.node, simulated=self._node.devices.simulated, kernel=self._view(book)))
+        for message in book.told:
+            line.send(Told(message=message))
+        book.told.clear()
+        book.last_key, self._node.dirty = None, True
+        self._node.wake()
+        return None
+
+    def lost_kernel(self, kernel_id: str, line: Line) -> None:  # noqa: ARG002 - the listener's signature
+        """Its line broke; its process may live."""
+        book = self._node.books.get(kernel_id)
+        if book is not None and kernel_id not in self._gate.kernels:
+            book.connected, book.question = False, None
+            self._node.wake()
+
+    def greet_server(self, hello: ServerHello, line: Line) -> str | None:
+        """Every server of the same user is welcome."""
+        self._gate.servers[hello.server] = line
+        node = self._node
+        kernels = [self._view(book) for book in node.books.values()]
+        line.send(ServerWelcome(node=node.config.node, simulated=node.devices.simulated, tiers=node.devices.tiers()[0], kernels=kernels))
+        for book in node.books.values():
+            if book.server == hello.server:
+                book.last_key = None
+        node.wake()
+        return None
+
+    def lost_server(self, server: str, line: Line) -> None:  # noqa: ARG002 - the listener's signature
+        """Its kernels go on; a kernel that it was about to launch will not come."""
+        if server not in self._gate.servers:
+            self._lifecycle.server_lost(server)
+            self._node.wake()
+
+    def _view(self, book: Book) -> Kernel:
+        return view(book, self._node.config.node, self._node.uuids, self._node.totals, self._node.devices.simulated)
+
+    # ---- kernels --------------------------------------------------------------------------------------------------
+
+    def from_kernel(self, kernel_id: str, body: FromKernel) -> None:
+        """One thing that a kernel said."""
+        book = self._node.books.get(kernel_id)
+        if book is None:
+            return
+        match body:
+            case CellStart():
+                self._cell_start(book, body)
+            case CellEnd(n=n):
+                self._cell_end(book, n)
+            case CellCancel(n=n):
+                self._cell_cancel(book, n)
+            case Ask():
+                self._ask(book, body)
+            case CachesDropped():
+                book.caches = self._node.clock() if book.caches is not None else None
+                self._desk.try_step()
+            case _:
+                pass  # a ping, or a second hello
+
+    def _cell_start(self, book: Book, body: CellStart) -> None:
+        node, now = self._node, self._node.clock()
+        book.unsure_until = 0
+        if body.exempt:
+            node.ports.to_kernel(book.kernel_id, CellGo(n=body.n))
+            return
+        if body.wait:
+            book.gave_up = False
+        if book.killing:
+            node.ports.to_kernel(book.kernel_id, CellRefused(n=body.n, message="The kernel is about to be restarted."))
+            return
+        waits = book.wants_gpu and (book.outlook is None or book.outlook.pending) and not book.gave_up
+        if book.lease is None or book.unwanted:
+            if not waits:
+                self._desk.let_run(book, Question(body.n, now), now)
+                return
+            book.question = Question(body.n, now)
+            self._say_pending(book)
+            return
+        if book.holding.suspended and book.held_back:
+            book.held_back = False
+        book.question = Question(body.n, now)
+        self._desk.try_step()
+        if book.question is not None and not book.question.told:
+            self._desk.say_wait(book, node.story.waits_to_enter())
+
+    def _say_pending(self, book: Book) -> None:
+        reason = book.outlook.reason if book.outlook else None
+        self._desk.say_wait(book, self._node.story.waits_for_grant(reason.message if reason else ""))
+
+    def _cell_end(self, book: Book, n: int) -> None:
+        book.cells.discard(n)
+        book.unsure_until = 0
+        if book.question is not None and book.question.n == n:
+            book.question = None
+        if not book.cells:
+            book.idle_since = self._node.clock()
+        self._node.wake()
+
+    def _cell_cancel(self, book: Book, n: int) -> None:
+        if book.question is not None and book.question.n == n:
+            book.question = None
+            book.gave_up = book.lease is None
+            self._node.ports.to_kernel(book.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up."))
+        book.cells.discard(n)
+        self._node.wake()
+
+    def _ask(self, book: Book, body: Ask) -> None:
+        if body.action in ("suspend", "resume", "pin", "unpin"):
+            self._spawn(self._act_for_kernel(book, body))
+        elif body.action == "status":
+            self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
+        elif body.action == "history":
+            self._reply(book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))}))
+        else:
+            self._relay(book, body)
+
+    def _reply(self, kernel_id: str, body: Reply) -> None:
+        self._node.ports.to_kernel(kernel_id, body)
+
+    def _relay(self, book: Book, body: Ask) -> None:
+        n = next(self._numbers)
+        if not self._node.ports.to_server(book.server, Asked(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body)):
+            error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
+            self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
+            return
+        timer = asyncio.get_running_loop().call_later(RELAY_S, self._relay_late, n)
+        self._relayed[n] = book.kernel_id, body.n, timer
+
+    def _relay_late(self, n: int) -> None:
+        kernel_id, asked, _ = self._relayed.pop(n)
+        self._reply(kernel_id, Reply(n=asked, error=problem_of(Unavailable("this kernel's Jupyter server did not answer"))))
+
+    # ---- servers --------------------------------------------------------------------------------------------------
+
+    def from_server(self, server: str, body: FromServer) -> None:
+        """One thing that a server said."""
+        match body:
+            case RegisterKernel():
+                self._spawn(self._register(server, body))
+            case KernelLaunched():
+                self._lifecycle.launched(body)
+            case KernelGone():
+                self._lifecycle.gone(body)
+            case KernelOutlook():
+                self._outlook(body)
+            case KernelAct():
+                self._spawn(self._act_for_server(server, body))
+            case Answer(n=n) if n in self._relayed:
+                kernel_id, asked, timer = self._relayed.pop(n)
+                timer.cancel()
+                self._reply(kernel_id, Reply(n=asked, body=body.body, error=body.error))
+            case _:
+                pass  # an answer that came too late, or a second hello
+
+    async def _register(self, server: str, body: RegisterKernel) -> None:
+        try:
+            env = await self._lifecycle.register(server, body)
+        except GpuShareError as error:
+            log.warning("a kernel was not registered: %s", error)
+            env = {}
+        self._node.ports.to_server(server, Registered(n=body.n, env=env))
+
+    def _outlook(self, body: KernelOutlook) -> None:
+        book = self._node.books.get(body.kernel_id)
+        if book is None or book.outlook == body:
+            return
+        book.outlook, book.wants_gpu, self._node.dirty = body, body.pending, True
+        if not body.pending:
+            book.gave_up = False
+        if book.question is not None and book.lease is None:
+            if body.pending:
+                self._say_pending(book)
+            else:
+                self._desk.let_run(book, book.question, self._node.clock())
+        self._node.wake()
+
+    # ---- what owners ask for --------------------------------------------------------------------------------------
+
+    async def _act_for_kernel(self, book: Book, body: Ask) -> None:
+        try:
+            await self._act(book, body.action)
+        except GpuShareError as error:
+            self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
+        else:
+            self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
+
+    async def _act_for_server(self, server: str, body: KernelAct) -> None:
+        error: ErrorDetail | None = None
+        try:
+            book = self._node.books.get(body.kernel_id)
+            if book is None:
+                raise NotFound(f"there is no kernel {body.kernel_id} on this node", field="kernel_id")
+            await self._act(book, body.action)
+        except GpuShareError as problem:
+            error = problem_of(problem)
+        self._node.ports.to_server(server, ActDone(n=body.n, error=error))
+
+    async def _act(self, book: Book, action: str) -> None:
+        if book.lease is None:
+            raise Conflict("this kernel has no GPU; ask for one with `%gpu request 0.5`")
+        if action in ("pin", "unpin"):
+            self._pin(book, action == "pin")
+        elif action == "suspend":
+            await self._suspend(book)
+        else:
+            await self._resume(book)
+
+    def _pin(self, book: Book, pinned: bool) -> None:
+        if book.pinned == pinned:
+            return
+        book.pinned, self._node.dirty = pinned, True
+        kept = "Pinned: not suspended while idle; who needs its memory above the share gives notice first."
+        what = kept if pinned else "Not pinned any more."
+        self._node.happened(book, "pinned" if pinned else "unpinned", what)
+        self._node.wake()
+
+    async def _suspend(self, book: Book) -> None:
+        if book.holding.suspended:
+            return
+        if self._node.clock() < book.no_suspend_until:
+            raise Conflict(f"this kernel cannot be suspended: {book.no_suspend_why}")
+        book.held_back = True
+        self._mover.suspend(book, None, "", own=True)
+        await self._until(lambda: book.transit is None)
+        if book.no_suspend_why and self._node.clock() < book.no_suspend_until:
+            book.held_back = False
+            raise Conflict(f"this kernel could not be suspended: {book.no_suspend_why}")
+
+    async def _resume(self, book: Book) -> None:
+        book.held_back = False
+        if not book.holding.suspended and book.transit is None:
+            return
+        book.entering = self._node.clock()
+        self._node.wake()
+        if not await self._until(lambda: not book.holding.suspended and book.transit is None):
+            raise Conflict("there is no room on the GPU yet; the kernel is resumed as soon as there is")
+
+    async def _until(self, done: Callable[[], bool]) -> bool:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + RESUME_S
+        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy, seen from outside
+            await asyncio.sleep(0.01)
+        self._desk.try_step()
+        return done()
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Nothing is answered any more."""
+        for _, _, timer in self._relayed.values():
+            timer.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

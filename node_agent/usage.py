@@ -1,0 +1,65 @@
+"""GPU time per lease: sampled, added up, handed over. Intervals come from the monotonic clock, so a clock jump books nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jupyter_gpushare.messages import LeaseUsage, UsageReport
+
+from .node import Node
+
+__all__ = ["Usage"]
+
+LONGEST_MS = 5_000
+"""A longer gap between two samples (a machine that slept) is not booked as use."""
+
+
+@dataclass(slots=True)
+class _Row:
+    held_ms: int = 0
+    busy_ms: int = 0
+    used_mib_ms: int = 0
+    borrowed_mib_ms: int = 0
+
+
+class Usage:
+    """Samples all leases of a node; `report` empties it."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._rows: dict[str, _Row] = {}
+        self._busy: dict[str, int] = {}
+        self._last = self._reported = node.clock()
+
+    def sample(self) -> None:
+        """Book the time since the last sample with what is true now."""
+        now = self._node.clock()
+        passed, self._last = min(now - self._last, LONGEST_MS), now
+        for book in self._node.books.values():
+            if book.lease is None or book.unwanted or not (book.attached or book.holding.suspended):
+                continue
+            row = self._rows.setdefault(book.lease.id, _Row())
+            before = self._busy.get(book.kernel_id, book.holding.busy_ms)
+            self._busy[book.kernel_id] = book.holding.busy_ms
+            used, share = book.held(), book.lease.request_mib * max(1, len(book.home))
+            row.held_ms += passed * max(1, len(book.home))
+            row.busy_ms += max(0, book.holding.busy_ms - before)
+            row.used_mib_ms += used * passed
+            row.borrowed_mib_ms += max(0, used - share) * passed
+        self._busy = {name: busy for name, busy in self._busy.items() if name in self._node.books}
+
+    def report(self) -> None:
+        """Hand the rows to the scheduler; kept and added to when the link is down."""
+        now = self._node.clock()
+        if not self._rows:
+            self._reported = now
+            return
+        rows = [
+            LeaseUsage(
+                lease=lease, held_ms=row.held_ms, busy_ms=row.busy_ms, used_mib_ms=row.used_mib_ms, borrowed_mib_ms=row.borrowed_mib_ms
+            )
+            for lease, row in sorted(self._rows.items())
+        ]
+        if self._node.ports.to_scheduler(UsageReport(since_ms=now - self._reported, rows=rows)):
+            self._rows.clear()
+            self._reported = now
