@@ -15,7 +15,7 @@ from .devices import NodeState
 from .errors import Conflict, InvalidInput, NotFound
 from .facts import (
     Fact,
-    GangStale,
+    StaleSince,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -209,7 +209,7 @@ def _usage(state: State, fact: UsageMeasured) -> None:
     state.journal.push(_set_usage, state, key, before)
 
 
-def _stale(state: State, fact: GangStale) -> None:
+def _stale(state: State, fact: StaleSince) -> None:
     state.journal.assign(_work(state, fact.workload), "stale_since", fact.since)
 
 
@@ -282,6 +282,6 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
         PolicyChanged: _policy_changed, NodeJoined: _node_joined, NodeChanged: _node_changed, NodeLeft: _node_left,
         WorkloadSubmitted: _submitted, WorkloadHeld: _held, WorkloadEnded: _ended, PodPlaced: _placed, PodEvicted: _evicted,
         PodReleased: _released, PodEnded: _pod_ended, UsageMeasured: _usage,
-        GangStale: _stale,
+        StaleSince: _stale,
     },
 )  # fmt: skip

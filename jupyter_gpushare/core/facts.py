@@ -8,7 +8,7 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "GangStale", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased",
+    "Fact", "StaleSince", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased",
     "PolicyChanged", "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
 ]  # fmt: skip
 
@@ -102,7 +102,7 @@ class PodEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class GangStale:
+class StaleSince:
     """A gang is known to be below its minimum since this time, ms (a snapshot, or the store at start). The cycle stamps others itself."""
 
     workload: str
@@ -120,5 +120,5 @@ class UsageMeasured:
 
 Fact = (
     PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted
-    | PodReleased | PodEnded | GangStale | UsageMeasured
+    | PodReleased | PodEnded | StaleSince | UsageMeasured
 )  # fmt: skip
