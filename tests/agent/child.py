@@ -1,0 +1,95 @@
+"""A kernel for tests: a real process that speaks to a real agent, runs cells of Python, and asks the gate before each.
+
+Commands come as JSON lines on stdin ({"cell": code} or {"ask": action}); answers go to stdout. It uses the notebook side's own line to the
+agent, so a change of the words breaks these tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+import traceback
+
+from jupyter_gpushare.kernel.link import Link, address_from
+
+notes: list = []
+
+
+def say(body: dict) -> None:
+    sys.stdout.write(json.dumps(body) + "\n")
+    sys.stdout.flush()
+
+
+def on_message(message: dict) -> None:
+    if message["type"] == "drop_caches":
+        link.send({"type": "caches_dropped"})
+    if message["type"] in ("notice", "notice_over", "told", "end_cell"):
+        say({"note": message})
+
+
+def gate() -> tuple[int, float, list[str]]:
+    sentences = []
+    begun = time.monotonic()
+    while True:
+        link.welcomed.wait(20)
+        with link.asking() as (n, answers):
+            link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False})
+            while True:
+                message = answers.get(timeout=60)
+                if message["type"] == "cell_wait":
+                    sentences.append(message["message"])
+                    say({"waits": message["message"]})
+                elif message["type"] == "away":
+                    break
+                elif message["type"] == "cell_refused":
+                    raise RuntimeError("refused: " + message["message"])
+                else:
+                    return n, time.monotonic() - begun, sentences
+
+
+def run_cell(code: str, scope: dict) -> None:
+    try:
+        n, waited, sentences = gate()
+    except RuntimeError as error:
+        say({"error": str(error)})
+        return
+    say({"running": n})
+    try:
+        scope["result"] = None
+        exec(code, scope)
+        say({"done": n, "waited": waited, "sentences": sentences, "result": scope["result"]})
+    except BaseException as error:
+        say({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
+    finally:
+        link.send({"type": "cell_end", "n": n})
+
+
+def ask(action: str) -> None:
+    with link.asking() as (n, answers):
+        link.send({"type": "ask", "n": n, "action": action, "body": {}})
+        say({"reply": answers.get(timeout=30)})
+
+
+link = Link(address_from(os.environ), on_message)
+
+
+def main() -> None:
+    link.start()
+    link.welcomed.wait(20)
+    say({"hello": os.getpid()})
+    from jupyter_gpushare.kernel import simgpu
+
+    scope = {"simgpu": simgpu, "time": time, "os": os, "bufs": []}
+    for line in sys.stdin:
+        command = json.loads(line)
+        if "ask" in command:
+            threading.Thread(target=ask, args=(command["ask"],), daemon=True).start()
+        else:
+            run_cell(command["cell"], scope)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""A node for tests: a real agent in this event loop, real child processes as kernels, a real server line; only the scheduler is played.
+
+`FakeScheduler` keeps the plan and hears everything; `FakeServer` launches kernels as a provisioner would and relaunches them when asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.messages import (
+    AgentHello,
+    KernelGone,
+    KernelHappened,
+    KernelLaunched,
+    KernelOutlook,
+    KernelReported,
+    LeaseBody,
+    LeaseEvent,
+    LeaseLetGo,
+    LeaseUnwanted,
+    LeaseWanted,
+    NodeRules,
+    Plan,
+    RegisterKernel,
+    Registered,
+    RelaunchKernel,
+    ServerHello,
+    ServerWelcome,
+    Share,
+    ToServer,
+    decode,
+    encode,
+)
+from node_agent.app import Agent, Config
+from node_agent.devices.simulated import SimulatedDevices, Simulation
+
+GIB = 1024
+ROOT = Path(__file__).parents[2]
+
+
+class FakeScheduler:
+    """Plans what the test says. `silent`: drops the link and refuses to answer."""
+
+    def __init__(self, rules: NodeRules) -> None:
+        self.rules, self.leases, self.heard, self.events = rules, {}, [], []
+        self.acknowledges = True
+        self._links: list[asyncio.Queue] = []
+        self.silent = False
+        self.revision = 0
+
+    @contextlib.asynccontextmanager
+    async def link(self):
+        if self.silent:
+            raise ConnectionRefusedError("nobody there")
+        orders: asyncio.Queue = asyncio.Queue()
+
+        class Link:
+            async def send(_, body):
+                if self.silent:
+                    raise ConnectionResetError
+                self.hear(body, orders)
+
+            async def __aiter__(_):
+                while True:
+                    order = await orders.get()
+                    if order is None:
+                        return
+                    yield order
+
+        self._links.append(orders)
+        try:
+            yield Link()
+        finally:
+            self._links.remove(orders)
+
+    def cut(self) -> None:
+        self.silent = True
+        for orders in self._links:
+            orders.put_nowait(None)
+
+    def hear(self, body, orders) -> None:
+        self.heard.append(body)
+        if isinstance(body, AgentHello):
+            orders.put_nowait(self.plan())
+        elif isinstance(body, LeaseEvent):
+            self.events.append((body.lease, body.event.kind, body.event.message))
+        elif isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None):
+            self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
+
+    def plan(self) -> Plan:
+        return Plan(revision=self._next(), rules=self.rules, leases=list(self.leases.values()))
+
+    def _next(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def _tell(self, order) -> None:
+        for orders in self._links:
+            orders.put_nowait(order)
+
+    def grant(self, kernel_id: str, *, gpu: int | tuple[int, ...], request: int, limit: int = 80 * GIB, lease: str = "", **more) -> None:
+        gpus = [gpu] if isinstance(gpu, int) else list(gpu)
+        body = LeaseBody(
+            id=lease or f"{kernel_id}.1/kernel", workload=f"{kernel_id}.1", pod="kernel", kernel_id=kernel_id, project="vision", node="n0",
+            pool="default", planned_gpus=gpus, request_mib=request, limit_mib=limit, request=Share(gpu=0.5), **more,
+        )  # fmt: skip
+        self.leases[body.id] = body
+        self._tell(LeaseWanted(revision=self._next(), lease=body))
+
+    def evict(self, kernel_id: str, notice_ms: int = 300, message: str = "a workload of project course comes first") -> None:
+        for body in list(self.leases.values()):
+            if body.kernel_id == kernel_id:
+                self.grant_again(body, wanted="evict", notice_ms=notice_ms, message=message)
+
+    def grant_again(self, body: LeaseBody, **changes) -> None:
+        import msgspec
+
+        self.leases[body.id] = msgspec.structs.replace(body, **changes)
+        self._tell(LeaseWanted(revision=self._next(), lease=self.leases[body.id]))
+
+    def end(self, kernel_id: str) -> None:
+        for body in list(self.leases.values()):
+            if body.kernel_id == kernel_id:
+                del self.leases[body.id]
+                self._tell(LeaseUnwanted(revision=self._next(), lease=body.id))
+
+    def kinds(self, kernel_id: str) -> list[str]:
+        return [kind for lease, kind, _ in self.events if lease.startswith(kernel_id + ".")]
+
+
+class Child:
+    """One kernel process, and what it said."""
+
+    def __init__(self, process) -> None:
+        self.process, self.said, self.pid = process, [], process.pid
+        self._new = asyncio.Event()
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        while line := await self.process.stdout.readline():
+            self.said.append(json.loads(line))
+            self._new.set()
+        self._new.set()
+
+    async def hear(self, key: str, since: int = 0, timeout: float = 20):
+        """The first thing with this key after the first `since` ones."""
+        async with asyncio.timeout(timeout):
+            while True:
+                for body in self.said[since:]:
+                    if key in body or ("error" in body and key == "done"):
+                        return body
+                if self.process.returncode is not None:
+                    raise AssertionError(f"the kernel is gone; it said {self.said}")
+                self._new.clear()
+                await self._new.wait()
+
+    def start(self, code: str) -> int:
+        mark = len(self.said)
+        self.process.stdin.write(json.dumps({"cell": code}).encode() + b"\n")
+        return mark
+
+    async def run(self, code: str, timeout: float = 20):
+        return await self.hear("done", self.start(code), timeout)
+
+    async def ask(self, action: str):
+        mark = len(self.said)
+        self.process.stdin.write(json.dumps({"ask": action}).encode() + b"\n")
+        return (await self.hear("reply", mark))["reply"]
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+        await self._reader
+        self.process._transport.close()
+
+
+class FakeServer:
+    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch."""
+
+    def __init__(self, world: World, name: str = "server-1") -> None:
+        self.world, self.name, self.deaf = world, name, False
+        self.kernels: dict[str, Child] = {}
+        self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
+        self._n = 0
+        self._replies: dict[int, asyncio.Future] = {}
+        self._tasks: set[asyncio.Task] = set()
+
+    async def connect(self) -> ServerWelcome:
+        self.reader, self.writer = await asyncio.open_unix_connection(self.world.config.socket_path(), limit=1 << 24)
+        self.send(ServerHello(server=self.name, pid=os.getpid()))
+        welcome = decode(ToServer, await self.reader.readline())
+        self._task = asyncio.ensure_future(self._read())
+        return welcome
+
+    def send(self, body) -> None:
+        self.writer.write(encode(body) + b"\n")
+
+    async def _read(self) -> None:
+        while line := await self.reader.readline():
+            match decode(ToServer, line):
+                case Registered(n=n) as body:
+                    self._replies.pop(n).set_result(body)
+                case KernelReported(kernel=kernel):
+                    self.reported[kernel.kernel_id] = kernel
+                case KernelHappened(kernel_id=kernel_id, event=event):
+                    self.events.append((kernel_id, event.kind, event.message))
+                case RelaunchKernel(kernel_id=kernel_id) as body:
+                    self.relaunches.append(body)
+                    if not self.deaf:
+                        self.spawn(self.relaunch(kernel_id))
+                case other:
+                    self.answers.put_nowait(other)
+
+    def spawn(self, work) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def register(self, kernel_id: str, **more) -> Registered:
+        self._n += 1
+        self._replies[self._n] = asyncio.get_running_loop().create_future()
+        reply = self._replies[self._n]
+        self.send(RegisterKernel(n=self._n, kernel_id=kernel_id, name=f"{kernel_id}.ipynb", **more))
+        return await asyncio.wait_for(reply, 5)
+
+    async def launch(self, kernel_id: str, **more) -> Child:
+        registered = await self.register(kernel_id, wants_gpu=True, **more)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.agent.child", stdin=-1, stdout=-1, cwd=ROOT, limit=1 << 22,
+            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)},
+        )  # fmt: skip
+        child = self.kernels[kernel_id] = Child(process)
+        self.send(KernelLaunched(kernel_id=kernel_id, pid=process.pid))
+        await child.hear("hello")
+        return child
+
+    async def relaunch(self, kernel_id: str) -> None:
+        self.send(KernelGone(kernel_id=kernel_id, restarting=True))
+        await self.kernels[kernel_id].end()
+        await self.launch(kernel_id)
+
+    def outlook(self, kernel_id: str, pending: bool, **more) -> None:
+        self.send(KernelOutlook(kernel_id=kernel_id, pending=pending, **more))
+
+    def kinds(self, kernel_id: str) -> list[str]:
+        return [kind for name, kind, _ in self.events if name == kernel_id]
+
+    async def close(self) -> None:
+        for child in self.kernels.values():
+            await child.end()
+        self.writer.close()
+        self._task.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(self._task, *self._tasks, return_exceptions=True)
+
+
+class World:
+    """A node of `gpus` x 80 GiB; copies take no time unless asked."""
+
+    def __init__(self, *, gpus: int = 2, per_gpu: int | None = 4, notice_ms: int = 400, copy_gib_s: float = 0, **config) -> None:
+        self.state_dir = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
+        # Short notices keep the tests short; their lower bound has a test of its own.
+        self.config = Config("n0", self.state_dir, min_notice_ms=0, **config)
+        self.simulation = Simulation("A100", gpus, 80 * GIB, copy_gib_s)
+        self.scheduler = FakeScheduler(NodeRules(workloads_per_gpu=per_gpu, notice_ms=notice_ms))
+
+    async def __aenter__(self) -> World:
+        await self.start_agent()
+        self.server = FakeServer(self)
+        await self.server.connect()
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        await self.server.close()
+        await self.agent.stop()
+        shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    async def start_agent(self) -> None:
+        self.devices = SimulatedDevices(self.state_dir / "simgpu.sqlite", "n0", self.simulation)
+        self.agent = Agent(self.config, self.devices, self.scheduler.link)
+        await self.agent.start()
+
+    def fault(self, name: str, argument: str = "*", *, on: bool = True) -> None:
+        self.devices._node.fault(name, argument, on=on)
+
+    def book(self, kernel_id: str):
+        return self.agent.node.books[kernel_id]
+
+    async def until(self, done, what: str = "", timeout: float = 10):
+        """Wait for a fact; says what was the case when it never came."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    with contextlib.suppress(KeyError, AttributeError, GpuShareError):
+                        if found := done():
+                            return found
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"never came: {what}; books: {self.agent.node.books}") from None
+
+    def used(self) -> dict[int, int]:
+        """MiB per GPU as the driver sees it."""
+        reading = self.devices._node.read_all()
+        return {gpu.index: reading.used[gpu.uuid] >> 20 for gpu in self.devices._gpus}
+
+    async def attached(self, kernel_id: str):
+        await self.until(lambda: self.book(kernel_id).attached, f"{kernel_id} attached")
+
+
+def play(story) -> None:
+    """Run an async test."""
+    asyncio.run(asyncio.wait_for(story, 55))
