@@ -86,8 +86,10 @@ bench: venv ## benchmarks; results go to docs/measurements
 
 # ---- make ---------------------------------------------------------------------------------------
 
-schema: venv ## generate labextension/src/schema.ts and docs/openapi.json from routes.py and messages.py
+schema: venv ## generate what comes from the tables of routes and commands: schema.ts, openapi.json, docs/reference, docs/lease.md
 	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts
+	$(PY) docs/render_reference.py
+	$(PY) docs/render_lease.py
 
 docs: venv ## check that every example of the docs runs and every link leads somewhere
 	$(PY) -m pytest -q tests/docs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import shlex
 import subprocess
@@ -49,3 +50,12 @@ def test_every_decision_is_listed() -> None:
     listed = (ROOT / "docs/decisions/README.md").read_text()
     records = sorted(path.name for path in (ROOT / "docs/decisions").glob("0*.md"))
     assert [name for name in records if f"]({name})" not in listed] == []
+
+
+def test_the_reference_is_fresh() -> None:
+    """`python docs/render_reference.py` would change nothing."""
+    spec = importlib.util.spec_from_file_location("render_reference", ROOT / "docs/render_reference.py")
+    assert spec is not None and spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert [path.name for path, render in script.PAGES.items() if path.read_text() != render()] == []

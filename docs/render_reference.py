@@ -1,0 +1,62 @@
+"""Writes docs/reference/commands.md and rest.md from the command line's and the routes' own tables, so that page and code cannot part.
+
+Run `make schema` after a change of either; a test fails while a page is stale.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from jupyter_gpushare.cli import COMMANDS, gpushare
+from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
+
+FOLDER = Path(__file__).with_name("reference")
+WRITTEN = "<!-- Written by docs/render_reference.py; do not edit. -->"
+WIDTH = 100
+"""Of the help texts, whatever terminal the script runs in."""
+
+
+def commands() -> str:
+    """The page of commands: one line, then the help of each as it prints it."""
+    parts = ["# Commands", WRITTEN, "`jupyter gpushare COMMAND`. Errors are one line on stderr; exit status 2: bad input, 1: refused or failed."]
+    group = click.Context(gpushare, info_name="jupyter gpushare", terminal_width=WIDTH, max_content_width=WIDTH)
+    for name in COMMANDS:
+        command = gpushare.get_command(group, name)
+        assert command is not None
+        parts += [f"## {name}", f"```text\n{command_help(command, name, group)}\n```"]
+        if isinstance(command, click.Group):
+            parts += [f"```text\n{command_help(sub, f'{name} {key}', group)}\n```" for key, sub in command.commands.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def command_help(command: click.Command, name: str, parent: click.Context) -> str:
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
+    return command.get_help(context)
+
+
+def rest() -> str:
+    """The page of addresses, both sides."""
+    head = (
+        "The bodies are in [openapi.json](../openapi.json) (scheduler) and, as TypeScript, in"
+        " [schema.ts](../../labextension/src/schema.ts) (Jupyter server). Every error has the body"
+        ' `{"error": {"code", "message", "field"?}}`; `field` names what is wrong in the request.'
+        " Tables come as CSV too: `?format=csv&columns=a,b`. Times are ISO 8601 with a zone, GPUs are numbers, memory is MiB."
+    )
+    jupyter = "Under the server's base URL, with Jupyter's own authentication, authorizer (resource `gpushare`) and XSRF rules."
+    scheduler = "Bearer tokens; `open` needs none, `person` is anybody with a token, an admin may do everything."
+    parts = ["# REST and streams", WRITTEN, head, "## Jupyter server", jupyter, table(JUPYTER_ROUTES), "## Scheduler", scheduler, table(ROUTES)]
+    return "\n\n".join(parts) + "\n"
+
+
+def table(routes: tuple[Route, ...]) -> str:
+    rows = [f"| `{route.verb} {route.path}` | {route.scope} | {route.summary} |" for route in routes]
+    return "\n".join(["| | who | |", "|---|---|---|", *rows])
+
+
+PAGES = {FOLDER / "commands.md": commands, FOLDER / "rest.md": rest}
+
+if __name__ == "__main__":
+    for path, render in PAGES.items():
+        path.write_text(render())
