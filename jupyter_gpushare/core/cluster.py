@@ -15,7 +15,6 @@ from .devices import NodeState
 from .errors import Conflict, InvalidInput, NotFound
 from .facts import (
     Fact,
-    StaleSince,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -24,6 +23,7 @@ from .facts import (
     PodPlaced,
     PodReleased,
     PolicyChanged,
+    StaleSince,
     UsageMeasured,
     WorkloadEnded,
     WorkloadHeld,
@@ -57,6 +57,11 @@ class Cluster:
     @property
     def workloads(self) -> Mapping[str, Work]:
         return MappingProxyType(self._state.works)
+
+    @property
+    def usage(self) -> Mapping[tuple[str, str], tuple[int, int, int]]:
+        """What was measured last, by (queue, pool): see `UsageMeasured`."""
+        return MappingProxyType(self._state.usage)
 
     def spot(self, workload: str, pod: str) -> Spot | None:
         """Where the pod is, or is promised to be. None: nowhere, or no such pod."""

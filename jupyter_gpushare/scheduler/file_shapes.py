@@ -23,6 +23,7 @@ __all__ = [
     "Cores",
     "Duration",
     "Gpus",
+    "Id",
     "Name",
     "OptionsShape",
     "PoolShape",
@@ -66,6 +67,14 @@ def _name(value: object) -> object:
         raise refused(f"must be a name, got {text!r}")
     if not text.strip() or text != text.strip() or len(text) > MOST_NAME or not text.isprintable() or "/" in text:
         raise refused(f"must be a name of 1 to {MOST_NAME} printable characters without '/' and spaces around it, got {text[:80]!r}")
+    return text
+
+
+def _id(value: object) -> object:
+    """A name that people did not choose: of a workload or a pod, which may have any printable characters."""
+    text = _text(value)
+    if not isinstance(text, str) or not text.strip() or len(text) > MOST_NAME or not text.isprintable():
+        raise refused(f"must be a name of 1 to {MOST_NAME} printable characters, got {str(text)[:80]!r}")
     return text
 
 
@@ -118,6 +127,7 @@ Age = Annotated[int, _quantity(_age), _TIME]
 """ms; may be negative."""
 Victims = Annotated[int, _quantity(_victims), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "unlimited"}]})]
 Name = Annotated[str, BeforeValidator(_name)]
+Id = Annotated[str, BeforeValidator(_id)]
 Text = Annotated[str, BeforeValidator(_text)]
 Whole = Annotated[int, Field(strict=True, ge=-1_000_000_000, le=1_000_000_000)]
 

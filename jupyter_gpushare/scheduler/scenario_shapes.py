@@ -15,6 +15,7 @@ from .file_shapes import (
     Cores,
     Duration,
     Gpus,
+    Id,
     Name,
     OptionsShape,
     PoolShape,
@@ -137,7 +138,7 @@ class GroupShape(Shape):
 class PodShape(Shape):
     """A pod, and for a placed one where it is."""
 
-    name: Name
+    name: Id
     gpu: Gpus = 0
     gpu_memory: Bytes | None = None
     gpu_devices: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
@@ -185,7 +186,7 @@ class PodShape(Shape):
 class WorkloadShape(Shape):
     """A workload. Times are relative to the first cycle."""
 
-    name: Name
+    name: Id
     project: Name
     priority: Priority = str(BUILT_IN_PRIORITY_CLASSES["train"])
     preemptible: bool | None = None

@@ -60,7 +60,9 @@ def test_fractions_finer_than_milli_are_exact() -> None:
 
 
 def test_unallocated_is_never_negative_and_k_may_be_0() -> None:
-    result = divided("{name: n, k: 0, total: {gpu: 8}, queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {quota: 6, requested: 6}}]}")  # fmt: skip  # noqa: E501
+    result = divided(
+        "{name: n, k: 0, total: {gpu: 8}, queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {quota: 6, requested: 6}}]}"
+    )  # noqa: E501
     assert result["name"] == "n"
     assert result["unallocated"]["gpu"] == 0.0
 
@@ -85,8 +87,12 @@ PROBLEMS = {
     "no total": ("{queues: []}", "total", "is missing"),
     "a typo": ("{total: {gpu: 1}, queues: [{name: a, gpu: {requestd: 1}}]}", "queues[0].gpu.requestd", "did you mean 'requested'?"),
     "unlimited want": ("{total: {gpu: 1}, queues: [{name: a, gpu: {requested: unlimited}}]}", "queues[0].gpu.requested", "number of GPUs"),
-    "a negative weight": ("{total: {gpu: 1}, queues: [{name: a, gpu: {over_quota_weight: -1}}]}", "queues[0].gpu.over_quota_weight", "negative"),
-}  # fmt: skip
+    "a negative weight": (
+        "{total: {gpu: 1}, queues: [{name: a, gpu: {over_quota_weight: -1}}]}",
+        "queues[0].gpu.over_quota_weight",
+        "negative",
+    ),
+}
 
 
 @pytest.mark.parametrize(("text", "field", "message"), PROBLEMS.values(), ids=PROBLEMS)

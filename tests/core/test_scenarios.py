@@ -11,6 +11,7 @@ so that a world can be read at a glance (anything may also be written in full, a
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from typing import Any
 import pytest
 import yaml
 
+from jupyter_gpushare.core.cycle import cycle
 from jupyter_gpushare.scheduler.files import Document
-from jupyter_gpushare.scheduler.scenario import run
-from jupyter_gpushare.scheduler.scenario_file import scenario_of
+from jupyter_gpushare.scheduler.scenario import build, run, settle, step
+from jupyter_gpushare.scheduler.scenario_file import parse_scenario, scenario_of
+from jupyter_gpushare.scheduler.snapshot import snapshot
 
 HERE = Path(__file__).parent / "scenarios"
 STATES = ("bound", "running", "pipelined", "releasing", "pending", "failed", "succeeded")
@@ -39,14 +42,34 @@ def test_scenario(case: dict[str, Any]) -> None:
 
     expected = case["expect"] if isinstance(case["expect"], list) else [case["expect"]]
     assert len(result["cycles"]) == len(expected)
-    for i, (cycle, wanted) in enumerate(zip(result["cycles"], expected, strict=True), start=1):
-        found = {key: seen(cycle, key, value) for key, value in wanted.items()}
+    for i, (outcome, wanted) in enumerate(zip(result["cycles"], expected, strict=True), start=1):
+        found = {key: seen(outcome, key, value) for key, value in wanted.items()}
         assert found == {key: named(value) if key in STATES else value for key, value in wanted.items()}, f"cycle {i} (rule {case['rule']})"
 
 
-def seen(cycle: dict[str, Any], key: str, wanted: Any) -> Any:
+@pytest.mark.parametrize("settled", [True, False], ids=["settled", "at once"])
+@pytest.mark.parametrize("case", list(cases()))
+def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(case: dict[str, Any], settled: bool) -> None:
+    """Dump, read, run: the next cycle says the same, pod by pod and GPU by GPU; also through JSON text."""
+    scenario = scenario_of(Document(case["case"], written_out(case)), case["case"])
+    cluster = build(scenario)
+    step(cluster, scenario, 0)
+    if settled:
+        settle(cluster)
+    text = json.dumps(snapshot(cluster, scenario.interval))
+
+    copy = build(parse_scenario(text))
+    again, original = cycle(copy, 0), cycle(cluster, scenario.interval)
+
+    assert json.loads(json.dumps(snapshot(copy, 0))) == json.loads(json.dumps(snapshot(cluster, scenario.interval)))
+    assert (again.binds, again.pipelines, again.evictions) == (original.binds, original.pipelines, original.evictions)
+    assert dict(again.reasons) == dict(original.reasons)
+    assert again.queues == original.queues
+
+
+def seen(result: dict[str, Any], key: str, wanted: Any) -> Any:
     """What the result says where the expectation says something."""
-    pods = {name_of(pod, cycle): at for pod, at in cycle["pods"].items()}
+    pods = {name_of(pod, result): at for pod, at in result["pods"].items()}
     if key in STATES:
         return sorted(pod for pod, at in pods.items() if at["state"] == key)
     if key == "at":
@@ -56,22 +79,24 @@ def seen(cycle: dict[str, Any], key: str, wanted: Any) -> Any:
     if key == "charged":
         return {pod: pods[pod]["gpu"] for pod in wanted}
     if key == "fair":
-        return {queue: next(pool[queue]["gpu"] for pool in cycle["fair_share"].values() if queue in pool) for queue in wanted}
+        return {queue: next(pool[queue]["gpu"] for pool in result["fair_share"].values() if queue in pool) for queue in wanted}
     if key == "reason":
-        return {w: (cycle["workloads"][w]["reason"] or {}).get("code") for w in wanted}
+        return {w: (result["workloads"][w]["reason"] or {}).get("code") for w in wanted}
     if key == "state":
-        return {w: cycle["workloads"][w]["state"] for w in wanted}
+        return {w: result["workloads"][w]["state"] for w in wanted}
     if key in ("idle", "leaving"):
-        return {node: cycle["nodes"][node]["idle_gpus" if key == "idle" else "releasing_gpus"] for node in wanted}
+        return {node: result["nodes"][node]["idle_gpus" if key == "idle" else "releasing_gpus"] for node in wanted}
     if key == "nodes_of":
         return {state: sorted(at["node"] for at in pods.values() if at["state"] == state) for state in wanted}
-    return {**cycle["counts"], **{state: sum(at["state"] == state for at in pods.values()) for state in STATES}}[key.removesuffix("_count")]
+    return {**result["counts"], **{state: sum(at["state"] == state for at in pods.values()) for state in STATES}}[
+        key.removesuffix("_count")
+    ]
 
 
-def name_of(pod: str, cycle: dict[str, Any]) -> str:
+def name_of(pod: str, result: dict[str, Any]) -> str:
     """`a` for the only pod of a, else `a-1`."""
     workload, _, name = pod.partition("/")
-    return workload if sum(other.startswith(f"{workload}/") for other in cycle["pods"]) == 1 else name
+    return workload if sum(other.startswith(f"{workload}/") for other in result["pods"]) == 1 else name
 
 
 def named(value: str | None) -> list[str]:

@@ -1,0 +1,225 @@
+"""Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed on a laptop.
+
+Reading it back and running a cycle gives the decisions that this cluster's next cycle would have given, at the time that is passed in.
+Two things are not kept. Promises end with their cycle anyway; that their node is preferred next time is forgotten, which matters only
+between nodes that are otherwise equal. And who may see what (members) is left out: it decides nothing, and names people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpushare.core.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.model import (
+    Affinity,
+    Department,
+    Group,
+    NodePool,
+    Options,
+    Pod,
+    Policy,
+    Project,
+    Quota,
+    Spot,
+    TimeBased,
+    TopologyConstraint,
+)
+from jupyter_gpushare.core.work import Member, Work
+
+from .queue_checks import IMPLICIT_DEPARTMENT
+
+__all__ = ["snapshot"]
+
+Body = dict[str, Any]
+
+
+def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int = 1) -> Body:
+    """The cluster at time `now` (ms) as a scenario whose first cycle is now. Made of dicts, lists, text and numbers only."""
+    policy = cluster.policy
+    return {
+        "name": name,
+        "cycles": cycles,
+        "actions": list(policy.options.actions),
+        "options": _options(policy.options),
+        "node_pools": [_pool(pool) for pool in policy.node_pools],
+        "topologies": [{"name": topology.name, "levels": list(topology.levels)} for topology in policy.topologies],
+        "priority_classes": dict(policy.priority_classes),
+        "nodes": [_node(node.node, node.pool) for _, node in sorted(cluster.nodes.items())],
+        "departments": [_queue(each, "parent", each.parent, policy) for each in policy.departments],
+        "projects": [_project(each, policy) for each in policy.projects],
+        "workloads": [_workload(work, now) for work in cluster.workloads.values()],
+        "usage": [
+            {"queue": queue, "pool": pool, "gpu": gpu / 1e6, "cpu": cpu / 1e6, "memory": memory / 1e6}
+            for (queue, pool), (gpu, cpu, memory) in sorted(_usage(cluster, policy).items())
+        ],
+    }
+
+
+# -- policy --------------------------------------------------------------------------------------------------------
+
+
+def _options(options: Options) -> Body:
+    victims, grace = options.max_consolidation_victims, options.staleness_grace
+    return {
+        "max_consolidation_victims": "unlimited" if victims is None else victims,
+        "staleness_grace": "unlimited" if is_unlimited(grace) or grace < 0 else _seconds(grace),
+        "saturation_multiplier": options.saturation_multiplier / MILLI,
+        "allow_consolidating_reclaim": options.allow_consolidating_reclaim,
+        "preempt_min_runtime": _seconds(options.preempt_min_runtime),
+        "reclaim_min_runtime": _seconds(options.reclaim_min_runtime),
+    }
+
+
+def _pool(pool: NodePool) -> Body:
+    return {
+        "name": pool.name,
+        "label": {"key": pool.label[0], "value": pool.label[1]} if pool.label else None,
+        "placement": {"gpu": "defragment" if pool.defragment else pool.gpu, "cpu": pool.cpu, "gpu_device": pool.gpu_device},
+        "workloads_per_gpu": pool.workloads_per_gpu,
+        "time_based_fairshare": _time_based(pool.time_based),
+        "topology": pool.topology,
+        "victims": pool.victims,
+        "reserve_after": None if pool.reserve_after is None else _seconds(pool.reserve_after),
+        "usage": pool.usage,
+    }
+
+
+def _time_based(timed: TimeBased | None) -> Body | None:
+    if timed is None:
+        return None
+    return {"enabled": True, "k": timed.k / MILLI, "window": _seconds(timed.window), "half_life": _seconds(timed.half_life)}
+
+
+def _queue(queue: Department | Project, key: str, parent: str | None, policy: Policy) -> Body:
+    known = {pool.name for pool in policy.node_pools}
+    pools = {pool: _quota(quota) for pool, quota in queue.pools.items() if pool in known}
+    return {"name": queue.name, key: parent, "created": _seconds(queue.created), "pools": pools}
+
+
+def _project(project: Project, policy: Policy) -> Body:
+    parent = project.department if policy.departments else IMPLICIT_DEPARTMENT
+    return {**_queue(project, "department", parent, policy), "node_pools": list(project.node_pools)}
+
+
+def _quota(quota: Quota) -> Body:
+    blocks = {
+        resource: {
+            "quota": _amount(resource, getattr(quota.quota, resource)),
+            "limit": _amount(resource, getattr(quota.limit, resource)),
+            "over_quota_weight": getattr(quota.weight, resource) / MILLI,
+        }
+        for resource in ("gpu", "cpu", "memory")
+    }
+    runtimes = {
+        key: None if value is None else _seconds(value)
+        for key, value in (("preempt_min_runtime", quota.preempt_min_runtime), ("reclaim_min_runtime", quota.reclaim_min_runtime))
+    }
+    return {**blocks, "rank": quota.rank, **runtimes}
+
+
+def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[int, int, int]]:
+    """Measured usage of queues that the policy still knows."""
+    known = {IMPLICIT_DEPARTMENT, *(each.name for each in policy.departments), *(each.name for each in policy.projects)}
+    pools = {pool.name for pool in policy.node_pools}
+    return {(queue, pool): usage for (queue, pool), usage in cluster.usage.items() if queue in known and pool in pools}
+
+
+# -- nodes and workloads ---------------------------------------------------------------------------------------------
+
+
+def _node(node: Any, pool: str) -> Body:
+    return {
+        "name": node.name,
+        "pool": pool,
+        "gpus": node.gpus,
+        "gpu_memory": f"{node.gpu_memory}MiB",
+        **({} if is_unlimited(node.cpu) else {"cpu": node.cpu / MILLI}),
+        **({} if is_unlimited(node.memory) else {"memory": f"{node.memory}MiB"}),
+        "max_pods": node.max_pods,
+        "ready": node.ready,
+        "reasons": list(node.reasons),
+        "labels": dict(node.labels),
+        "taints": [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints],
+        "mig": dict(node.mig),
+    }
+
+
+def _workload(work: Work, now: int) -> Body:
+    """When it started counts only while it holds something: a start from nothing sets it afresh."""
+    workload = work.workload
+    started = work.started if any(_state(member)[1] for member in work.members.values()) else None
+    return {
+        "name": workload.id,
+        "project": workload.project,
+        "priority": workload.priority,
+        "preemptible": workload.preemptible,
+        "created": _seconds(workload.created - now),
+        "started": None if started is None else _seconds(started - now),
+        "stale_for": None if work.stale_since is None else _seconds(max(0, now - work.stale_since)),
+        "min_pods": workload.min_pods,
+        "groups": [_group(group) for group in workload.groups],
+        "topology": _together(workload.topology),
+        "node_pools": list(workload.node_pools),
+        "held": work.held,
+        "ends_when_evicted": workload.ends_when_evicted,
+        "pods": [_pod(pod, work.members[pod.name]) for pod in workload.pods],
+    }
+
+
+def _group(group: Group) -> Body:
+    inner = [_group(each) for each in group.groups]
+    return {"name": group.name, "min_pods": group.min_pods, "topology": _together(group.topology), "groups": inner}
+
+
+def _together(constraint: TopologyConstraint | None) -> Body | None:
+    return None if constraint is None else dict(constraint._asdict())
+
+
+def _pod(pod: Pod, member: Member) -> Body:
+    state, spot = _state(member)
+    return {
+        "name": pod.name,
+        **({"mig": dict(pod.mig)} if pod.mig else {"gpu_memory": f"{pod.gpu_memory}MiB"} if pod.gpu_memory else {"gpu": pod.gpu / MILLI}),
+        "gpu_devices": pod.gpu_devices,
+        "cpu": pod.cpu / MILLI,
+        "memory": f"{pod.memory}MiB",
+        "state": state,
+        "node": spot.node if spot else None,
+        "gpus": [f"{spot.node}/{device}" for device in spot.devices] if spot else [],
+        "group": pod.group or None,
+        "priority": pod.priority,
+        "node_selector": dict(pod.node_selector),
+        "node_affinity": list(pod.node_affinity),
+        "tolerations": [{"key": key, "value": value} for key, value in pod.tolerations],
+        "pod_labels": dict(pod.labels),
+        "pod_affinity": _affinity(pod.affinity),
+        "pod_anti_affinity": _affinity(pod.anti_affinity),
+    }
+
+
+def _state(member: Member) -> tuple[str, Spot | None]:
+    """A pod's state and place as a scenario's first cycle would find them: promises are gone, what was moved is still leaving."""
+    if member.status in ("running", "bound"):
+        return "running", member.spot()
+    if member.status == "releasing":
+        return "releasing", member.spot()
+    if member.status == "pipelined":
+        old = member.old_spot()
+        return ("releasing", old) if old is not None else ("pending", None)
+    return member.status, None
+
+
+def _affinity(affinity: Affinity | None) -> Body | None:
+    return None if affinity is None else {"topology": affinity.topology, "match": dict(affinity.match)}
+
+
+def _amount(resource: str, amount: int) -> float | str:
+    if is_unlimited(amount):
+        return "unlimited"
+    return f"{amount}MiB" if resource == "memory" else amount / MILLI
+
+
+def _seconds(ms: int) -> float:
+    return ms / 1000
