@@ -60,9 +60,12 @@ def test_fractions_finer_than_milli_are_exact() -> None:
 
 
 def test_unallocated_is_never_negative_and_k_may_be_0() -> None:
-    result = divided(
-        "{name: n, k: 0, total: {gpu: 8}, queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {quota: 6, requested: 6}}]}"
-    )  # noqa: E501
+    result = divided("""
+name: n
+k: 0
+total: {gpu: 8}
+queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {quota: 6, requested: 6}}]
+""")
     assert result["name"] == "n"
     assert result["unallocated"]["gpu"] == 0.0
 

@@ -129,8 +129,13 @@ PROBLEMS = {
         "uses 2 GPUs",
     ),
     "more names than GPUs": (
-        "nodes: [{name: n, gpus: 1}]\nworkloads: [{name: w, project: p, pods: [{name: a, gpu: 0.5, state: running, node: n, gpus: [x]},"
-        " {name: b, gpu: 0.5, state: running, node: n, gpus: [y]}]}]",
+        """
+nodes: [{name: n, gpus: 1}]
+workloads:
+  - name: w
+    project: p
+    pods: [{name: a, gpu: 0.5, state: running, node: n, gpus: [x]}, {name: b, gpu: 0.5, state: running, node: n, gpus: [y]}]
+""",
         "workloads[0].pods[1].gpus",
         "more different GPUs",
     ),
