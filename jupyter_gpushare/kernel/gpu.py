@@ -40,12 +40,16 @@ def status() -> Json:
     extension = current()
     if extension.link.address is None:
         return extension.link.kernel
-    try:
-        return _kernel(extension, _ask("status"))
-    except GpuError as error:
-        if error.code != "unavailable":
-            raise
-        return extension.link.kernel
+    # The Jupyter server knows the whole story, the agent its part of it, and we what was said last.
+    for action in ("why", "status"):
+        try:
+            return _kernel(extension, _ask(action))
+        except GpuError as error:
+            if error.code != "unavailable":
+                raise
+            if not extension.link.welcomed.is_set():
+                break
+    return extension.link.kernel
 
 
 def request(
@@ -84,7 +88,8 @@ def wait(timeout: float | None = None) -> Json:
 
 def why() -> Json:
     """Why this notebook waits: state, reason with its numbers and what would help, place in the queue."""
-    return _ask("why")
+    now = status()
+    return {name: now[name] for name in ("state", "reason", "queue_position")}
 
 
 def what_if(
@@ -131,8 +136,7 @@ def nodes() -> list[Json]:
 
 def history() -> list[Json]:
     """What happened to this notebook's share, oldest first."""
-    answer = _ask("history")
-    return list(answer["events"])
+    return list(status()["events"])
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:

@@ -24,7 +24,7 @@ class FakeAgent:
         self.path = path
         self.kernel = kernel_state(state)
         self.holding = False
-        self.answers = {"status": lambda body: {"kernel": self.kernel}}
+        self.answers = {"why": lambda body: self.kernel}
         self.heard: queue.Queue = queue.Queue()
         self._connections: list[socket.socket] = []
         self.open()

@@ -38,8 +38,9 @@ def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
 
 def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
     def grant(body):
-        agent.become("attached", simulated=True, gpu_uuid="SIM-GPU-n-0", node="n", gpu_memory_total_mib=81920, project="vision",
-                     request={"gpu": 0.5, "gpu_memory_mib": None}, memory_mib={"guaranteed": 40960, "used": 71680, "borrowed": 30720})  # fmt: skip
+        agent.become("attached", simulated=True, gpu_uuid="SIM-GPU-n-0", node="n", gpu_memory_total_mib=81920,
+                     project="vision", request={"gpu": 0.5, "gpu_memory_mib": None},
+                     memory_mib={"guaranteed": 40960, "used": 71680, "borrowed": 30720})  # fmt: skip
         return {"kernel": agent.kernel}
 
     agent.answers["request"] = grant

@@ -1,0 +1,226 @@
+"""Requests of this server's kernels on their way to the scheduler: submitted, replaced, given back; retried until acknowledged.
+
+What a person asks is answered at once or refused (`request`, `release`); what a kernelspec asks is carried out in the background
+(`request_later`), and what has to be ended is ended however long that takes (`_end_later`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Awaitable, Callable, Coroutine
+from logging import Logger
+from time import time_ns
+from typing import Any, Final, Protocol
+
+from ..core.errors import GpuShareError, NotFound, Unavailable
+from ..messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
+from .directory import Directory
+from .request import checked, workload
+
+__all__ = ["Desk", "SchedulerDesk"]
+
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 5.0
+ON_ITS_WAY: Final = ReasonBody(code="PendingEvaluation", message="The request is on its way to the scheduler.")
+
+
+class SchedulerDesk(Protocol):
+    """What the desk needs of the scheduler."""
+
+    async def submit(self, request: WorkloadRequest) -> WorkloadView: ...
+    async def end(self, workload_id: str) -> object: ...
+    async def what_if(self, request: WorkloadRequest) -> WhatIfAnswer: ...
+
+
+class Desk:
+    """`changed` is told which kernels look different now; `node` gives this machine's node once the agent named it."""
+
+    def __init__(
+        self,
+        directory: Directory,
+        scheduler: SchedulerDesk,
+        log: Logger,
+        *,
+        changed: Callable[[set[str]], None],
+        node: Callable[[], Awaitable[str]],
+        user: str | None,
+    ) -> None:
+        self._directory = directory
+        self._scheduler = scheduler
+        self._log = log
+        self._changed = changed
+        self._node = node
+        self._user = user
+        self._numbers = time_ns() // 1_000_000
+        """Ids must differ from those of an earlier life of this server: kernels get fresh ids, but a restarted kernel keeps its own."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._submitting: dict[str, asyncio.Task[None]] = {}
+        self._locks: dict[str, asyncio.Lock] = {}
+
+    # ---- what a person asks
+
+    async def request(self, kernel_id: str, request: KernelRequest) -> KernelRequest | None:
+        """Ask for a share, in place of the one it has; what was asked before is returned.
+
+        Raises:
+            GpuShareError: refused, or the scheduler cannot be reached; then nothing was changed.
+        """
+        checked(request)
+        async with self._locks.setdefault(kernel_id, asyncio.Lock()):
+            self._stop_submitting(kernel_id)
+            entry = self._directory.entry(kernel_id)
+            before, old_id = entry.asked, entry.workload_id
+            wanted = await self._workload(kernel_id, request)
+            if old_id is not None:
+                # First asked without effect: a request that is refused must not cost the share that is held.
+                await self._scheduler.what_if(wanted)
+                await self._end(old_id)
+            try:
+                await self._submit(kernel_id, request, wanted)
+            except GpuShareError:
+                self._changed(self._directory.asks_nothing(kernel_id))
+                raise
+            return before
+
+    async def _end(self, workload_id: str) -> None:
+        with contextlib.suppress(NotFound):  # it never got there
+            await self._scheduler.end(workload_id)
+
+    async def release(self, kernel_id: str) -> None:
+        """Give the share back. Acknowledged at once, carried out however long that takes."""
+        entry = self._directory.entry(kernel_id)
+        self._stop_submitting(kernel_id)
+        if entry.workload_id is not None:
+            self._end_later(entry.workload_id)
+        self._changed(self._directory.asks_nothing(kernel_id))
+
+    async def what_if(self, kernel_id: str, request: KernelRequest) -> WhatIfAnswer:
+        """What the scheduler would do now."""
+        checked(request)
+        return await self._scheduler.what_if(await self._workload(kernel_id, request))
+
+    async def check(self, request: KernelRequest) -> None:
+        """Ask without effect; where the kernel would run does not matter.
+
+        Raises:
+            GpuShareError: the scheduler would refuse it.
+        """
+        asked = checked(request)
+        await self._scheduler.what_if(workload(asked, self._fresh_id("check"), kernel_id="check", name="", node="", user=self._user))
+
+    # ---- what a kernelspec asks
+
+    def request_later(self, kernel_id: str, request: KernelRequest) -> None:
+        """Submit in the background, again and again while the scheduler or the agent is away."""
+        self._changed(self._directory.asks(kernel_id, request, self._fresh_id(kernel_id), ON_ITS_WAY))
+        self._stop_submitting(kernel_id)
+        self._submitting[kernel_id] = self._spawn(self._keep_submitting(kernel_id, request))
+
+    async def _keep_submitting(self, kernel_id: str, request: KernelRequest) -> None:
+        pause = FIRST_PAUSE_S
+        while kernel_id in self._directory:
+            try:
+                wanted = await self._workload(kernel_id, request, self._directory.entry(kernel_id).workload_id)
+                await self._submit(kernel_id, request, wanted)
+                return
+            except Unavailable as error:
+                problem = ReasonBody(code="PendingEvaluation", message=f"Not asked yet: {error.message}; this is tried again by itself.")
+                entry = self._directory.entry(kernel_id)
+                self._changed(self._directory.asks(kernel_id, request, entry.workload_id or self._fresh_id(kernel_id), problem))
+            except GpuShareError as error:
+                self._refused(kernel_id, error)
+                return
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _refused(self, kernel_id: str, error: GpuShareError) -> None:
+        self._log.warning("gpushare: the request of kernel %s was refused: %s", kernel_id, error.message)
+        problem = ReasonBody(code=_reason_code(error), message=error.message)
+        refusal = Event(time=stamp(time_ns() // 1_000_000), kind="refused", message=f"The request was refused: {error.message}")
+        self._changed(self._directory.asks_nothing(kernel_id, problem) | self._directory.happened(kernel_id, refusal))
+
+    # ---- the end
+
+    def kernel_gone(self, kernel_id: str) -> None:
+        """Its kernel is over for good."""
+        if kernel_id not in self._directory:
+            return
+        workload_id = self._directory.entry(kernel_id).workload_id
+        self._stop_submitting(kernel_id)
+        self._locks.pop(kernel_id, None)
+        self._changed(self._directory.left(kernel_id))
+        if workload_id is not None:
+            self._end_later(workload_id)
+
+    def _end_later(self, workload_id: str) -> None:
+        self._spawn(self._keep_ending(workload_id))
+
+    async def _keep_ending(self, workload_id: str) -> None:
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._end(workload_id)
+                return
+            except GpuShareError as error:
+                self._log.info("gpushare: giving %s back: %s", workload_id, error.message)
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def close(self, within: float) -> None:
+        """Let what is being ended be ended, for so long; the agents' watch ends the rest."""
+        for kernel_id in list(self._submitting):
+            self._stop_submitting(kernel_id)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=within)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # ---- parts
+
+    async def _submit(self, kernel_id: str, request: KernelRequest, wanted: WorkloadRequest) -> None:
+        try:
+            answer = await self._scheduler.submit(wanted)
+        except (Unavailable, asyncio.CancelledError):
+            # It may have arrived all the same; nobody here would know of it.
+            if kernel_id not in self._submitting:
+                self._end_later(wanted.id)
+            raise
+        if kernel_id not in self._directory:
+            self._end_later(wanted.id)
+            return
+        changed = self._directory.asks(kernel_id, request, wanted.id)
+        self._changed(changed | self._directory.workload_answered(answer))
+
+    async def _workload(self, kernel_id: str, request: KernelRequest, workload_id: str | None = None) -> WorkloadRequest:
+        node = await self._node()
+        name = self._directory.entry(kernel_id).name if kernel_id in self._directory else ""
+        made = workload_id or self._fresh_id(kernel_id)
+        return workload(request, made, kernel_id=kernel_id, name=name, node=node, user=self._user)
+
+    def _fresh_id(self, kernel_id: str) -> str:
+        self._numbers += 1
+        return f"{kernel_id}.{self._numbers}"
+
+    def _stop_submitting(self, kernel_id: str) -> None:
+        task = self._submitting.pop(kernel_id, None)
+        if task is not None and not task.done():
+            task.cancel()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("gpushare: a request in the background failed", exc_info=task.exception())
+
+
+def _reason_code(error: GpuShareError) -> str:
+    """Of the closed set of reasons; what has none of its own is an invalid request."""
+    return {"project": "UnknownProject", "node_pools": "UnknownPool"}.get(error.field or "", "InvalidRequest")

@@ -1,0 +1,129 @@
+"""The server extension: configuration, and the life of what it starts. Chooses embedded or remote; decides nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from jupyter_core.paths import jupyter_data_dir
+from jupyter_server.extension.application import ExtensionApp
+from traitlets import Bool, Unicode, default
+
+from ..core.errors import GpuShareError
+from .handlers import SETTING, handlers
+from .jupyter import JupyterServer, register_events
+from .local import Local, start_local
+from .remote import RemoteScheduler
+from .sharing import Sharing
+
+if TYPE_CHECKING:
+    from .sharing import Scheduler
+
+__all__ = ["GpuShareExtension"]
+
+PROVISIONER: Final = "gpushare-provisioner"
+
+
+class GpuShareExtension(ExtensionApp):
+    """Share GPUs between notebooks."""
+
+    name = "jupyter_gpushare"
+    app_name = "GPU share"
+    description = "Shares of GPUs for notebooks, with a scheduler of its own or a cluster's."
+    load_other_extensions = True
+
+    scheduler_url = Unicode("", config=True, help="Address of the scheduler service; nothing: run one inside this server.")
+    scheduler_token_file = Unicode("", config=True, help="File with this server's token for the scheduler service.")
+    agent_socket = Unicode("", config=True, help="Unix socket of this machine's node agent; default: `agent.sock` in the state directory.")
+    state_dir = Unicode(config=True, help="State of scheduler and agent; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
+    policy_file = Unicode("", config=True, help="The administrator's policy for the scheduler inside this server.")
+    simulate = Unicode("", config=True, help="Simulated GPUs for the agent inside this server: MODEL:N or N. Always labelled as simulated.")
+    simulated_gpu_memory = Unicode("80GiB", config=True, help="Memory of each simulated GPU.")
+    make_default_provisioner = Bool(
+        True, config=True, help="Start kernels through gpushare unless their kernelspec names another provisioner."
+    )
+    user = Unicode(config=True, help="On whose behalf this server asks; default: $JUPYTERHUB_USER or the user of the operating system.")
+
+    @default("state_dir")
+    def _default_state_dir(self) -> str:
+        return os.environ.get("GPUSHARE_STATE") or str(Path(jupyter_data_dir()) / "gpushare")
+
+    @default("user")
+    def _default_user(self) -> str:
+        return os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+
+    # ---- before the server's classes are made
+
+    def _link_jupyter_server_extension(self, serverapp: Any) -> None:
+        """The only moment at which another class's default can still be set; what the administrator set wins."""
+        super()._link_jupyter_server_extension(serverapp)
+        factory = serverapp.config.KernelProvisionerFactory
+        taken = "default_provisioner_name" in factory or bool(os.environ.get("JUPYTER_DEFAULT_PROVISIONER_NAME"))
+        if self.make_default_provisioner and not taken:
+            factory.default_provisioner_name = PROVISIONER
+
+    # ---- with the server
+
+    def initialize_settings(self) -> None:
+        self._local: Local | None = None
+        self._starting: asyncio.Task[None] | None = None
+        register_events(self.serverapp)
+        scheduler: Scheduler
+        if self.scheduler_url:
+            scheduler = RemoteScheduler.over_http(self.scheduler_url, self.scheduler_token_file)
+        else:
+            scheduler = RemoteScheduler.not_yet()
+        self._scheduler = scheduler
+        self.sharing = Sharing(
+            JupyterServer(self.serverapp), scheduler, self._socket(), self.log,
+            mode="remote" if self.scheduler_url else "embedded",
+            user=self.user,
+            on_behalf=self.user if self.scheduler_url else None,
+        )  # fmt: skip
+        self.settings[SETTING] = self.sharing
+
+    def initialize_handlers(self) -> None:
+        """Ours go under the server's base URL, not under the extension's name."""
+        self.serverapp.web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
+
+    def _socket(self) -> str:
+        return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
+
+    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:  # noqa: ARG002 - Jupyter's signature
+        """The loop runs. What takes time goes on beside the server's start."""
+        self.sharing.start()
+        if not self.scheduler_url:
+            self._starting = asyncio.get_running_loop().create_task(self._start_local())
+
+    async def _start_local(self) -> None:
+        try:
+            self._local = await start_local(
+                state_dir=Path(self.state_dir),
+                socket=Path(self._socket()),
+                policy_file=Path(self.policy_file) if self.policy_file else None,
+                simulate=self.simulate,
+                gpu_memory=self.simulated_gpu_memory,
+                user=self.user,
+            )
+        except GpuShareError as error:
+            self.log.warning("gpushare: no GPUs are managed here: %s", error.message)
+            self.sharing.problem = error.message
+        except Exception:
+            self.log.exception("gpushare: the scheduler inside this server did not start")
+            self.sharing.problem = "the scheduler inside this server did not start; the server's log says why"
+        else:
+            self._scheduler.connect(self._local.transport)
+            label = " (simulated GPUs)" if self.simulate else ""
+            self.log.info("gpushare: scheduler and node agent run inside this server%s, state in %s", label, self.state_dir)
+
+    async def stop_extension(self) -> None:
+        """Jupyter has shut its kernels down; give back, then stop what runs here."""
+        if self._starting is not None:
+            self._starting.cancel()
+            await asyncio.gather(self._starting, return_exceptions=True)
+        await self.sharing.stop()
+        if self._local is not None:
+            await self._local.stop()

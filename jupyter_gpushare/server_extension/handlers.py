@@ -1,0 +1,219 @@
+"""REST and stream under `<base_url>gpushare/api/`: decode, ask `sharing`, encode.
+
+Jupyter's own authentication, authorizer and XSRF rules hold for all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, cast
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import authorized, ws_authenticated
+from jupyter_server.base.handlers import APIHandler, JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from jupyter_server.utils import url_path_join
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from ..core.errors import GpuShareError, InvalidInput, NotFound
+from ..messages import ErrorBody, ErrorDetail, KernelRequest, StreamState, decode, encode
+from .broadcast import Listener
+from .sharing import Sharing
+from .tables import as_csv
+
+__all__ = ["AUTH_RESOURCE", "SETTING", "handlers"]
+
+AUTH_RESOURCE: Final = "gpushare"
+SETTING: Final = "gpushare"
+"""Where the server's settings keep the `Sharing`."""
+ACTIONS: Final = ("suspend", "resume", "pin", "unpin")
+TABLES: Final = ("queues", "nodes", "pools", "projects")
+
+Verb = Callable[..., Awaitable[None]]
+
+
+def answering(verb: Verb) -> Verb:
+    """Errors of ours become their status and an error body."""
+
+    @functools.wraps(verb)
+    async def answer(self: Door, *args: str, **kwargs: str) -> None:
+        try:
+            await verb(self, *args, **kwargs)
+        except GpuShareError as error:
+            self.refuse(error.status_hint, error.code, error.message, error.field)
+
+    return answer
+
+
+class Door(APIHandler):
+    """Base of every handler here."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @property
+    def sharing(self) -> Sharing:
+        return cast(Sharing, self.settings[SETTING])
+
+    def give(self, body: Any) -> None:
+        self.set_header("Content-Type", "application/json")
+        self.finish(encode(body))
+
+    def refuse(self, status: int, code: str, message: str, field: str | None = None) -> None:
+        self.set_status(status)
+        self.give(ErrorBody(error=ErrorDetail(code=code, message=message, **({"field": field} if field else {}))))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Jupyter's and tornado's own errors, in the shape of ours."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        words = (error.log_message or error.reason) if isinstance(error, web.HTTPError) else None
+        self.set_status(status_code)
+        self.refuse(status_code, f"http-{status_code}", words or web.httputil.responses.get(status_code, "unknown error"))
+
+
+class StatusHandler(Door):
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self) -> None:
+        self.give(self.sharing.status())
+
+
+class KernelHandler(Door):
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self, kernel_id: str) -> None:
+        self.give(self.sharing.kernel(kernel_id))
+
+    @web.authenticated
+    @authorized
+    @answering
+    async def post(self, kernel_id: str) -> None:
+        self.sharing.kernel(kernel_id)
+        kernel, _ = await self.sharing.request(kernel_id, decode(KernelRequest, self.request.body or b"{}"))
+        self.give(kernel)
+
+    @web.authenticated
+    @authorized
+    @answering
+    async def delete(self, kernel_id: str) -> None:
+        self.give(await self.sharing.release(kernel_id))
+
+
+class ActionHandler(Door):
+    @web.authenticated
+    @authorized
+    @answering
+    async def post(self, kernel_id: str, action: str) -> None:
+        if action not in ACTIONS:
+            raise NotFound(f"there is no action {action!r}; there are {', '.join(ACTIONS)}", field="action")
+        self.give(await self.sharing.act(kernel_id, action))  # type: ignore[arg-type]  # checked one line above
+
+
+class TableHandler(Door):
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self, table: str) -> None:
+        shape = self.get_query_argument("format", "json")
+        if shape not in ("json", "csv"):
+            raise InvalidInput(f"format must be json or csv, got {shape!r}", field="format")
+        columns = [name for name in self.get_query_argument("columns", "").split(",") if name]
+        rows = await self.sharing.rows(table)
+        text = as_csv(rows, columns or None)  # also for JSON: a column that is not there is a mistake either way
+        if shape == "json":
+            return self.give(rows)
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        await self.finish(text)
+        return None
+
+
+class WhatIfHandler(Door):
+    @web.authenticated
+    @authorized
+    @answering
+    async def post(self) -> None:
+        self.give(await self.sharing.what_if(decode(KernelRequest, self.request.body or b"{}")))
+
+
+class NowhereHandler(Door):
+    """Any other path: the same shape of error as everywhere here."""
+
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self) -> None:
+        raise NotFound(f"there is nothing at {self.request.path}")
+
+    post = put = patch = delete = get
+
+
+class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """First the whole state (or what was missed since `?since=`), then every change."""
+
+    auth_resource = AUTH_RESOURCE
+    _listener: Listener | None = None
+    _sending: asyncio.Task[None] | None = None
+
+    async def _check_may_listen(self) -> None:
+        user = self.current_user
+        if user is None:
+            raise web.HTTPError(403)
+        if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)):
+            raise web.HTTPError(403)
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        await self._check_may_listen()
+        await ensure_async(super().get(*args, **kwargs))
+
+    async def open(self, *_: str) -> None:
+        """The handshake is done."""
+        super().open()
+        sharing = cast(Sharing, self.settings[SETTING])
+        self._listener = listener = sharing.broadcast.listen()
+        since = self.get_query_argument("since", "")
+        missed = sharing.broadcast.missed(int(since)) if since.isdecimal() else None
+        if missed is None:
+            status = sharing.status()  # first: looking may itself publish, and that is in the state then
+            missed = [encode(StreamState(revision=sharing.broadcast.revision, status=status))]
+            listener.forget()
+        self._sending = asyncio.get_running_loop().create_task(self._send(listener, missed))
+
+    async def _send(self, listener: Listener, missed: list[bytes]) -> None:
+        try:
+            for frame in missed:
+                await self.write_message(frame.decode())
+            while (frame := await listener.frames.get()) is not None:
+                await self.write_message(frame.decode())
+            self.close(1013, "too slow: resume with since")
+        except WebSocketClosedError:
+            pass
+
+    def on_message(self, message: str | bytes) -> None:
+        """Pages have nothing to say here."""
+
+    def on_close(self) -> None:
+        """The page went away."""
+        if self._listener is not None:
+            cast(Sharing, self.settings[SETTING]).broadcast.leave(self._listener)
+        if self._sending is not None:
+            self._sending.cancel()
+
+
+def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
+    """The URL table; a test compares it with `routes.JUPYTER_ROUTES`."""
+    kernel = r"kernels/(?P<kernel_id>[^/]+)"
+    table = [
+        (r"status", StatusHandler),
+        (kernel, KernelHandler),
+        (kernel + r"/actions/(?P<action>[^/]+)", ActionHandler),
+        (rf"(?P<table>{'|'.join(TABLES)})", TableHandler),
+        (r"what-if", WhatIfHandler),
+        (r"stream", StreamHandler),
+        (r".*", NowhereHandler),
+    ]
+    return [(url_path_join(base_url, "gpushare/api/") + path, handler) for path, handler in table]

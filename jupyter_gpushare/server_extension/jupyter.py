@@ -1,0 +1,70 @@
+"""The Jupyter server as `sharing` sees it: its kernels, their notebooks, its restart, its event bus."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from jupyter_core.utils import ensure_async
+
+from ..messages import Event
+
+__all__ = ["EVENT_SCHEMA_ID", "JupyterServer", "register_events"]
+
+EVENT_SCHEMA_ID: Final = "https://events.jupyter-gpushare.dev/kernel/v1"
+EVENT_SCHEMA: Final = {
+    "$id": EVENT_SCHEMA_ID,
+    "version": "1",
+    "title": "GPU share of a kernel",
+    "description": "Something happened to the GPU share of a kernel: what, why, and what was kept or lost.",
+    "personal-data": True,
+    "type": "object",
+    "required": ["kernel_id", "time", "kind", "message"],
+    "properties": {
+        "kernel_id": {"type": "string", "title": "Kernel id"},
+        "time": {"type": "string", "title": "ISO 8601 with a zone"},
+        "kind": {"type": "string", "title": "granted, attached, burst, notice, suspended, resumed, moved, killed, …"},
+        "message": {"type": "string", "title": "One sentence"},
+    },
+}
+
+
+def register_events(serverapp: Any) -> None:
+    """Make our schema known to the server's event bus; once per server."""
+    if EVENT_SCHEMA_ID not in serverapp.event_logger.schemas:
+        serverapp.event_logger.register_event_schema(EVENT_SCHEMA)
+
+
+class JupyterServer:
+    """Wraps a `ServerApp`."""
+
+    def __init__(self, serverapp: Any) -> None:
+        self._app = serverapp
+
+    def kernel_ids(self) -> list[str]:
+        """Kernels that Jupyter has now."""
+        return list(self._app.kernel_manager.list_kernel_ids())
+
+    async def kernel_names(self) -> Mapping[str, str]:
+        """Kernel id -> the notebook's path; kernels without a session are left out."""
+        names: dict[str, str] = {}
+        with contextlib.suppress(Exception):  # a session whose kernel dies at this moment makes the whole list fail
+            for session in await ensure_async(self._app.session_manager.list_sessions()):
+                names[session["kernel"]["id"]] = session.get("path") or ""
+        return names
+
+    def is_busy(self, kernel_id: str) -> bool:
+        """Whether a cell runs, as far as Jupyter has heard."""
+        with contextlib.suppress(Exception):  # it went away meanwhile
+            return bool(self._app.kernel_manager.get_kernel(kernel_id).execution_state == "busy")
+        return False
+
+    async def restart(self, kernel_id: str) -> None:
+        """Jupyter's own restart: the id, the session and the websockets stay."""
+        await ensure_async(self._app.kernel_manager.restart_kernel(kernel_id, now=True))
+
+    def emit(self, kernel_id: str, event: Event) -> None:
+        """Put one event on the server's event bus."""
+        data = {"kernel_id": kernel_id, "time": event.time, "kind": event.kind, "message": event.message}
+        self._app.event_logger.emit(schema_id=EVENT_SCHEMA_ID, data=data)

@@ -1,0 +1,158 @@
+"""The Jupyter server's line to the node agent of its machine: one unix socket that comes back by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import secrets
+from collections.abc import Callable
+from logging import Logger
+from typing import Final
+
+from ..core.errors import GpuShareError, Unavailable
+from ..messages import (
+    ActDone,
+    FromServer,
+    KernelAct,
+    Registered,
+    RegisterKernel,
+    ServerHello,
+    ServerWelcome,
+    ToServer,
+    decode,
+    encode,
+)
+
+__all__ = ["MachineLink"]
+
+FIRST_PAUSE_S: Final = 0.05
+LONGEST_PAUSE_S: Final = 2.0
+LONGEST_LINE: Final = 8 << 20
+LONGEST_BACKLOG: Final = 4 << 20
+"""Bytes that may wait for an agent that does not read; more, and the line is given up and made anew."""
+
+
+class MachineLink:
+    """`on_welcome` is called at every (re)connection, `on_message` for everything else that is no answer; both in the event loop."""
+
+    def __init__(
+        self, path: str, log: Logger, on_welcome: Callable[[ServerWelcome], None], on_message: Callable[[ToServer], None]
+    ) -> None:
+        self.path = path
+        self.welcome: ServerWelcome | None = None
+        """What the agent said at the last connection; kept while it is away."""
+        self.connected = asyncio.Event()
+        self._log = log
+        self._on_welcome = on_welcome
+        self._on_message = on_message
+        self._server = secrets.token_hex(8)
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[ToServer]] = {}
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def run(self) -> None:
+        """Connect and come back until cancelled."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._converse()
+                pause = FIRST_PAUSE_S
+            except (OSError, ValueError, GpuShareError) as error:
+                self._log.debug("gpushare: node agent at %s: %s", self.path, error)
+            finally:
+                self._lost()
+            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    async def _converse(self) -> None:
+        reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)
+        try:
+            writer.write(encode(ServerHello(server=self._server, pid=os.getpid())) + b"\n")
+            while line := await reader.readline():
+                self._received(decode(ToServer, line), writer)  # type: ignore[arg-type]  # a union is a type to msgspec
+        finally:
+            writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    def _received(self, message: ToServer, writer: asyncio.StreamWriter) -> None:
+        match message:
+            case ServerWelcome():
+                self.welcome, self._writer = message, writer
+                self.connected.set()
+                self._on_welcome(message)
+            case Registered(n=n) | ActDone(n=n):
+                answer = self._answers.get(n)
+                if answer is not None and not answer.done():
+                    answer.set_result(message)
+            case _:
+                self._on_message(message)
+
+    def _lost(self) -> None:
+        self._writer = None
+        self.connected.clear()
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(Unavailable("the node agent of this machine went away before it answered"))
+
+    def tell(self, message: FromServer) -> bool:
+        """Whether the line stands; what could not be told is told by `on_welcome` at the next connection."""
+        if self._writer is None:
+            return False
+        self._writer.write(encode(message) + b"\n")
+        if self._writer.transport.get_write_buffer_size() > LONGEST_BACKLOG:
+            self._writer.transport.abort()
+        return True
+
+    def number(self) -> int:
+        """A fresh number for a message whose answer nobody waits for."""
+        return next(self._numbers)
+
+    async def register(self, message: RegisterKernel, within: float) -> dict[str, str]:
+        """The environment for a kernel.
+
+        Raises:
+            Unavailable: no answer within `within` seconds.
+        """
+        answer = await self._ask(message, within)
+        assert isinstance(answer, Registered)
+        return answer.env
+
+    async def act(self, message: KernelAct, within: float) -> None:
+        """Suspend, resume, pin or unpin.
+
+        Raises:
+            Unavailable: no answer within `within` seconds.
+            GpuShareError: the agent refused; its words.
+        """
+        answer = await self._ask(message, within)
+        assert isinstance(answer, ActDone)
+        if answer.error is not None:
+            raise refusal(answer.error.code, answer.error.message)
+
+    async def _ask(self, message: RegisterKernel | KernelAct, within: float) -> ToServer:
+        answer: asyncio.Future[ToServer] = asyncio.get_running_loop().create_future()
+        self._answers[message.n] = answer
+        try:
+            async with asyncio.timeout(within):
+                await self.connected.wait()
+                self.tell(message)
+                return await answer
+        except TimeoutError:
+            raise Unavailable("the node agent of this machine does not answer") from None
+        finally:
+            self._answers.pop(message.n, None)
+            answer.cancel()
+
+
+def refusal(code: str, message: str) -> GpuShareError:
+    """An error that the agent sent, as one of ours."""
+    kinds = {kind.code: kind for kind in _family(GpuShareError)}
+    return kinds.get(code, GpuShareError)(message)
+
+
+def _family(kind: type[GpuShareError]) -> list[type[GpuShareError]]:
+    return [kind, *(one for child in kind.__subclasses__() for one in _family(child))]

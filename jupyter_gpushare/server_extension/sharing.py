@@ -1,0 +1,437 @@
+"""The one object behind this Jupyter server's handlers and provisioner: it folds what scheduler and agent say, and tells who listens.
+
+It owns the tasks: the agent's line, the scheduler's stream, and a slow look at which kernels Jupyter still has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from logging import Logger
+from typing import Any, Final, Literal, Protocol, cast
+
+import msgspec
+
+from ..core.errors import Conflict, GpuShareError, NotFound, Unavailable
+from ..messages import (
+    ActDone,
+    Answer,
+    Asked,
+    ErrorDetail,
+    Event,
+    Kernel,
+    KernelAct,
+    KernelGone,
+    KernelHappened,
+    KernelLaunched,
+    KernelOutlook,
+    KernelReported,
+    KernelRequest,
+    Nodes,
+    Pools,
+    Projects,
+    Queues,
+    Registered,
+    RegisterKernel,
+    RelaunchKernel,
+    SchedulerFrame,
+    SchedulerState,
+    SchedulerStatus,
+    ServerWelcome,
+    ServiceChanged,
+    ServiceStatus,
+    Status,
+    StreamEvent,
+    StreamKernel,
+    StreamKernelGone,
+    StreamStatus,
+    ToServer,
+    WhatIfAnswer,
+    convert,
+    to_json,
+)
+from .broadcast import Broadcast
+from .desk import Desk, SchedulerDesk
+from .directory import Directory
+from .machine import MachineLink
+
+__all__ = ["Jupyter", "Scheduler", "Sharing"]
+
+LAUNCH_S: Final = 2.0
+"""A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow starts look like hangs)."""
+CHECK_S: Final = 1.0
+ACT_S: Final = 30.0
+NODE_S: Final = 5.0
+SWEEP_S: Final = 2.0
+SHARE_OF_DEADLINE: Final = 0.6
+"""Of the time that the agent gives us for a restart: what is left is for the restart itself."""
+Action = Literal["suspend", "resume", "pin", "unpin"]
+
+
+class Scheduler(SchedulerDesk, Protocol):
+    """What this server needs of the scheduler's client."""
+
+    reachable: bool
+
+    async def queues(self) -> Queues: ...
+    async def nodes(self) -> Nodes: ...
+    async def pools(self) -> Pools: ...
+    async def projects(self) -> Projects: ...
+    def changes(self) -> AsyncIterator[SchedulerFrame]: ...
+
+
+class Jupyter(Protocol):
+    """What we need of the Jupyter server itself."""
+
+    def kernel_ids(self) -> list[str]: ...
+    async def kernel_names(self) -> Mapping[str, str]: ...
+    def is_busy(self, kernel_id: str) -> bool: ...
+    async def restart(self, kernel_id: str) -> None: ...
+    def emit(self, kernel_id: str, event: Event) -> None: ...
+
+
+@dataclass(slots=True)
+class Launched:
+    """A kernel that runs with our provisioner."""
+
+    registration: RegisterKernel
+    pid: int | None = None
+
+
+class Sharing:
+    def __init__(
+        self, jupyter: Jupyter, scheduler: Scheduler, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
+        on_behalf: str | None = None,
+    ) -> None:  # fmt: skip
+        self.mode: Final = mode
+        self.user = user
+        self.broadcast = Broadcast()
+        self.service: ServiceStatus | None = None
+        """What the scheduler said of itself last."""
+        self.problem: str | None = None
+        """Why there is no scheduler or agent here at all."""
+        self._jupyter = jupyter
+        self._scheduler = scheduler
+        self._log = log
+        self._directory = Directory()
+        self._machine = MachineLink(agent_socket, log, self._welcomed, self._heard)
+        self._desk = Desk(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
+        self._launched: dict[str, Launched] = {}
+        self._shown: dict[str, Kernel] = {}
+        self._told: dict[str, KernelOutlook] = {}
+        self._shown_status: Status | None = None
+        self._missing: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # ---- life
+
+    def start(self) -> None:
+        """Begin to connect; returns at once."""
+        for work in (self._machine.run(), self._follow_scheduler(), self._sweep()):
+            self._spawn(work)
+
+    async def stop(self, within: float = 3.0) -> None:
+        """End every task; what is being given back has `within` seconds to get through."""
+        await self._desk.close(within)
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._log.error("gpushare: a background task failed", exc_info=task.exception())
+
+    async def _follow_scheduler(self) -> None:
+        async for frame in self._scheduler.changes():
+            if isinstance(frame, (SchedulerState, ServiceChanged)):
+                self.service = frame.status
+            self._changed(self._directory.scheduler_said(frame))
+            self._show_status()
+
+    async def _sweep(self) -> None:
+        """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
+        while True:
+            await self.look()
+            self._show_status()
+            await asyncio.sleep(SWEEP_S)
+
+    async def look(self) -> None:
+        """Compare with what Jupyter has."""
+        living = set(self._jupyter.kernel_ids())
+        missing = {one for one in self._directory.ids() if one not in living}
+        # Twice in a row: between its launch and its place in Jupyter's list a kernel is missing for a moment.
+        for kernel_id in missing & self._missing:
+            self.gone(kernel_id)
+        self._missing = missing
+        with contextlib.suppress(GpuShareError):
+            names = await self._jupyter.kernel_names()
+            self._changed({k for one in living for k in self._directory.appeared(one, names.get(one, ""))})
+
+    # ---- for the handlers
+
+    def status(self) -> Status:
+        """Everything a page needs at first."""
+        return msgspec.structs.replace(self._status(), kernels=self.kernels())
+
+    def kernels(self) -> list[Kernel]:
+        """Every kernel that Jupyter has now."""
+        living = self._jupyter.kernel_ids()
+        self._changed({k for one in living if one not in self._directory for k in self._directory.appeared(one)})
+        return [self._directory.view(one) for one in living]
+
+    def kernel(self, kernel_id: str) -> Kernel:
+        """One of them.
+
+        Raises:
+            NotFound: Jupyter has no such kernel.
+        """
+        self._need(kernel_id)
+        return self._directory.view(kernel_id)
+
+    async def request(self, kernel_id: str, request: KernelRequest) -> tuple[Kernel, KernelRequest | None]:
+        """Ask for a share; the new view, and what was asked before."""
+        self._need(kernel_id)
+        self._need_ours(kernel_id)
+        before = await self._desk.request(kernel_id, request)
+        return self.kernel(kernel_id), before
+
+    async def release(self, kernel_id: str) -> Kernel:
+        """Give the share back."""
+        self._need(kernel_id)
+        await self._desk.release(kernel_id)
+        return self.kernel(kernel_id)
+
+    async def act(self, kernel_id: str, action: Action) -> Kernel:
+        """Suspend, resume, pin or unpin."""
+        self._need(kernel_id)
+        await self._machine.act(KernelAct(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S)
+        return self.kernel(kernel_id)
+
+    async def what_if(self, request: KernelRequest, kernel_id: str = "what-if") -> WhatIfAnswer:
+        """Would it start now?"""
+        return await self._desk.what_if(kernel_id, request)
+
+    async def rows(self, table: str) -> Queues | Nodes | Pools | Projects:
+        """One of the scheduler's tables: queues, nodes, pools, projects."""
+        ask: Callable[[], Awaitable[Queues | Nodes | Pools | Projects]] = getattr(self._scheduler, table)
+        return await ask()
+
+    # ---- for the provisioner
+
+    async def check(self, request: KernelRequest) -> None:
+        """Whether the scheduler would take such a request; one that does not answer quickly is not asked.
+
+        Raises:
+            GpuShareError: it would refuse it.
+        """
+        try:
+            async with asyncio.timeout(CHECK_S):
+                await self._desk.check(request)
+        except (TimeoutError, Unavailable):
+            return
+
+    async def register(self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None, first: bool) -> dict[str, str]:
+        """Before a launch: the kernel's environment; {} when the agent does not answer in time."""
+        self._directory.appeared(kernel_id, name)
+        if request is not None and first:
+            self._desk.request_later(kernel_id, request)
+        self._changed({kernel_id})
+        wants = self._directory.entry(kernel_id).workload_id is not None
+        n = self._machine.number()
+        message = RegisterKernel(n=n, kernel_id=kernel_id, name=name, user=self.user, wants_gpu=wants, language=language)
+        self._launched[kernel_id] = Launched(message)
+        try:
+            env = await self._machine.register(message, LAUNCH_S)
+        except GpuShareError as error:
+            self._log.warning("gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message)
+            return {}
+        return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants else env
+
+    def launched(self, kernel_id: str, pid: int) -> None:
+        """After a launch."""
+        if kernel_id in self._launched:
+            self._launched[kernel_id].pid = pid
+        self._machine.tell(KernelLaunched(kernel_id=kernel_id, pid=pid))
+        self._tell_outlook(kernel_id, anew=True)
+
+    def restarting(self, kernel_id: str) -> None:
+        """Its process is over, but it comes back at once."""
+        self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=True))
+
+    def gone(self, kernel_id: str) -> None:
+        """It is over for good."""
+        if self._launched.pop(kernel_id, None) is not None:
+            self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=False))
+        self._desk.kernel_gone(kernel_id)
+
+    # ---- the agent's line
+
+    def _welcomed(self, welcome: ServerWelcome) -> None:
+        """At every connection: an agent that was away learns again which kernels run, and what they ask."""
+        self._told.clear()
+        for launched in self._launched.values():
+            wants = self._directory.entry(launched.registration.kernel_id).workload_id is not None
+            n = self._machine.number()
+            self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))
+        for kernel in welcome.kernels:
+            self._directory.agent_said(kernel)
+        self._changed(set(self._directory.ids()))
+        self._show_status()
+
+    def _heard(self, message: ToServer) -> None:
+        match message:
+            case KernelReported(kernel=kernel):
+                self._changed(self._directory.agent_said(kernel))
+            case KernelHappened(kernel_id=kernel_id, event=event):
+                self._changed(self._directory.happened(kernel_id, event))
+            case RelaunchKernel():
+                self._spawn(self._relaunch(message))
+            case Asked():
+                self._spawn(self._answer(message))
+            case Registered() | ActDone() | ServerWelcome():
+                pass  # answers that nobody waits for any more
+
+    async def _relaunch(self, order: RelaunchKernel) -> None:
+        """Jupyter's own restart: documents and websockets stay, and no page says that the kernel died."""
+        self._log.info("gpushare: kernel %s is restarted: %s", order.kernel_id, order.message)
+        await self._until_idle(order.kernel_id, order.deadline_ms / 1000 * SHARE_OF_DEADLINE)
+        try:
+            await self._jupyter.restart(order.kernel_id)
+        except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
+            self._log.warning("gpushare: kernel %s could not be restarted: %s", order.kernel_id, error)
+
+    async def _until_idle(self, kernel_id: str, within: float) -> None:
+        """The running cell is being ended with a sentence; give that a moment to reach the notebook."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - Jupyter announces no change of it
+                    await asyncio.sleep(0.01)
+
+    async def _answer(self, asked: Asked) -> None:
+        try:
+            body = await self._asked(asked)
+        except GpuShareError as error:
+            detail = ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
+            self._machine.tell(Answer(n=asked.n, error=detail))
+        except Exception:
+            self._log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
+            self._machine.tell(Answer(n=asked.n, error=ErrorDetail(code="error", message="the Jupyter server failed; its log says why")))
+        else:
+            self._machine.tell(Answer(n=asked.n, body=body))
+
+    async def _asked(self, asked: Asked) -> dict[str, Any]:
+        kernel_id = asked.kernel_id
+        match asked.action:
+            case "request":
+                kernel, before = await self.request(kernel_id, convert(KernelRequest, asked.body))
+                return {"kernel": to_json(kernel), "previous": to_json(before) if before is not None else None}
+            case "release":
+                return {"kernel": to_json(await self.release(kernel_id))}
+            case "why" | "status" | "history":
+                return cast("dict[str, Any]", to_json(self.kernel(kernel_id)))
+            case "what-if":
+                return cast("dict[str, Any]", to_json(await self.what_if(convert(KernelRequest, asked.body), kernel_id)))
+            case "queue":
+                return cast("dict[str, Any]", to_json(await self.rows("queues")))
+            case "nodes":
+                return cast("dict[str, Any]", to_json(await self.rows("nodes")))
+        raise NotFound(f"there is no action {asked.action!r}")
+
+    # ---- who is told
+
+    def _changed(self, kernel_ids: set[str]) -> None:
+        """Tell pages and agent what is really new about these kernels."""
+        for kernel_id in sorted(kernel_ids):
+            if kernel_id in self._directory:
+                self._show(kernel_id)
+                self._tell_outlook(kernel_id)
+            elif self._shown.pop(kernel_id, None) is not None:
+                self._told.pop(kernel_id, None)
+                self.broadcast.publish(lambda revision, gone=kernel_id: StreamKernelGone(revision=revision, kernel_id=gone))  # type: ignore[misc]
+
+    def _show(self, kernel_id: str) -> None:
+        new, old = self._directory.view(kernel_id), self._shown.get(kernel_id)
+        if new == old:
+            return
+        self._shown[kernel_id] = new
+        self.broadcast.publish(lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new))
+        known = old.events if old is not None else []
+        for event in new.events:
+            if event not in known:
+                self._happened(kernel_id, event)
+
+    def _happened(self, kernel_id: str, event: Event) -> None:
+        self.broadcast.publish(lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event))
+        self._jupyter.emit(kernel_id, event)
+
+    def _tell_outlook(self, kernel_id: str, *, anew: bool = False) -> None:
+        if kernel_id not in self._launched or kernel_id not in self._directory:
+            return
+        outlook = self._directory.outlook(kernel_id)
+        if (anew or self._told.get(kernel_id) != outlook) and self._machine.tell(outlook):
+            self._told[kernel_id] = outlook
+
+    def _show_status(self) -> None:
+        status = self._status()
+        if status != self._shown_status:
+            self._shown_status = status
+            self.broadcast.publish(lambda revision: StreamStatus(revision=revision, status=status))
+
+    def _status(self) -> Status:
+        """The status without its kernels."""
+        service, welcome = self.service, self._machine.welcome
+        problems = [self.problem] if self.problem else list(service.policy_problems) if service else []
+        return Status(
+            mode=self.mode,
+            simulated=welcome.simulated if welcome is not None else False,
+            scheduler=SchedulerStatus(
+                reachable=self._scheduler.reachable and not self.problem,
+                version=service.version if service else None,
+                problem="; ".join(problems) or (None if self._scheduler.reachable else "the scheduler cannot be reached"),
+            ),
+            agent=SchedulerStatus(
+                reachable=self._machine.connected.is_set(),
+                problem=None if self._machine.connected.is_set() else self.problem or "the node agent of this machine cannot be reached",
+            ),
+            node=welcome.node if welcome is not None else None,
+            user=service.user if service is not None and service.user else self.user,
+            projects=list(service.projects) if service else [],
+            node_pools=list(service.node_pools) if service else [],
+            priority_classes=list(service.priority_classes) if service else [],
+        )
+
+    # ---- parts
+
+    def _need(self, kernel_id: str) -> None:
+        if kernel_id not in self._jupyter.kernel_ids():
+            raise NotFound(f"there is no kernel {kernel_id}")
+        if kernel_id not in self._directory:
+            self._changed(self._directory.appeared(kernel_id))
+
+    def _need_ours(self, kernel_id: str) -> None:
+        if kernel_id not in self._launched:
+            raise Conflict(f"kernel {kernel_id} was started by another provisioner, so it cannot have a share of a GPU")
+
+    async def _node(self) -> str:
+        """This machine's node, as its agent calls it.
+
+        Raises:
+            Unavailable: the agent has not said so.
+        """
+        try:
+            async with asyncio.timeout(NODE_S):
+                await self._machine.connected.wait()
+        except TimeoutError:
+            raise Unavailable(self.problem or "the node agent of this machine cannot be reached") from None
+        assert self._machine.welcome is not None
+        return self._machine.welcome.node
+
+

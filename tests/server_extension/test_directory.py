@@ -1,0 +1,127 @@
+"""What scheduler and agent say, folded into one kernel."""
+
+from __future__ import annotations
+
+from jupyter_gpushare.messages import (
+    Event,
+    Kernel,
+    KernelRequest,
+    LeaseBody,
+    MemoryMib,
+    PodView,
+    ReasonBody,
+    SchedulerState,
+    ServiceStatus,
+    Share,
+    WorkloadChanged,
+    WorkloadGone,
+    WorkloadView,
+)
+from jupyter_gpushare.server_extension.directory import Directory
+
+WHY = ReasonBody(code="WaitingForQuota", message="No quota.")
+HALF = KernelRequest(gpu=0.5)
+
+
+def lease(wanted="hold"):
+    return LeaseBody(
+        id="l", workload="k.1", pod="kernel", kernel_id="k", project="vision", node="n", pool="default", planned_gpus=[0],
+        request_mib=40960, limit_mib=81920, wanted=wanted,
+    )  # fmt: skip
+
+
+def workload(revision=1, *, workload_id="k.1", state="pending", granted=None, reason=None):
+    pods = [PodView(name="kernel", state="running" if granted else "pending", lease=granted)]
+    return WorkloadView(
+        id=workload_id, name="a.ipynb", kernel_id="k", user="me", project="vision", priority=75, preemptible=True, node_pools=["default"],
+        created="2026-01-01T00:00:00.000+00:00", state=state, request=Share(gpu=0.5), pods=pods, reason=reason,
+        queue_position=3, revision=revision,
+    )  # fmt: skip
+
+
+def agent(state, **more):
+    return Kernel(kernel_id="k", state=state, workload="k.1", node="n", gpu_uuid="SIM-GPU-n-1", **more)
+
+
+def directory(*news):
+    it = Directory()
+    it.appeared("k", "a.ipynb")
+    it.asks("k", HALF, "k.1")
+    for one in news:
+        it.agent_said(one) if isinstance(one, Kernel) else it.scheduler_said(one)
+    return it
+
+
+def changed(view):
+    return WorkloadChanged(revision=view.revision, workload=view)
+
+
+def state(revision, *workloads):
+    return SchedulerState(revision=revision, status=ServiceStatus(version="1", revision=revision), workloads=list(workloads))
+
+
+CASES = {
+    "asked, nobody answered yet": ([], "pending"),
+    "the scheduler lets it wait": ([changed(workload(reason=WHY))], "pending"),
+    "granted, its agent knows nothing yet": ([changed(workload(granted=lease(), state="running"))], "granted"),
+    "attached": ([changed(workload(granted=lease(), state="running")), agent("attached")], "attached"),
+    "the agent heard of the grant before us": ([agent("attached")], "attached"),
+    "to be taken back": ([changed(workload(granted=lease("evict"), state="running"))], "reclaiming"),
+    "suspended": ([changed(workload(granted=lease(), state="running")), agent("suspended")], "suspended"),
+    "the agent speaks of an older request": ([Kernel(kernel_id="k", state="attached", workload="k.0")], "pending"),
+    "ended by the scheduler": ([changed(workload()), changed(workload(2, state="ended"))], "detached"),
+    "gone at the scheduler": ([changed(workload()), WorkloadGone(revision=2, id="k.1", kernel_id="k")], "detached"),
+    "an older request gone": ([changed(workload()), WorkloadGone(revision=2, id="k.0", kernel_id="k")], "pending"),
+    "not in the scheduler's full state": ([changed(workload(1)), state(2)], "detached"),
+    "answered after the full state was made": ([changed(workload(3)), state(2)], "pending"),
+}
+
+
+def test_states():
+    for name, (news, expected) in CASES.items():
+        assert directory(*news).view("k").state == expected, name
+
+
+def test_a_pending_kernel_says_why_and_where_in_the_queue():
+    view = directory(changed(workload(reason=WHY))).view("k")
+    assert (view.reason, view.queue_position, view.project, view.request.gpu) == (WHY, 3, "vision", 0.5)
+
+
+def test_what_is_asked_shows_before_the_scheduler_answers():
+    assert directory().view("k").request == Share(gpu=0.5)
+
+
+def test_an_older_revision_changes_nothing():
+    it = directory(changed(workload(5, granted=lease(), state="running")))
+    assert it.scheduler_said(changed(workload(4))) == set()
+    assert it.view("k").state == "granted"
+
+
+def test_memory_is_the_agents_word_and_before_it_the_leases_guarantee():
+    it = directory(changed(workload(granted=lease(), state="running")))
+    assert it.view("k").memory_mib == MemoryMib(guaranteed=40960)
+    it.agent_said(agent("attached", memory_mib=MemoryMib(guaranteed=40960, used=71680, borrowed=30720)))
+    assert it.view("k").memory_mib.borrowed == 30720
+
+
+def test_events_of_both_sides_are_one_story_oldest_first_bounded():
+    it = directory()
+    for second in reversed(range(150)):
+        it.happened("k", Event(time=f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000+00:00", kind="burst", message=str(second)))
+    events = it.view("k").events
+    assert [event.message for event in events] == [str(second) for second in range(50, 150)]
+    assert it.happened("k", events[-1]) == set()
+
+
+def test_a_kernel_that_left_is_forgotten_and_news_of_it_is_dropped():
+    it = directory()
+    it.left("k")
+    assert it.agent_said(agent("attached")) == set()
+    assert it.scheduler_said(changed(workload())) == set()
+    assert "k" not in it
+
+
+def test_the_outlook_tells_the_agent_what_the_gate_shows():
+    outlook = directory(changed(workload(reason=WHY))).outlook("k")
+    assert (outlook.pending, outlook.reason, outlook.position, outlook.request.gpu) == (True, WHY, 3, 0.5)
+    assert not directory(changed(workload(granted=lease(), state="running"))).outlook("k").pending

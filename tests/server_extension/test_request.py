@@ -1,0 +1,45 @@
+"""What a person asks, checked before anybody else is asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.messages import KernelRequest
+from jupyter_gpushare.server_extension.request import checked, from_config, workload
+
+MISTAKES = {
+    "nothing": ({}, "gpu"),
+    "both": ({"gpu": 0.5, "gpu_memory": "20GiB"}, "gpu"),
+    "negative": ({"gpu": -1}, "gpu"),
+    "not a number": ({"gpu": "nan"}, "gpu"),
+    "too many": ({"gpu": 7e9}, "gpu"),
+    "nothing of a GPU": ({"gpu": 0}, "gpu"),
+    "one and a half": ({"gpu": 1.5}, "gpu"),
+    "no size": ({"gpu_memory": "lots"}, "gpu_memory"),
+    "a limit that is none": ({"gpu": 0.5, "gpu_limit": "x"}, "gpu_limit"),
+    "a limit below the request": ({"gpu": 0.5, "gpu_limit": 0.25}, "gpu_limit"),
+}
+
+
+@pytest.mark.parametrize(("given", "field"), MISTAKES.values(), ids=MISTAKES)
+def test_a_mistake_names_its_field(given, field):
+    with pytest.raises(InvalidInput) as refused:
+        checked(KernelRequest(**given))
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("config", [{}, {"gpu": None}, {"gpu": 0}, {"project": "vision"}])
+def test_a_kernelspec_may_ask_for_nothing(config):
+    assert from_config(config) is None
+
+
+def test_a_kernelspec_with_a_value_of_the_wrong_type_names_the_field():
+    with pytest.raises(InvalidInput) as refused:
+        from_config({"gpu": [1]})
+    assert refused.value.field == "gpu"
+
+
+def test_one_kernel_is_a_workload_with_one_pod_where_its_process_is():
+    asked = workload(KernelRequest(gpu=0.5, node_pools="a100, default"), "k.1", kernel_id="k", name="", node="n", user=None)
+    assert (asked.pods[0].nodes, asked.node_pools, asked.name, asked.kernel_id) == (["n"], ["a100", "default"], "k", "k")

@@ -1,0 +1,33 @@
+"""Tables as CSV."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.messages import DeviceMemory, DeviceRow, NodeRow, Nodes, QueueRow, Queues
+from jupyter_gpushare.server_extension.tables import as_csv
+
+AMOUNTS = {"quota": 1, "limit": None, "fair_share": 1.5, "allocated": 0.5, "requested": 2}
+ROW = QueueRow(queue="vision", kind="project", pool="default", resource="gpu", **AMOUNTS)
+
+
+def test_one_line_per_row_with_the_columns_in_the_wanted_order():
+    assert as_csv(Queues(queues=[ROW]), ["fair_share", "queue", "limit"]) == "fair_share,queue,limit\n1.5,vision,\n"
+
+
+def test_without_rows_there_is_a_header():
+    assert as_csv(Queues(queues=[]), None) == "queue,kind,pool,resource,quota,limit,fair_share,allocated,requested\n"
+
+
+def test_an_unknown_column_is_named():
+    with pytest.raises(InvalidInput, match="'colour'") as refused:
+        as_csv(Queues(queues=[]), ["colour"])
+    assert refused.value.field == "columns"
+
+
+def test_words_are_joined_and_what_is_deeper_is_json():
+    device = DeviceRow(uuid="u", model="m", memory_mib=DeviceMemory(total=1, guaranteed=0, used=0))
+    node = NodeRow(name="n", pool="p", status="Ready", tiers=["observe", "suspend"], devices=[device])
+    text = as_csv(Nodes(nodes=[node]), ["tiers", "devices"])
+    assert text.splitlines()[1].startswith('observe;suspend,"[{""uuid"":""u""')
