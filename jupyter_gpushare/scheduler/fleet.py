@@ -1,0 +1,147 @@
+"""The nodes: what their agents reported, who is connected, and what is sent to them. Turns reports into the core's nodes.
+
+A node stays known when its agent goes silent: its leases are in force until the grace time is over and the policy says otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.amounts import UNLIMITED
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.errors import NotFound
+from jupyter_gpushare.core.facts import NodeJoined
+from jupyter_gpushare.core.model import DEFAULT_POOL, Node, NodePool
+
+from .policy import LoadedPolicy
+from .store import Store
+
+__all__ = ["Fleet", "Send"]
+
+log = logging.getLogger("gpushare.scheduler")
+Send = Callable[[m.ToAgent], None]
+
+
+class Fleet:
+    """Mutable; owned by the service."""
+
+    def __init__(self, cluster: Cluster, store: Store, loaded: LoadedPolicy) -> None:
+        self.cluster, self.store, self.loaded = cluster, store, loaded
+        self._reports: dict[str, m.NodeReport] = {}
+        self._sends: dict[str, Send] = {}
+        self._silent_since: dict[str, int | None] = {}
+        """Since when (ms) the agent is gone; None: said already that the node is not ready."""
+        self._problems: dict[str, str] = {}
+
+    @property
+    def reports(self) -> Mapping[str, m.NodeReport]:
+        return self._reports
+
+    def report(self, node: str) -> m.NodeReport:
+        """Raises NotFound."""
+        if node not in self._reports:
+            raise NotFound(f"there is no node {node!r}", field="node")
+        return self._reports[node]
+
+    def connected(self) -> list[str]:
+        return sorted(self._sends)
+
+    # -- coming and going -----------------------------------------------------------------------------------------------------------
+
+    def remember(self, report: m.NodeReport, now: int) -> None:
+        """A node that was there before the service started: silent until its agent is back."""
+        self._join(report)
+        self._silent_since[report.name] = now
+
+    def join(self, report: m.NodeReport) -> None:
+        """The node is there, with what its agent found."""
+        self._problems.pop(report.name, None)
+        self._join(report)
+
+    def _join(self, report: m.NodeReport) -> None:
+        self.cluster.apply(NodeJoined(self._node(report)))
+        self._reports[report.name] = report
+
+    def connect(self, name: str, send: Send) -> None:
+        """This link speaks for the node from now on; an older one is forgotten."""
+        self._sends[name] = send
+        self._silent_since.pop(name, None)
+
+    def disconnect(self, name: str, send: Send, now: int) -> bool:
+        """False: another link speaks for the node already."""
+        if self._sends.get(name) != send:
+            return False
+        del self._sends[name]
+        self._silent_since[name] = now
+        return True
+
+    def overdue(self, now: int, grace: int) -> list[str]:
+        """Nodes whose agents have been silent for longer than the grace time; each is named once. A clock that was set back starts
+        the grace anew rather than never ending it."""
+        late = []
+        for name, since in self._silent_since.items():
+            if since is not None and since > now:
+                self._silent_since[name] = now
+            elif since is not None and now - since >= grace:
+                late.append(name)
+        return late
+
+    def not_ready(self, name: str, why: str) -> None:
+        self._problems[name] = why
+        self._silent_since[name] = None
+        self.cluster.apply(NodeJoined(self._node(self.report(name))))
+
+    def use_policy(self, loaded: LoadedPolicy) -> None:
+        """Nodes may belong to other pools now."""
+        self.loaded = loaded
+        for report in self._reports.values():
+            self.cluster.apply(NodeJoined(self._node(report)))
+
+    # -- what a node is ---------------------------------------------------------------------------------------------------------------
+
+    def _node(self, report: m.NodeReport) -> Node:
+        healthy = [device for device in report.devices if device.healthy]
+        reasons = [*report.reasons, *([self._problems[report.name]] if report.name in self._problems else [])]
+        labels = {"kubernetes.io/hostname": report.name, **report.labels}
+        return Node(
+            name=report.name,
+            pool=self.pool_of(labels).name,
+            gpus=len(healthy),
+            gpu_memory=min((device.total_mib for device in healthy), default=0),
+            cpu=report.cpu_milli or UNLIMITED,
+            memory=report.memory_mib or UNLIMITED,
+            max_pods=1_000_000,  # kernels are processes: Kubernetes' 110 pods per node is no bound of ours
+            ready=not reasons,
+            reasons=tuple(reasons),
+            labels=labels,
+        )
+
+    def pool_of(self, labels: Mapping[str, str]) -> NodePool:
+        """The first pool whose label the node carries; else `default`."""
+        pools = self.loaded.policy.node_pools
+        for pool in pools:
+            if pool.label is not None and labels.get(pool.label[0]) == pool.label[1]:
+                return pool
+        return next((pool for pool in pools if pool.name == DEFAULT_POOL), NodePool(DEFAULT_POOL))
+
+    def rules(self, name: str) -> m.NodeRules:
+        """What the policy says about this node."""
+        pool = self.pool_of({"kubernetes.io/hostname": name, **self.report(name).labels})
+        return m.NodeRules(pool=pool.name, workloads_per_gpu=pool.workloads_per_gpu, notice_ms=self.loaded.admin.notice)
+
+    def uuid_of(self, node: str, device: int) -> str | None:
+        """UUID of a planned device."""
+        report = self._reports.get(node)
+        return next((d.uuid for d in report.devices if d.index == device), None) if report else None
+
+    # -- talking ----------------------------------------------------------------------------------------------------------------------
+
+    def send(self, node: str, message: m.ToAgent) -> None:
+        """Tells the node's agent; one that is away learns it from the plan when it is back."""
+        if (send := self._sends.get(node)) is not None:
+            try:
+                send(message)
+            except Exception:
+                log.exception("node %s could not be told; it will get the plan when it is back", node)

@@ -1,0 +1,99 @@
+"""The only clock of the service: runs a cycle as soon as something changed, ticks every second, and watches the policy file."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from pathlib import Path
+from typing import Final
+
+from jupyter_gpushare.core.errors import GpuShareError
+
+from .policy import LoadedPolicy, PolicyProblems, load_policy
+from .service import Service
+
+__all__ = ["Loop"]
+
+log = logging.getLogger("gpushare.scheduler")
+PERIOD: Final = 1.0
+"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The reference scheduler's period, section 15.)"""
+
+
+class Loop:
+    """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
+
+    def __init__(self, service: Service, policy_file: Path | None = None) -> None:
+        self.service, self.policy_file = service, policy_file
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._seen = self._stamp()
+
+    def start(self) -> None:
+        self.service.on_change = self.wake
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-scheduler-loop")
+        self.wake()
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    def wake(self) -> None:
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), PERIOD)
+            is_tick = not self._woken.is_set()
+            self._woken.clear()
+            try:
+                self.turn(is_tick=is_tick)
+            except GpuShareError as error:
+                log.error("nothing was decided: %s", error.message)
+                await asyncio.sleep(PERIOD / 4)  # the store may be back soon; what waits keeps waiting
+            except Exception:
+                log.exception("a cycle failed; everything is as it was before")
+                await asyncio.sleep(PERIOD)
+
+    def turn(self, *, is_tick: bool) -> None:
+        """One turn: on a tick also what time alone changes."""
+        if is_tick:
+            self.reload_policy()
+            self.service.tick(self.service.clock())
+        if self.service.needs_cycle or (is_tick and self.service.is_waiting):
+            self.service.run_cycle()
+
+    def reload_policy(self, *, force: bool = False) -> None:
+        """Takes a changed policy file into force, whole or not at all."""
+        if self.policy_file is None or (self._stamp() == self._seen and not force):
+            return
+        self._seen = self._stamp()
+        loaded = self._read(self.policy_file)
+        if loaded is not None:
+            self.service.use_policy(loaded)
+            log.info("policy %s is in force", self.policy_file)
+
+    def _read(self, path: Path) -> LoadedPolicy | None:
+        try:
+            return load_policy(path)
+        except PolicyProblems as error:
+            problems = [str(problem) for problem in error.problems]
+        except (OSError, GpuShareError) as error:
+            problems = [f"{path}: {error}"]
+        for problem in problems:
+            log.error("policy refused, the old one stays in force: %s", problem)
+        self.service.refuse_policy(problems)
+        return None
+
+    def _stamp(self) -> tuple[int, int] | None:
+        """What changes when the file is written: its time and size; None: it is not there."""
+        if self.policy_file is None:
+            return None
+        try:
+            stat = self.policy_file.stat()
+        except OSError:
+            return None
+        return stat.st_mtime_ns, stat.st_size

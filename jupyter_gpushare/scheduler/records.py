@@ -1,0 +1,133 @@
+"""One workload as the service knows it: what was asked, its leases, what its agent says, why it waits; and how that is shown."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Literal
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.amounts import MILLI
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.model import Workload
+from jupyter_gpushare.core.quantity import gpu_text, memory_text
+from jupyter_gpushare.core.reasons import Reason
+
+from .requests import share_of
+from .store import EVENTS_KEPT
+
+__all__ = ["Record", "lease_body", "reason_of", "view", "words"]
+
+
+@dataclass(slots=True)
+class Record:
+    """Mutable; owned by the service. `revision` is that of its last change."""
+
+    request: m.WorkloadRequest
+    workload: Workload
+    user: str
+    leases: dict[str, m.LeaseBody] = field(default_factory=dict)
+    """By pod."""
+    reports: dict[str, m.LeaseReport] = field(default_factory=dict)
+    """By lease id."""
+    events: deque[m.Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    reason: Reason | None = None
+    position: int | None = None
+    revision: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.workload.id
+
+    @property
+    def project(self) -> str:
+        return self.workload.project
+
+    @property
+    def kernel_id(self) -> str | None:
+        return self.request.kernel_id
+
+
+def reason_of(reason: Reason | None) -> m.ReasonBody | None:
+    """A reason as it crosses the wire."""
+    if reason is None:
+        return None
+    helps = [m.HelpBody(change=h.change, to=h.to, message=h.message) for h in reason.helps]
+    return m.ReasonBody(code=str(reason.code), message=reason.message, numbers=dict(reason.numbers), helps=helps)
+
+
+def view(record: Record, cluster: Cluster) -> m.WorkloadView:
+    """The workload as its owner sees it."""
+    request, limit = share_of(record.request.pods[0])
+    pods = [_pod_view(record, cluster, pod.name) for pod in record.workload.pods]
+    return m.WorkloadView(
+        id=record.id,
+        name=record.request.name,
+        kernel_id=record.kernel_id,
+        user=record.user,
+        project=record.project,
+        priority=record.workload.priority,
+        preemptible=record.workload.preemptible,
+        node_pools=list(record.workload.node_pools),
+        created=m.stamp(record.workload.created),
+        state=_state([pod.state for pod in pods]),
+        request=request,
+        limit=limit,
+        pods=pods,
+        reason=reason_of(record.reason),
+        queue_position=record.position,
+        revision=record.revision,
+    )
+
+
+def _pod_view(record: Record, cluster: Cluster, name: str) -> m.PodView:
+    lease = record.leases.get(name)
+    return m.PodView(name=name, state=cluster.state(record.id, name), lease=lease, report=record.reports.get(lease.id) if lease else None)
+
+
+def _state(pods: list[str]) -> Literal["pending", "running", "partial", "ended"]:
+    """`pending` until a pod has a place, `partial` while only some have."""
+    placed = sum(state in ("running", "bound", "releasing") for state in pods)
+    over = sum(state in ("succeeded", "failed") for state in pods)
+    if over == len(pods):
+        return "ended"
+    return "pending" if placed == 0 else "running" if placed + over == len(pods) else "partial"
+
+
+def lease_body(record: Record, pod: str, *, id_: str, node: m.NodeReport, pool: str, devices: tuple[int, ...]) -> m.LeaseBody:
+    """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is truncated, as the fit is (section 8.3)."""
+    asked = next(p for p in record.request.pods if p.name == pod)
+    spec = next(p for p in record.workload.pods if p.name == pod)
+    total = min((d.total_mib for d in node.devices), default=0)
+    request, limit = share_of(asked)
+    whole = bool(spec.gpu) and spec.gpu % MILLI == 0
+    guarantee = spec.gpu_memory or (total if whole else spec.gpu * total // MILLI)
+    ceiling = total if whole else max(guarantee, round((limit.gpu or 0) / asked.gpu_devices * MILLI) * total // MILLI)
+    return m.LeaseBody(
+        id=id_,
+        workload=record.id,
+        pod=pod,
+        kernel_id=record.kernel_id,
+        name=record.request.name,
+        user=record.user,
+        project=record.project,
+        node=node.name,
+        pool=pool,
+        planned_gpus=list(devices),
+        request_mib=guarantee,
+        limit_mib=ceiling,
+        request=request,
+        limit=limit,
+    )
+
+
+def words(record: Record) -> str:
+    """What was asked, in a person's words: `half a GPU` is `0.5 GPU`."""
+    pods, first = record.workload.pods, record.workload.pods[0]
+    if first.gpu_memory is not None:
+        each = f"{memory_text(first.gpu_memory)} of GPU memory"
+    elif first.gpu:
+        each = f"{gpu_text(first.gpu * first.gpu_devices)} GPU{'s' if first.gpu * first.gpu_devices > MILLI else ''}"
+    else:
+        each = "no GPU"
+    return each if len(pods) == 1 else f"{len(pods)} pods of {each}"

@@ -1,0 +1,162 @@
+"""The tables that people look at: queues, nodes, pools, projects as rows; and any of them as CSV with chosen columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.decisions import QueueShare
+from jupyter_gpushare.core.devices import NodeState
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model import NodePool, Policy
+
+from .fleet import Fleet
+from .records import Record
+
+__all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows"]
+
+_SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
+
+
+def queue_rows(queues: Iterable[QueueShare], visible: set[str]) -> list[m.QueueRow]:
+    """A row per queue, pool and resource. Departments are everybody's; projects only those that the caller may see."""
+    return [
+        m.QueueRow(
+            queue=q.queue,
+            kind="department" if q.kind == "department" else "project",
+            pool=q.pool,
+            resource=resource,  # type: ignore[arg-type]  # one of the three
+            quota=_amount(q.quota[i], scale),
+            limit=_amount(q.limit[i], scale),
+            fair_share=q.fair_share[i] / scale,
+            allocated=q.allocated[i] / scale,
+            requested=q.requested[i] / scale,
+        )
+        for q in queues
+        if q.kind == "department" or q.queue in visible
+        for i, (resource, scale) in enumerate(_SCALES.items())
+    ]
+
+
+def _amount(value: int, scale: int) -> float | None:
+    return None if is_unlimited(value) else value / scale
+
+
+def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], visible: set[str]) -> list[m.ProjectRow]:
+    """A row per project and pool."""
+    department = {project.name: project.department for project in policy.projects}
+    return [
+        m.ProjectRow(
+            name=q.queue,
+            department=department.get(q.queue),
+            pool=q.pool,
+            member=q.queue in mine,
+            gpu_quota=_amount(q.quota.gpu, MILLI),
+            gpu_limit=_amount(q.limit.gpu, MILLI),
+            gpu_fair_share=q.fair_share.gpu / MILLI,
+            gpu_allocated=q.allocated.gpu / MILLI,
+            gpu_requested=q.requested.gpu / MILLI,
+        )
+        for q in queues
+        if q.kind == "project" and q.queue in visible
+    ]
+
+
+def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -> list[m.PoolRow]:
+    """A row per node pool; `pending` counts workloads whose list names the pool (or has no list)."""
+    return [_pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records) for pool in policy.node_pools]
+
+
+def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, Record]) -> m.PoolRow:
+    names = {state.node.name for state in nodes}
+    waiting = [r for r in records.values() if r.reason is not None and (not r.workload.node_pools or pool.name in r.workload.node_pools)]
+    return m.PoolRow(
+        name=pool.name,
+        nodes=len(nodes),
+        gpus=sum(state.node.gpus for state in nodes),
+        gpu_allocated=_held(records.values(), names),
+        placement_gpu=pool.gpu,
+        placement_cpu=pool.cpu,
+        workloads_per_gpu=pool.workloads_per_gpu,
+        pending=len(waiting),
+    )
+
+
+def _held(records: Iterable[Record], nodes: set[str]) -> float:
+    """GPUs that the leases on these nodes count in quota."""
+    return round(sum(_gpus(lease) for record in records for lease in record.leases.values() if lease.node in nodes), 3)
+
+
+def _gpus(lease: m.LeaseBody) -> float:
+    if lease.request.gpu is not None:
+        return lease.request.gpu
+    return (lease.request.gpu_memory_mib or 0) / max(1, lease.limit_mib) * len(lease.planned_gpus)
+
+
+def node_rows(cluster: Cluster, fleet: Fleet, records: Mapping[str, Record], sees: Callable[[Record], bool]) -> list[m.NodeRow]:
+    """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but not named."""
+    by_node: dict[str, list[tuple[Record, m.LeaseBody]]] = {}
+    for record in records.values():
+        for lease in record.leases.values():
+            by_node.setdefault(lease.node, []).append((record, lease))
+    return [_node_row(state, fleet, by_node.get(name, []), sees) for name, state in sorted(cluster.nodes.items())]
+
+
+def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.NodeRow:
+    node, report = state.node, fleet.report(state.node.name)
+    return m.NodeRow(
+        name=node.name,
+        pool=node.pool,
+        status="Ready" if node.ready else "Not ready",
+        reasons=list(node.reasons),
+        simulated=report.simulated,
+        gpus=len(report.devices),
+        gpu_allocated=round(sum(_gpus(lease) for _, lease in held), 3),
+        tiers=list(report.tiers),
+        devices=[_device_row(device, held, sees) for device in report.devices],
+    )
+
+
+def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.DeviceRow:
+    here, planned, guaranteed, used = [], [], 0, 0
+    for record, lease in held:
+        report = record.reports.get(lease.id)
+        name = (lease.kernel_id or lease.workload) if sees(record) else "another's"
+        if device.index in lease.planned_gpus:
+            planned.append(name)
+        if report is not None and device.uuid in report.gpu_uuids:
+            here.append(name)
+            guaranteed += lease.request_mib
+            used += report.memory_mib.used // max(1, len(report.gpu_uuids))
+        elif (report is None or not report.gpu_uuids) and device.index in lease.planned_gpus:
+            guaranteed += lease.request_mib  # granted, not attached yet (or parked): it counts where it is planned
+    memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used)
+    return m.DeviceRow(uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned)
+
+
+def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
+    """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted order; None: all that are plain values.
+
+    Raises InvalidInput (field `columns`) for a column that there is not.
+    """
+    plain = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))]
+    chosen = [name.strip() for name in columns.split(",")] if columns else plain
+    for name in chosen:
+        if name not in plain:
+            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(plain)}", field="columns")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(chosen)
+    writer.writerows([_cell(getattr(row, name)) for name in chosen] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object) -> object:
+    if value is None:
+        return "unlimited"
+    return " ".join(map(str, value)) if isinstance(value, list) else value
