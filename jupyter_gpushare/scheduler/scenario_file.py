@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from jupyter_gpushare.core.facts import Fact, NodeJoined, PodEnded, PodPlaced, StaleSince, UsageMeasured, WorkloadSubmitted
+from jupyter_gpushare.core.facts import Fact, NodeJoined, PodEnded, PodNominated, PodPlaced, StaleSince, UsageMeasured, WorkloadSubmitted
 from jupyter_gpushare.core.model import (
     BUILT_IN_PRIORITY_CLASSES,
     DEFAULT_POOL,
@@ -130,6 +130,9 @@ def _facts(shape: ScenarioShape, policy: Policy, placing: _Placing) -> Iterator[
         yield WorkloadSubmitted(_workload(workload, i, policy))
     yield from sorted(placing.facts(), key=lambda fact: isinstance(fact, PodPlaced) and not fact.spot.devices)
     for workload in shape.workloads:
+        for pod in workload.pods:
+            if pod.nominated is not None:
+                yield PodNominated(workload.name, pod.name, pod.nominated)
         if workload.stale_for is not None:
             yield StaleSince(workload.name, -workload.stale_for)
     for usage in shape.usage:

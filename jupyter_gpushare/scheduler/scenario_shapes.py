@@ -136,7 +136,7 @@ class GroupShape(Shape):
 
 
 class PodShape(Shape):
-    """A pod, and for a placed one where it is."""
+    """A pod, and for a placed one where it is. `nominated` is the node that it was promised in the cycle before."""
 
     name: Id
     gpu: Gpus = 0
@@ -148,6 +148,7 @@ class PodShape(Shape):
     state: Literal["pending", "running", "releasing", "failed", "succeeded"] = "pending"
     node: Name | None = None
     gpus: list[Text] = []
+    nominated: Name | None = None
     group: Name | None = None
     priority: Whole | None = None
     node_selector: dict[str, Text] = {}

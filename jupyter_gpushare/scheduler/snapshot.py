@@ -1,8 +1,8 @@
 """Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed on a laptop.
 
 Reading it back and running a cycle gives the decisions that this cluster's next cycle would have given, at the time that is passed in.
-Two things are not kept. Promises end with their cycle anyway; that their node is preferred next time is forgotten, which matters only
-between nodes that are otherwise equal. And who may see what (members) is left out: it decides nothing, and names people.
+Promises end with their cycle, so a promised pod is pending here; `nominated` keeps the node that it prefers because of the promise.
+Who may see what (members) is left out: it decides nothing, and names people.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
         "nodes": [_node(node.node, node.pool) for _, node in sorted(cluster.nodes.items())],
         "departments": [_queue(each, "parent", each.parent, policy) for each in policy.departments],
         "projects": [_project(each, policy) for each in policy.projects],
-        "workloads": [_workload(work, now) for work in cluster.workloads.values()],
+        "workloads": [_workload(cluster, work, now) for work in cluster.workloads.values()],
         "usage": [
             {"queue": queue, "pool": pool, "gpu": gpu / 1e6, "cpu": cpu / 1e6, "memory": memory / 1e6}
             for (queue, pool), (gpu, cpu, memory) in sorted(_usage(cluster, policy).items())
@@ -146,7 +146,7 @@ def _node(node: Any, pool: str) -> Body:
     }
 
 
-def _workload(work: Work, now: int) -> Body:
+def _workload(cluster: Cluster, work: Work, now: int) -> Body:
     """When it started counts only while it holds something: a start from nothing sets it afresh."""
     workload = work.workload
     started = work.started if any(_state(member)[1] for member in work.members.values()) else None
@@ -164,7 +164,7 @@ def _workload(work: Work, now: int) -> Body:
         "node_pools": list(workload.node_pools),
         "held": work.held,
         "ends_when_evicted": workload.ends_when_evicted,
-        "pods": [_pod(pod, work.members[pod.name]) for pod in workload.pods],
+        "pods": [_pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name)) for pod in workload.pods],
     }
 
 
@@ -177,7 +177,7 @@ def _together(constraint: TopologyConstraint | None) -> Body | None:
     return None if constraint is None else dict(constraint._asdict())
 
 
-def _pod(pod: Pod, member: Member) -> Body:
+def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
     state, spot = _state(member)
     return {
         "name": pod.name,
@@ -188,6 +188,7 @@ def _pod(pod: Pod, member: Member) -> Body:
         "state": state,
         "node": spot.node if spot else None,
         "gpus": [f"{spot.node}/{device}" for device in spot.devices] if spot else [],
+        "nominated": nominated,
         "group": pod.group or None,
         "priority": pod.priority,
         "node_selector": dict(pod.node_selector),
