@@ -11,7 +11,7 @@ what makes a cycle cost what changed and not what waits:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .amounts import NOTHING, Amounts
@@ -24,7 +24,7 @@ from .reclaim import FairTaking, is_entitled
 from .solver import Judge, Solver
 from .state import State
 from .turns import Turn, Turns, asked
-from .victims import Victims
+from .victims import Unit, Victims
 from .work import Alike, Member
 
 __all__ = ["ACTIONS_BY_NAME", "Notes"]
@@ -35,21 +35,35 @@ Rules = tuple[Callable[[], Victims], Judge, int | None]
 """Who may be taken from, whether a set of victims is allowed, and how many workloads may be moved at most."""
 
 
-def _walk(state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], *, evicts: bool) -> None:
-    """Asks every kind of pending workload that `kinds` lets through, in order, pool after pool of its list."""
-    rounds = max((len(alike.pools) for alike in state.alike.values()), default=0)
-    for index in range(rounds):
-        for pool in state.pools.values():
-            asking = [a for a in state.alike.values() if len(a.pools) > index and a.pools[index] == pool.name and a.ready and kinds(a, pool)]
+def _walk(
+    state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], *, evicts: bool
+) -> None:  # fmt: skip
+    """Asks every kind of pending workload that `kinds` lets through, in order, in one pool of its list after the other.
+
+    Pools that stand late on somebody's list come late, so that who falls back to one competes there with those who begin there. Lists
+    that contradict each other need another sweep; there are at most as many as the longest list.
+    """
+    tried = dict.fromkeys(state.alike, 0)
+    last: dict[str, int] = {}
+    for alike in state.alike.values():
+        for index, name in enumerate(alike.pools):
+            last[name] = max(last.get(name, 0), index)
+    for _ in range(max(last.values(), default=-1) + 1):
+        for name in sorted(last, key=lambda n: (last[n], n)):
+            pool = state.pools[name]
+            here = [a for a in state.alike.values() if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,)]
+            asking = [a for a in here if a.ready and kinds(a, pool)]
+            for alike in here:
+                tried[alike.key] += 1
             if asking:
-                _walk_pool(state, pool, Turns(state, pool, asking), attempt, evicts)
+                _walk_pool(pool, Turns(state, pool, asking), attempt, evicts)
                 state.refresh()
 
 
-def _walk_pool(state: State, pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
+def _walk_pool(pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
     while (turn := turns.next()) is not None:
         if attempt(pool, turn):
-            turns.served(again=turn.work.pending > 0 and bool(turn.work.asking()))
+            turns.served(again=not evicts and turn.work.pending > 0)  # only allocate lets a workload grow in the same cycle
             if evicts:
                 turns.reorder()
         else:
@@ -154,7 +168,13 @@ def _reclaim_rules(state: State, pool: PoolState, turn: Turn, now: int) -> Rules
 
 def _preempt_rules(state: State, pool: PoolState, turn: Turn, now: int) -> Rules | None:
     taking = PriorityTaking(state, pool, turn, now)
-    return (taking.victims, taking.is_allowed, None) if taking.may_ask() else None
+    return (taking.victims, _always, None) if taking.may_ask() else None
+
+
+def _always(units: Sequence[Unit], ask: Amounts) -> bool:
+    """Preemption has nothing more to judge: only who may be taken is offered, and the gate is asked again for every seat."""
+    del units, ask
+    return True
 
 
 def _evict_stale(state: State, now: int, notes: Notes) -> None:

@@ -20,6 +20,7 @@ from .facts import (
     NodeLeft,
     PodEnded,
     PodEvicted,
+    PodNominated,
     PodPlaced,
     PodReleased,
     PolicyChanged,
@@ -68,6 +69,13 @@ class Cluster:
         work = self._state.works.get(workload)
         member = work.members.get(pod) if work else None
         return None if member is None else member.spot()
+
+    def nominated(self, workload: str, pod: str) -> str | None:
+        """The node that a pending or promised pod will prefer in the next cycle, because the last one promised it. Raises `NotFound`."""
+        member = self._state.member(workload, pod)
+        if member.status == "pipelined" and member.node is not None:
+            return member.node.name
+        return member.nominated if member.status in ("pending", "releasing") else None
 
     def state(self, workload: str, pod: str) -> Status:
         """Raises `NotFound`."""
@@ -218,6 +226,10 @@ def _stale(state: State, fact: StaleSince) -> None:
     state.journal.assign(_work(state, fact.workload), "stale_since", fact.since)
 
 
+def _nominated(state: State, fact: PodNominated) -> None:
+    state.nominate(state.member(fact.workload, fact.pod), fact.node)
+
+
 def _set_usage(state: State, key: tuple[str, str], usage: tuple[int, int, int]) -> None:
     state.usage[key] = usage
     if key[1] in state.pools:
@@ -286,7 +298,7 @@ _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
     {
         PolicyChanged: _policy_changed, NodeJoined: _node_joined, NodeChanged: _node_changed, NodeLeft: _node_left,
         WorkloadSubmitted: _submitted, WorkloadHeld: _held, WorkloadEnded: _ended, PodPlaced: _placed, PodEvicted: _evicted,
-        PodReleased: _released, PodEnded: _pod_ended, UsageMeasured: _usage,
+        PodReleased: _released, PodNominated: _nominated, PodEnded: _pod_ended, UsageMeasured: _usage,
         StaleSince: _stale,
     },
 )  # fmt: skip

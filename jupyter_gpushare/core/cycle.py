@@ -34,6 +34,9 @@ def _run(state: State, now: int) -> Decisions:
     for action in state.policy.options.actions:
         ACTIONS_BY_NAME[action](state, now, notes)
         state.refresh()
+    for member in list(state.nominees):  # a promise is good for one cycle; who got something again keeps it through that
+        state.nominate(member, None)
+    state.refresh()
     return _decisions(state, notes, before)
 
 
@@ -44,7 +47,7 @@ def _settle(state: State) -> None:
             state.put(member, "running", member.node, member.devices, member.charge)
         else:
             assert member.node is not None
-            state.journal.assign(member, "nominated", member.node.name)
+            state.nominate(member, member.node.name)
             if member.old is None:
                 state.put(member, "pending")
             else:
@@ -82,7 +85,7 @@ def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions
             binds.append(Bind(member.work.id, member.name, spot))
         else:
             pipelines.append(Pipeline(member.work.id, member.name, spot))
-    evictions = tuple(_eviction(member, action, by) for member, (action, by) in notes.items() if member.status in ("releasing", "pipelined"))
+    evictions = tuple(_eviction(m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
     explainer = Explainer(state, before, evictions)
     return Decisions(tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues)
 

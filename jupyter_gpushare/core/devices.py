@@ -27,8 +27,8 @@ class NodeState:
     """
 
     __slots__ = (
-        "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now", "slots",
-        "static",
+        "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now",
+        "slots", "static",
     )  # fmt: skip
 
     def __init__(self, node: Node, pool: str) -> None:

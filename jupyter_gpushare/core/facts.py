@@ -8,7 +8,7 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "StaleSince", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodPlaced", "PodReleased",
+    "Fact", "StaleSince", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodNominated", "PodPlaced", "PodReleased",
     "PolicyChanged", "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
 ]  # fmt: skip
 
@@ -77,6 +77,15 @@ class PodPlaced:
 
 
 @dataclass(frozen=True, slots=True)
+class PodNominated:
+    """A pending pod was promised this node by the last cycle before a snapshot, and prefers it in the next one (`Cluster.nominated`)."""
+
+    workload: str
+    pod: str
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
 class PodEvicted:
     """Somebody outside the cycle (an admin, a drain, an idle rule) takes the pod's place away: releasing from now on."""
 
@@ -120,5 +129,5 @@ class UsageMeasured:
 
 Fact = (
     PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted
-    | PodReleased | PodEnded | StaleSince | UsageMeasured
+    | PodReleased | PodEnded | PodNominated | StaleSince | UsageMeasured
 )  # fmt: skip

@@ -121,7 +121,11 @@ class Seating:
         hosts = frozenset(
             m.node.name for m in self.work.members.values() if m.podset.name in names and m.status in ACTIVE and m.node is not None
         )  # fmt: skip
-        return candidates(topology, constraint, nodes, [m.need for m in members], hosts)
+        found = candidates(topology, constraint, nodes, [m.need for m in members], hosts)
+        promised = {m.nominated for m in members if m.nominated is not None}
+        if promised:  # a promise given in the cycle before counts for the choice of the domain too, or a moved gang would move back
+            found.sort(key=lambda c: -sum(node.name in promised for node in c.nodes))
+        return found
 
     def _wait_together(self, members: Sequence[Member]) -> None:
         """A gang that would start below its minimum, because some of it must wait, waits as a whole."""

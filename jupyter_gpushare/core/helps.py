@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .amounts import GPU, is_unlimited
-from .decisions import QueueShare
 from .reasons import Code, Help
 
 if TYPE_CHECKING:
@@ -17,21 +16,21 @@ FRACTIONS: Final = (750, 500, 250, 200, 100)
 """Shares that people ask for, tried from the largest."""
 
 
-def helps_for(case: Case, code: Code, view: PoolView, queue: QueueShare | None) -> tuple[Help, ...]:
+def helps_for(case: Case, code: Code, view: PoolView) -> tuple[Help, ...]:
     """The changes that would help, the best first."""
     if code in (Code.NEVER_FITS, Code.INVALID_REQUEST):
         return tuple(_other_pools(case, view))
     helps: list[Help] = []
     if code == Code.NON_PREEMPTIBLE_OVER_QUOTA:
         helps.append(Help("preemptible", "true", "As preemptible work it may go beyond the quota while GPUs are free."))
-    helps += _smaller(case, code, view, queue)
+    helps += _smaller(case, view)
     helps += _other_pools(case, view)
     if code != Code.NODE_NOT_READY:
         helps.append(_wait(case, code))
     return tuple(helps)
 
 
-def _smaller(case: Case, code: Code, view: PoolView, queue: QueueShare | None) -> list[Help]:
+def _smaller(case: Case, view: PoolView) -> list[Help]:
     """A smaller GPU request that the free GPUs and the bound in the way would take now."""
     if len(case.work.members) != 1:
         return []
@@ -55,11 +54,13 @@ def _other_pools(case: Case, view: PoolView) -> list[Help]:
     project = case.work.project
     helps = []
     for name, other in sorted(case.views.items()):
-        if name in case.pools or not asked or other.free.total < asked or (len(case.work.members) == 1 and other.free.largest < asked):
+        largest = asked if len(case.work.members) == 1 else 0
+        if name in case.pools or not asked or other.free.total < asked or other.free.largest < largest:
             continue
         if project in other.queues and other.queues[project].allocated.gpu + asked > other.queues[project].limit.gpu:
             continue
-        if not case.work.preemptible and (project not in other.queues or other.fixed[project].gpu + asked > other.queues[project].quota.gpu):
+        room = other.queues[project].quota.gpu - other.fixed[project].gpu if project in other.queues else 0
+        if not case.work.preemptible and asked > room:
             continue
         helps.append(Help("node_pools", name, f"Pool {name} has {other.free.total / GPU:g} free GPUs."))
     return helps

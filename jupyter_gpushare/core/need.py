@@ -94,8 +94,8 @@ class Needs:
     def of(self, pod: Pod) -> Need:
         """The shared need of this pod. Raises `InvalidInput` naming the field when the request makes no sense."""
         key = (
-            pod.gpu, pod.gpu_memory, pod.gpu_devices, pod.mig, pod.cpu, pod.memory, tuple(sorted(pod.node_selector.items())), pod.node_affinity,
-            pod.tolerations, tuple(sorted(pod.labels.items())), pod.affinity, pod.anti_affinity,
+            pod.gpu, pod.gpu_memory, pod.gpu_devices, pod.mig, pod.cpu, pod.memory, tuple(sorted(pod.node_selector.items())),
+            pod.node_affinity, pod.tolerations, tuple(sorted(pod.labels.items())), pod.affinity, pod.anti_affinity,
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:

@@ -62,7 +62,9 @@ def best_seat(
 
 def _seat(pool: PoolState, node: NodeState, need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
     """The devices on this very node, if it takes the pod."""
-    if not (node.admits(need) and node.has_spare(need)) or (allowed is not None and not allowed(node)) or not _near_and_apart(pool, node, need):
+    if not (node.admits(need) and node.has_spare(need) and _near_and_apart(pool, node, need)):
+        return None
+    if allowed is not None and not allowed(node):
         return None
     chosen = node.choose(need, pool.config.gpu_device or pool.config.gpu)
     if chosen is None:

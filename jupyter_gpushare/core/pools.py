@@ -1,6 +1,6 @@
 """What a node pool has: its nodes, found by what is free on them, and its tree of queues. Decides nothing.
 
-Nodes are kept in buckets by (size and number of GPUs, free GPUs, idle GPUs, most room on a shared GPU), names sorted inside a bucket. A cluster of
+Nodes are kept in buckets by (size and number of GPUs, free GPUs, idle GPUs, most room on a shared GPU), names sorted inside. A cluster of
 thousands of alike nodes has a few dozen buckets, and the best node for a pod is the first name in the best bucket that fits.
 """
 
@@ -79,7 +79,8 @@ def _check_tree(specs: dict[str, QueueSpec]) -> None:
         seen, at = {spec.name}, spec.parent
         while at is not None:
             if at not in specs or specs[at].kind != "department":
-                raise InvalidInput(f"{spec.kind} {spec.name} is under {at!r}, which is no department", field=f"{spec.kind}s")
+                message = f"{spec.kind} {spec.name} is under {at!r}, which is no department"
+                raise InvalidInput(message, field=f"{spec.kind}s")
             if at in seen:
                 raise InvalidInput(f"department {at} contains itself", field="departments")
             seen.add(at)
@@ -91,8 +92,8 @@ class PoolState:
     at a `freed` does not fit while it stays the same."""
 
     __slots__ = (
-        "buckets", "config", "estimated_with", "fair_stamp", "freed", "largest", "machines", "name", "nodes", "queues", "smallest", "specs", "total",
-        "version", "where",
+        "buckets", "config", "estimated_with", "fair_stamp", "freed", "largest", "machines", "name", "nodes", "queues", "smallest", "specs",
+        "total", "version", "where",
     )  # fmt: skip
 
     def __init__(self, config: NodePool, specs: dict[str, QueueSpec]) -> None:

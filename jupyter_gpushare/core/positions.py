@@ -19,7 +19,9 @@ class Line:
 
     __slots__ = ("ask", "leaf", "members", "prefix", "total")
 
-    def __init__(self, leaf: QueueState, total: Amounts, ask: Amounts, prefix: tuple[int, int], members: tuple[tuple[int, str], ...]) -> None:
+    def __init__(
+        self, leaf: QueueState, total: Amounts, ask: Amounts, prefix: tuple[int, int], members: tuple[tuple[int, str], ...]
+    ) -> None:  # fmt: skip
         self.leaf, self.total, self.ask, self.prefix, self.members = leaf, total, ask, prefix, members
 
 

@@ -5,14 +5,11 @@ Source: scheduling rules, sections 7.2 and 7.4.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from .amounts import Amounts
 from .pools import PoolState
 from .queue import QueueState
 from .state import State
 from .turns import Turn
-from .victims import ALL, NONE, SURPLUS, Unit, Victims
+from .victims import ALL, NONE, SURPLUS, Victims
 from .work import Work
 
 __all__ = ["PriorityTaking", "protected_until"]
@@ -52,7 +49,3 @@ class PriorityTaking:
         if self.now >= protected_until(self.state, self.leaf, work.started):
             return ALL
         return SURPLUS if work.elastic() == 2 else NONE
-
-    def is_allowed(self, units: Sequence[Unit], ask: Amounts) -> bool:
-        """Nothing more to judge: `victims` offers only who may be taken, and the gate is asked again for every seat."""
-        return bool(units) or ask.gpu >= 0

@@ -67,9 +67,8 @@ class FairTaking:
 
     def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
         mine, theirs = _levelled(self.leaf, leaf)
-        return self._is_over(theirs, theirs.share, self.before[theirs]) or (
-            self._is_guaranteed(mine, ask) and self._is_over(theirs, theirs.quota, self.before[theirs])
-        )
+        held = self.before[theirs]
+        return not held.fits_in(theirs.share) or (self._is_guaranteed(mine, ask) and not held.fits_in(theirs.quota))
 
     def _accepts(self, work: Work) -> int:
         """A gang that started too recently is left alone; an elastic workload may still lose what is above its minimum."""
@@ -91,16 +90,14 @@ class FairTaking:
             for chunk in chunks(members):
                 if chunk == NOTHING:
                     continue
-                if not (self._is_over(theirs, theirs.share, left[theirs]) or (guaranteed and self._is_over(theirs, theirs.quota, left[theirs]))):
+                held = left[theirs]
+                if held.fits_in(theirs.share) and not (guaranteed and not held.fits_in(theirs.quota)):
                     return False
                 for queue in victim.path:
                     left[queue] = left[queue].minus(chunk)
                     touched[queue] = None
                 used = [u or c > 0 for u, c in zip(used, chunk, strict=True)]
         return self._is_balanced(left, list(touched), ask, used)
-
-    def _is_over(self, queue: QueueState, bound: Amounts, held: Amounts) -> bool:
-        return not held.fits_in(bound)
 
     def _is_guaranteed(self, queue: QueueState, ask: Amounts) -> bool:
         """Whether the reclaimer's side stays within its own quota."""

@@ -35,7 +35,8 @@ class Solver:
     """Tries to seat one workload's asking members by evicting victims. On success the state holds the result, else it is unchanged."""
 
     def __init__(
-        self, state: State, pool: PoolState, work: Work, victims: Victims, judge: Judge, *, max_moved: int | None = None, max_tries: int = MAX_TRIES
+        self, state: State, pool: PoolState, work: Work, victims: Victims, judge: Judge, *, max_moved: int | None = None,
+        max_tries: int = MAX_TRIES,
     ) -> None:  # fmt: skip
         self.state, self.pool, self.work, self.victims, self.judge = state, pool, work, victims, judge
         self.max_moved, self.tries = max_moved, max_tries
@@ -58,6 +59,8 @@ class Solver:
             solved = all(self._help(member) for member in self.work.asking())
         if solved:
             self._send_back()
+            self.used = [u for u in self.used if any(m.status != "running" for m in u.members)]
+        if solved and self._is_allowed(self.used):  # once more for all of it: pods that found room by themselves count too
             return True
         state.journal.undo_to(mark)
         pool.version, pool.freed = version, freed
@@ -200,6 +203,8 @@ class Solver:
     def _stay_or_move(self, unit: Unit) -> None:
         mark = self.state.journal.mark()
         version, freed = self.pool.version, self.pool.freed
+        if refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible):
+            return  # the bound that it was evicted for
         for member in unit.members:
             node = member.node
             if node is not None and node.is_free_on(member.need, member.devices):
@@ -217,8 +222,8 @@ class Solver:
         stays. Pod by pod would not do: the first pod's domain decides for all."""
         members = self.work.asking()
         self.ask = asked(members, self.pool.smallest)
-        while (unit := self._unit_at(len(self.units))) is not None:
-            pass
+        while self._unit_at(len(self.units)) is not None:
+            continue
         return any(self._solve_inside(domain, members) for domain in self._domains())
 
     def _domains(self) -> list[frozenset[str]]:

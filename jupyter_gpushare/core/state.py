@@ -44,6 +44,8 @@ class State:
         self.stale: dict[str, Work] = {}
         self.unsettled: dict[Member, None] = {}
         """Bound or promised by the last cycle."""
+        self.nominees: dict[Member, None] = {}
+        """Pending, and promised a node by the last cycle."""
         self.dirty: dict[Work, None] = {}
         self.install(policy)
 
@@ -153,6 +155,19 @@ class State:
         self.dirty[work] = None
         if work.preemptible:
             self._relist(work)
+
+    def nominate(self, member: Member, node: str | None) -> None:
+        """Remembers, or forgets, which node a pod was promised."""
+        self.journal.push(self._nominate, member, member.nominated)
+        self._nominate(member, node)
+
+    def _nominate(self, member: Member, node: str | None) -> None:
+        member.nominated = node
+        self.dirty[member.work] = None
+        if node is None:
+            self.nominees.pop(member, None)
+        else:
+            self.nominees[member] = None
 
     def _count(self, member: Member, sign: int) -> None:
         podset, status = member.podset, member.status
@@ -266,8 +281,8 @@ class State:
         if work.held or not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
             self.apart[work.id] = work
             return
-        fresh = work.is_fresh
-        key = (work.project, pools, work.priority, work.preemptible, work.shape) if fresh else (work.id,)
+        is_plain = work.is_fresh and not any(m.nominated for m in work.members.values())
+        key = (work.project, pools, work.priority, work.preemptible, work.shape) if is_plain else (work.id,)
         alike = self.alike.get(key)
         if alike is None:
             alike = self.alike[key] = Alike(key, work, pools)
@@ -305,7 +320,10 @@ class State:
             return (already,)
         project = self.projects.get(work.project)
         listed = work.workload.node_pools or (project.node_pools if project else ()) or (DEFAULT_POOL,)
-        return tuple(name for name in dict.fromkeys(listed) if name in self.pools)
+        promised = {self.nodes[m.nominated].pool for m in work.members.values() if m.nominated in self.nodes}
+        known = tuple(name for name in dict.fromkeys(listed) if name in self.pools)
+        # a promise comes before the list, or the room that was made in a later pool goes to those who try that pool first
+        return tuple(sorted(known, key=lambda name: name not in promised)) if promised else known
 
     # -- finding ---------------------------------------------------------------------------------------------------
 

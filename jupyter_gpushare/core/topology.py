@@ -80,9 +80,11 @@ def candidates(
     homes = {tuple(n.node.labels[level] for level in levels[:required]) for n in inside if n.name in hosts}
     scores = _preferred_scores(inside, levels, constraint, needs, start)
     for depth in range(max(finest, required), required - 1, -1):
-        for domain in _ranked(inside, levels, max(depth, 0), needs):
-            if domain.qualifies and (not homes or domain.path[:required] in homes):  # a group that runs somewhere stays there
-                found.append(Candidate(tuple(domain.nodes), scores))
+        found.extend(
+            Candidate(tuple(domain.nodes), scores)
+            for domain in _ranked(inside, levels, depth, needs)
+            if domain.qualifies and (not homes or domain.path[:required] in homes)  # a group that runs somewhere stays there
+        )
     return found
 
 

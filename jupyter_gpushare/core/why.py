@@ -128,7 +128,8 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
     if not _has_gpus(case):
         return _explained(case, Code.WAITING_FOR_FREE_GPU, f"No node of pool {view.name} has the CPU and memory for it now.", view)
     if len(members) > 1 and 0 < case.found.get(view.name, 0) < len(members):
-        text = f"There is room for {case.found[view.name]} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
+        found = case.found[view.name]
+        text = f"There is room for {found} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
         return _explained(case, Code.WAITING_FOR_GANG, text, view)
     if view.before.total >= ask.gpu > view.free.total and view.before.largest >= min(largest, GPU):
         text = f"The free GPUs of pool {view.name} went to workloads that were ahead of it."
@@ -136,11 +137,12 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
     own = mine.allocated.gpu - view.fixed[case.work.project].gpu
     if over and view.lent - own >= ask.gpu:
         text = (
-            f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {_gpus(mine.fair_share.gpu)} GPUs in pool {view.name}, so "
-            f"this request for {_gpus(ask.gpu)} cannot take GPUs back from others and waits for free ones."
+            f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {_gpus(mine.fair_share.gpu)} GPUs in pool "
+            f"{view.name}, so this request for {_gpus(ask.gpu)} cannot take GPUs back from others and waits for free ones."
         )
         return _explained(case, Code.WAITING_FOR_QUOTA, text, view)
-    text = f"It needs {_asked(case, ask)} in pool {view.name}, where {_gpus(view.free.total)} are free, at most {_gpus(view.free.largest)} on one node."
+    free = f"{_gpus(view.free.total)} are free, at most {_gpus(view.free.largest)} on one node"
+    text = f"It needs {_asked(case, ask)} in pool {view.name}, where {free}."
     return _explained(case, Code.WAITING_FOR_FREE_GPU, text, view)
 
 
@@ -163,7 +165,8 @@ def _bound(case: Case, view: PoolView, ask: Amounts) -> Reason | None:
                 continue
             who = f"{queue.kind.capitalize()} {name}"
             if queue.allocated[i] + ask[i] > queue.limit[i]:
-                text = f"{who} holds {_of(i, queue.allocated)} of its limit of {_of(i, queue.limit)} {resource} and this request needs {_of(i, ask)} more."
+                held = f"{_of(i, queue.allocated)} of its limit of {_of(i, queue.limit)} {resource}"
+                text = f"{who} holds {held} and this request needs {_of(i, ask)} more."
                 return _explained(case, Code.OVER_LIMIT, text, view, queue)
             if not case.work.preemptible and fixed[i] + ask[i] > queue.quota[i]:
                 text = (
@@ -208,7 +211,8 @@ def _obstacle(need: Need, view: PoolView) -> str:
 
 def _explained(case: Case, code: Code, message: str, view: PoolView, queue: QueueShare | None = None) -> Reason:
     queue = queue or view.queues.get(case.work.project)
-    numbers: dict[str, float] = {"requested": case.ask(view).gpu / GPU, "free_total": view.free.total / GPU, "free_largest": view.free.largest / GPU}
+    free = view.free
+    numbers: dict[str, float] = {"requested": case.ask(view).gpu / GPU, "free_total": free.total / GPU, "free_largest": free.largest / GPU}
     if queue is not None:
         numbers |= {"allocated": queue.allocated.gpu / GPU, "fair_share": queue.fair_share.gpu / GPU}
         if code == Code.NON_PREEMPTIBLE_OVER_QUOTA:
@@ -220,7 +224,7 @@ def _explained(case: Case, code: Code, message: str, view: PoolView, queue: Queu
         numbers["position"] = float(case.position)
     if case.victims:
         numbers["victims"] = float(case.victims)
-    return Reason(code, message, numbers, helps_for(case, code, view, queue))
+    return Reason(code, message, numbers, helps_for(case, code, view))
 
 
 def _asked(case: Case, ask: Amounts) -> str:

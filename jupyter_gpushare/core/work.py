@@ -77,8 +77,8 @@ class Work:
     """A workload in the cluster. `started` and `stale_since` are ms, None: never, not stale."""
 
     __slots__ = (
-        "alike", "created", "id", "listed", "members", "podsets", "preemptible", "priority", "project", "started", "succeeded", "stale_since",
-        "shape", "workload", "held",
+        "alike", "created", "held", "id", "listed", "members", "podsets", "preemptible", "priority", "project", "shape", "started",
+        "succeeded", "stale_since", "workload",
     )  # fmt: skip
 
     def __init__(self, workload: Workload, needs: Needs) -> None:
@@ -109,24 +109,24 @@ class Work:
             raise InvalidInput(f"workload {self.id} has two pods named {pod.name}", field="pods")
         podset = by_name.get(pod.group if self.workload.groups else "")
         if podset is None:
-            raise InvalidInput(f"pod {pod.name} of workload {self.id} is in group {pod.group!r}, which is no leaf group of it", field="group")
+            message = f"pod {pod.name} of workload {self.id} is in group {pod.group!r}, which is no leaf group of it"
+            raise InvalidInput(message, field="group")
         member = Member(self, podset, pod, needs.of(pod))
         podset.members.append(member)
         podset.pending += 1
         self.members[pod.name] = member
 
-    def order_key(self, taken: int = 0) -> tuple[int, int, int, str]:
+    def order_key(self) -> tuple[int, int, int, str]:
         """Who is served first inside a queue: priority, then below, at, above the minimum, then age, then id (section 3.3)."""
-        return -self.priority, self.elastic(taken), self.created, self.id
+        return -self.priority, self.elastic(), self.created, self.id
 
-    def elastic(self, taken: int = 0) -> int:
-        """0: a group is below its minimum; 1: all are exactly at it; 2: one is above. `taken` members of the fullest set are thought away."""
+    def elastic(self) -> int:
+        """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""
         state = 1
         for podset in self.podsets:
-            active = podset.active - taken if len(self.podsets) == 1 else podset.active
-            if active < podset.minimum:
+            if podset.active < podset.minimum:
                 return 0
-            if active > podset.minimum:
+            if podset.active > podset.minimum:
                 state = 2
         return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
 from typing import Any
@@ -19,7 +20,7 @@ from jupyter_gpushare.core.model import Node, Policy, Workload
 
 from core_worlds import copy_of, nodes, picture, policies, release, steps, workloads, world
 
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", "40")), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class History:
