@@ -106,7 +106,7 @@ class HttpTransport:
         token = self._token if isinstance(self._token, str) else self._token()
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         # no redirects: a token goes to nobody else
-        careful = {"connect_timeout": CONNECT_S, "follow_redirects": False, "allow_nonstandard_methods": True}
+        careful: dict[str, Any] = {"connect_timeout": CONNECT_S, "follow_redirects": False, "allow_nonstandard_methods": True}
         return HTTPRequest(url, headers=headers, ca_certs=self._ca_file, **careful, **more)
 
     def close(self) -> None:

@@ -1,0 +1,184 @@
+"""Who is asking, and what they may do: identities, and the tokens that stand for them.
+
+A token is shown once, when it is made; what is kept is its SHA-256 (a token is 256 random bits: there is nothing to guess, so a slow
+hash would only slow the service down). Scopes: a person asks for themselves; a server asks for its users; an agent speaks for a node
+and does nothing else; an admin may do everything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.quantity import read_duration
+
+from .store import Store, TokenRow
+
+__all__ = ["Identity", "NotKnown", "Tokens", "admin_token_file"]
+
+Scope = Literal["person", "server", "agent", "admin"]
+Groups = Callable[[str], tuple[str, ...]]
+"""The groups of a user, as the administrator's configuration knows them."""
+
+PREFIX: Final = "gpushare_"
+SHORTEST: Final = 32
+"""Characters of a token that an administrator brings along."""
+
+
+class NotKnown(GpuShareError):
+    """Raised when a call carries no token, or one that is not valid (any more). Which of these, nobody is told."""
+
+    code, status_hint = "not-authenticated", 401
+
+
+def _no_groups(user: str) -> tuple[str, ...]:
+    del user
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The caller of one request."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+    scope: Scope = "person"
+    groups_of: Groups = field(default=_no_groups, compare=False, repr=False)
+
+    @classmethod
+    def nobody(cls) -> Identity:
+        """For what is said to nobody in particular."""
+        return cls("")
+
+    @property
+    def is_admin(self) -> bool:
+        return self.scope == "admin"
+
+    @property
+    def is_server(self) -> bool:
+        return self.scope == "server"
+
+    def may(self, scope: str) -> bool:
+        """Whether a route of this scope is open to this caller. An agent's token opens the agent's door only: it lies on every node."""
+        if scope == "open" or self.is_admin:
+            return True
+        return self.scope in ("person", "server") if scope == "person" else scope == self.scope
+
+    def acting_for(self, user: str | None) -> tuple[str, tuple[str, ...]]:
+        """The user (and their groups) on whose behalf a request is. Raises NotAllowed when the caller may not speak for them."""
+        if user is None or user == self.user:
+            return self.user, self.groups
+        if not (self.is_admin or self.is_server):
+            raise NotAllowed(f"you are {self.user!r} and cannot ask on behalf of {user!r}", field="user")
+        return user, self.groups_of(user)
+
+    def must_be_admin(self) -> None:
+        """Raises NotAllowed."""
+        if not self.is_admin:
+            raise NotAllowed("only an admin may do this")
+
+
+class Tokens:
+    """The tokens in the store. `clock` gives wall-clock ms."""
+
+    def __init__(self, store: Store, clock: Callable[[], int], groups_of: Groups = _no_groups) -> None:
+        self._store, self._clock, self._groups_of = store, clock, groups_of
+
+    def create(self, request: m.TokenRequest) -> m.TokenView:
+        """A new token; the answer is the only place where its secret ever shows. Raises InvalidInput."""
+        if not request.name.strip() or len(request.name) > 200:
+            raise InvalidInput("a token needs a name of 1 to 200 characters: the user, server or node that it stands for", field="name")
+        secret = PREFIX + secrets.token_urlsafe(32)
+        row = self._row(secret, request.scope, request.name.strip(), expires=_lifetime(request.expires))
+        self._store.add_token(row)
+        return _view(row, self._clock(), secret)
+
+    def adopt(self, secret: str, name: str) -> None:
+        """Takes a token that the administrator brought along as an admin's; one that is known already stays what it is."""
+        if len(secret) < SHORTEST:
+            raise InvalidInput(f"an admin token must have at least {SHORTEST} characters", field="token_file")
+        if self._store.token_by_hash(_hash(secret)) is None:
+            self._store.add_token(self._row(secret, "admin", name, expires=None))
+
+    def list(self) -> m.Tokens:
+        """All of them, oldest first; secrets are not known here."""
+        now = self._clock()
+        return m.Tokens(tokens=[_view(row, now) for row in self._store.tokens()])
+
+    def revoke(self, id_: str) -> m.TokenView:
+        """From now on it opens nothing. Raises NotFound. A second time changes nothing."""
+        row = next((row for row in self._store.tokens() if row.id == id_), None)
+        if row is None:
+            raise NotFound(f"there is no token {id_!r}", field="id")
+        if row.revoked_ms is None:
+            self._store.revoke_token(id_, self._clock())
+        return next(_view(row, self._clock()) for row in self._store.tokens() if row.id == id_)
+
+    def authenticate(self, header: str | None) -> Identity:
+        """The caller that an `Authorization` header stands for. Raises NotKnown."""
+        kind, _, secret = (header or "").strip().partition(" ")
+        digest = _hash(secret.strip())
+        row = self._store.token_by_hash(digest) if kind.lower() in ("bearer", "token") else None
+        if row is None or not hmac.compare_digest(row.hash, digest) or not _is_good(row, self._clock()):
+            raise NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
+        return Identity(row.name, self._groups_of(row.name), row.scope, self._groups_of)  # type: ignore[arg-type]  # only scopes are stored
+
+    def _row(self, secret: str, scope: Scope, name: str, *, expires: int | None) -> TokenRow:
+        now = self._clock()
+        return TokenRow(secrets.token_hex(6), scope, name, _hash(secret), now, None if expires is None else now + expires)
+
+
+def admin_token_file(tokens: Tokens, path: Path, user: str) -> None:
+    """Makes sure that this file holds a valid admin token. Only its owner can read it; an existing one is kept if it still is good."""
+    secret = path.read_text().strip() if path.exists() else ""
+    if secret:
+        tokens.adopt(secret, user)
+        try:
+            tokens.authenticate(f"Bearer {secret}")
+            return
+        except NotKnown:
+            pass  # revoked or expired: whoever can write here is the administrator, who gets a new one
+    made = tokens.create(m.TokenRequest(scope="admin", name=user))
+    assert isinstance(made.token, str)
+    _write_secret(path, made.token)
+
+
+def _write_secret(path: Path, secret: str) -> None:
+    """Never readable by others, not even for a moment; a reader sees the old file or the whole new one."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        file.write(secret + "\n")
+    beside.replace(path)
+
+
+def _lifetime(expires: str | None) -> int | None:
+    if expires is None:
+        return None
+    lifetime = read_duration(expires, what="expires")
+    if lifetime <= 0:
+        raise InvalidInput(f"expires must be a time such as 30d, got {expires!r}", field="expires")
+    return lifetime
+
+
+def _is_good(row: TokenRow, now: int) -> bool:
+    return row.revoked_ms is None and (row.expires_ms is None or now < row.expires_ms)
+
+
+def _view(row: TokenRow, now: int, secret: str | None = None) -> m.TokenView:
+    expires = None if row.expires_ms is None else m.stamp(row.expires_ms)
+    view = m.TokenView(
+        id=row.id, scope=row.scope, name=row.name, created=m.stamp(row.created_ms), expires=expires, revoked=not _is_good(row, now)
+    )
+    return view if secret is None else m.TokenView(**{name: getattr(view, name) for name in view.__struct_fields__} | {"token": secret})
+
+
+def _hash(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()

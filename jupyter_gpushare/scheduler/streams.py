@@ -1,0 +1,133 @@
+"""Committed changes, told to everybody who listens: a ring of recent frames, so that a listener that was away can resume.
+
+Each listener gets only what its caller may see, in the order of the changes. A listener that does not read is cut off rather than
+remembered without bound: it comes back and resumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from jupyter_gpushare import messages as m
+
+from .auth import Identity
+
+__all__ = ["Hub", "Source"]
+
+REMEMBERED: Final = 10_000
+"""Frames in the ring."""
+BACKLOG: Final = 2_000
+"""Frames that may wait for one listener."""
+
+
+class Source(Protocol):
+    """What the hub asks of the service."""
+
+    @property
+    def revision(self) -> int: ...
+    def scheduler_state(self, identity: Identity) -> m.SchedulerState: ...
+    def status(self, identity: Identity) -> m.ServiceStatus: ...
+    def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """A frame with whom it is about. `body` is None for a status, which is written anew for every listener: it says who they are."""
+
+    revision: int
+    project: str | None
+    user: str | None
+    body: bytes | None
+
+
+@dataclass(eq=False, slots=True)
+class _Listener:
+    identity: Identity
+    frames: deque[bytes] = field(default_factory=deque)
+    woken: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
+
+
+class Hub:
+    """`connect` gives it its source, once, before anybody listens. All of it lives on one event loop."""
+
+    def __init__(self, remembered: int = REMEMBERED, backlog: int = BACKLOG) -> None:
+        self._ring: deque[_Told] = deque(maxlen=remembered)
+        self._listeners: set[_Listener] = set()
+        self._backlog = backlog
+        self._source: Source | None = None
+        self._oldest = 0
+        """Changes up to this revision are not in the ring (any more)."""
+
+    def connect(self, source: Source) -> None:
+        """What was published before (by a service that remembers while it starts) is in every state from now on."""
+        self._source = source
+        self._ring.clear()
+        self._oldest = source.revision - 1
+
+    @property
+    def listeners(self) -> int:
+        return len(self._listeners)
+
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
+        """Remembers a frame and hands it to those who may see it. Never waits."""
+        told = _Told(frame.revision, project, user, None if isinstance(frame, m.ServiceChanged) else m.encode(frame))
+        if len(self._ring) == self._ring.maxlen:
+            self._oldest = self._ring[0].revision
+        self._ring.append(told)
+        for listener in self._listeners:
+            self._hand(listener, told)
+
+    async def subscribe(self, identity: Identity, since: int | None = None) -> AsyncGenerator[bytes, None]:
+        """Encoded frames: the state, or what came after `since` when that is still known; then changes as they come.
+
+        Frames of revision `since` itself are repeated: several may share a revision, and the listener may have missed the last of them.
+        Ends when the listener is too slow, and when the hub closes.
+        """
+        listener = _Listener(identity)
+        if not self._resume(listener, since):
+            assert self._source is not None
+            listener.frames.append(m.encode(self._source.scheduler_state(identity)))
+        self._listeners.add(listener)
+        try:
+            while not listener.is_over:
+                while listener.frames and not listener.is_over:
+                    yield listener.frames.popleft()
+                listener.woken.clear()
+                if not listener.frames and not listener.is_over:
+                    await listener.woken.wait()
+        finally:
+            self._listeners.discard(listener)
+
+    def close(self) -> None:
+        """Ends every subscription."""
+        for listener in self._listeners:
+            listener.is_over = True
+            listener.woken.set()
+
+    def _resume(self, listener: _Listener, since: int | None) -> bool:
+        """False: the whole state is needed. A revision that is ahead of ours is of another life of the service."""
+        assert self._source is not None
+        if since is None or not self._oldest < since <= self._source.revision:
+            return False
+        missed = [told for told in self._ring if told.revision >= since]
+        if len(missed) > self._backlog:
+            return False
+        for told in missed:
+            self._hand(listener, told)
+        return True
+
+    def _hand(self, listener: _Listener, told: _Told) -> None:
+        assert self._source is not None
+        if not self._source.may_see(listener.identity, told.project, told.user):
+            return
+        body = told.body
+        if body is None:
+            body = m.encode(m.ServiceChanged(revision=told.revision, status=self._source.status(listener.identity)))
+        listener.frames.append(body)
+        listener.is_over = listener.is_over or len(listener.frames) > self._backlog
+        listener.woken.set()
