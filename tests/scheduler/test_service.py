@@ -1,0 +1,266 @@
+"""The service keeps what it acknowledged, books nothing twice, and tells only what is committed. Real SQLite; no network."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.service import Service
+from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+
+ALICE = Identity("alice", (), "person")
+ADMIN = Identity("root", (), "admin")
+MIB = 80 * 1024
+
+
+class Listener:
+    """Remembers what was announced and sent."""
+
+    def __init__(self) -> None:
+        self.frames: list[m.SchedulerFrame] = []
+        self.orders: list[m.ToAgent] = []
+
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:  # noqa: ARG002
+        self.frames.append(frame)
+
+    def send(self, order: m.ToAgent) -> None:
+        self.orders.append(order)
+
+
+class House:
+    """A service on a file, with one node of two GPUs, that can be started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url, self.time = f"sqlite:///{folder}/gpushare.db", 1_000_000
+        self.listener = Listener()
+        self.start()
+
+    def start(self, store: Store | None = None) -> None:
+        self.store = store or Store(self.url)
+        self.service = Service(self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time)
+
+    def node(self) -> m.NodeReport:
+        devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=MIB) for i in range(2)]
+        return m.NodeReport(name="n0", simulated=True, devices=devices)
+
+    def joined(self) -> House:
+        self.service.agent_hello(m.AgentHello(version="1", node=self.node()), self.listener.send)
+        self.service.run_cycle()
+        return self
+
+    def ask(self, id_: str, gpu: object = 0.5, **more: object) -> m.WorkloadView:
+        request = m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu, nodes=["n0"])], **more)
+        view = self.service.submit(ALICE, request)
+        self.service.run_cycle()
+        return self.service.workload(ALICE, view.id)
+
+    def leases(self) -> list[m.LeaseBody]:
+        return [lease for record in self.service.records.values() for lease in record.leases.values()]
+
+    def nothing_is_booked_twice(self) -> None:
+        for device in range(2):
+            here = [lease for lease in self.leases() if device in lease.planned_gpus]
+            assert sum(lease.request_mib for lease in here) <= MIB, here
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path).joined()
+
+
+def test_two_halves_share_and_a_whole_one_fits_beside(house: House):
+    a, b, c = house.ask("a"), house.ask("b"), house.ask("c", 1)
+    leases = [view.pods[0].lease for view in (a, b, c)]
+    assert [lease.planned_gpus for lease in leases] == [[0], [0], [1]]
+    assert [lease.request_mib for lease in leases] == [MIB // 2, MIB // 2, MIB]
+    assert [type(order) for order in house.listener.orders] == [m.Plan, *[m.LeaseWanted] * 3]
+
+
+def test_asking_twice_with_one_id_is_asking_once(house: House):
+    first = house.ask("a")
+    assert house.ask("a").pods[0].lease == first.pods[0].lease
+    with pytest.raises(Conflict, match="another content"):
+        house.ask("a", 1)
+    assert len(house.leases()) == 1
+
+
+def test_what_was_granted_is_still_granted_after_a_restart(house: House):
+    house.ask("a")
+    house.ask("b", 1)
+    house.ask("c", 1)
+    before = {lease.id: lease for lease in house.leases()}
+    house.start()
+    assert {lease.id: lease for lease in house.leases()} == before
+    house.joined()
+    assert isinstance(house.listener.orders[-1], m.Plan)
+    assert {lease.id for lease in house.listener.orders[-1].leases} == set(before)
+    house.nothing_is_booked_twice()
+
+
+def test_an_ended_workload_frees_its_place_and_stays_ended(house: House):
+    house.ask("a", 2, project="vision")
+    waiting = house.ask("b", 1)
+    assert waiting.state == "pending"
+    assert waiting.reason is not None
+    house.service.end(ALICE, "a")
+    house.service.run_cycle()
+    assert house.service.workload(ALICE, "b").state == "running"
+    assert house.service.end(ALICE, "a").ended
+    with pytest.raises(Conflict, match="has ended"):
+        house.ask("a")
+    with pytest.raises(NotFound):
+        house.service.end(ALICE, "never")
+
+
+def test_a_process_that_is_gone_ends_its_workload(house: House):
+    lease = house.ask("a").pods[0].lease
+    gone = m.LeaseLetGo(lease=lease.id, ended=True, message="Its process is gone.")
+    house.service.agent_said("n0", gone)
+    house.service.agent_said("n0", gone)  # repeated until the plan lacks it
+    assert house.leases() == []
+    assert "lost" in [frame.event.kind for frame in house.listener.frames if isinstance(frame, m.WorkloadEvent)]
+
+
+def test_an_evicted_kernel_asks_again_with_its_age(house: House):
+    """`course` borrows everything; `vision` claims its quota back; the borrower is told, lets go, and waits."""
+    lease = house.ask("borrower", 2, project="course").pods[0].lease
+    assert lease is not None
+    house.ask("owner", 1, project="vision")
+    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseWanted)][-1]
+    assert (wanted.id, wanted.wanted) == (lease.id, "evict")
+    assert wanted.message
+    assert house.service.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
+    house.start()  # an eviction survives a restart as well
+    house.joined()
+    house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False))
+    house.service.run_cycle()
+    assert house.service.workload(ALICE, "owner").state == "running"
+    again = house.service.workload(ALICE, "borrower")
+    assert (again.state, again.reason.code[:7]) == ("pending", "Waiting")
+
+
+def test_a_commit_that_fails_changes_nothing(house: House, monkeypatch: pytest.MonkeyPatch):
+    house.ask("a")
+    before, frames = house.leases(), len(house.listener.frames)
+    with house.store._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only=ON")  # this pooled connection now refuses every write, as a full disk would
+    for id_ in ("b", "c"):
+        with pytest.raises(StoreUnavailable):
+            house.ask(id_)
+    with pytest.raises(StoreUnavailable):
+        house.service.end(ALICE, "a")
+    assert house.leases() == before
+    assert len(house.listener.frames) == frames
+    with house.store._engine.connect() as connection:
+        connection.exec_driver_sql("PRAGMA query_only=OFF")
+    assert house.ask("b").state == "running"
+
+
+REFUSED = {
+    "negative": ({"gpu": -1}, InvalidInput, "gpu"),
+    "not a number": ({"gpu": "nan"}, InvalidInput, "gpu"),
+    "far too many": ({"gpu": 7e9}, InvalidInput, "gpu"),
+    "one and a half": ({"gpu": 1.5}, InvalidInput, "gpu"),
+    "limit below request": ({"gpu": 0.5, "gpu_limit": 0.2}, InvalidInput, "gpu_limit"),
+    "both forms": ({"gpu": 0.5, "gpu_memory": "1GiB"}, InvalidInput, "gpu_memory"),
+}
+
+
+@pytest.mark.parametrize(("pod", "error", "field"), REFUSED.values(), ids=REFUSED)
+def test_nonsense_is_refused_with_its_field(house: House, pod, error, field):
+    with pytest.raises(error) as caught:
+        house.service.submit(ALICE, m.WorkloadRequest(id="x", pods=[m.PodRequest(**pod)]))
+    assert caught.value.field == field
+    assert house.service.records == {}
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [({"project": "nowhere"}, "project"), ({"node_pools": ["nowhere"]}, "node_pools"), ({"priority_class": "nowhere"}, "priority_class")],
+)
+def test_unknown_names_are_refused_with_those_there_are(house: House, more, field):
+    with pytest.raises(InvalidInput, match="there are:") as caught:
+        house.ask("x", **more)
+    assert caught.value.field == field
+
+
+def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
+    text = "projects: [{name: p, members: [alice], pools: {default: {gpu: {quota: 1}}}}, {name: q, members: [bob]}]"
+    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    bob = Identity("bob", (), "person")
+    service.submit(ALICE, m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=1)]))
+    with pytest.raises(NotAllowed):
+        service.submit(bob, m.WorkloadRequest(id="b", project="p", pods=[m.PodRequest(gpu=1)]))
+    with pytest.raises(NotFound):
+        service.end(bob, "a")
+    assert service.workloads(bob).workloads == []
+    assert len(service.workloads(ADMIN).workloads) == 1
+    service.end(ADMIN, "a")
+
+
+def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: House):
+    house.ask("a")
+    house.service.agent_gone("n0", house.listener.send)
+    house.time += 119_000
+    house.service.tick(house.time)
+    assert house.service.nodes(ADMIN).nodes[0].status == "Ready"
+    house.time += 2_000
+    house.service.tick(house.time)
+    node = house.service.nodes(ADMIN).nodes[0]
+    assert (node.status, node.reasons) == ("Not ready", ["agent silent"])
+    assert house.ask("b").reason.code == "NodeNotReady"
+    assert len(house.leases()) == 1
+    house.joined()
+    assert house.service.nodes(ADMIN).nodes[0].status == "Ready"
+    assert house.service.workload(ALICE, "b").state == "running"
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("ask"),
+            st.sampled_from("abcdef"),
+            st.sampled_from([0.1, 0.3, 0.5, 1, 2]),
+            st.sampled_from(["vision", "language", "course"]),
+        ),
+        st.tuples(st.just("end"), st.sampled_from("abcdef")),
+        st.tuples(st.just("gone"), st.integers(0, 5)),
+        st.tuples(st.just("let go"), st.integers(0, 5)),
+        st.tuples(st.just("restart")),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(tmp_path_factory, steps):
+    """Ids are used again, agents report what they like, the service is started again at any moment."""
+    house = House(tmp_path_factory.mktemp("law")).joined()
+    for i, (what, *rest) in enumerate(steps):
+        house.time += 1000
+        leases = house.leases()
+        try:
+            if what == "ask":
+                house.ask(f"{rest[0]}{i // 6}", rest[1], project=rest[2])
+            elif what == "end":
+                house.service.end(ALICE, f"{rest[0]}{i // 6}")
+            elif what in ("gone", "let go") and leases:
+                lease = leases[rest[0] % len(leases)]
+                house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=what == "gone"))
+                house.service.run_cycle()
+            elif what == "restart":
+                before = {lease.id: lease for lease in house.leases()}
+                house.start()
+                assert {lease.id: lease for lease in house.leases()} == before
+                house.joined()
+        except (Conflict, NotFound):
+            pass
+        house.nothing_is_booked_twice()
