@@ -123,12 +123,13 @@ def _quotas(shape: QueueShape, pools: tuple[NodePool, ...]) -> dict[str, Quota]:
 
 
 def _facts(shape: ScenarioShape, policy: Policy, placing: _Placing) -> Iterator[Fact]:
-    """Nodes, workloads, then what runs where: those whose GPUs are named first, so that the others get GPUs of their own."""
+    """Nodes, workloads, then what runs where: those whose GPUs are named first, so that the others get GPUs of their own; and those by
+    name, so that the order of the file does not decide which ones."""
     for node in shape.nodes:
         yield NodeJoined(_node(node))
     for i, workload in enumerate(shape.workloads):
         yield WorkloadSubmitted(_workload(workload, i, policy))
-    yield from sorted(placing.facts(), key=lambda fact: isinstance(fact, PodPlaced) and not fact.spot.devices)
+    yield from sorted(placing.facts(), key=_named_first)
     for workload in shape.workloads:
         for pod in workload.pods:
             if pod.nominated is not None:
@@ -137,6 +138,10 @@ def _facts(shape: ScenarioShape, policy: Policy, placing: _Placing) -> Iterator[
             yield StaleSince(workload.name, -workload.stale_for)
     for usage in shape.usage:
         yield UsageMeasured(usage.queue, usage.pool, (round(usage.gpu * 1e6), round(usage.cpu * 1e6), round(usage.memory * 1e6)))
+
+
+def _named_first(fact: PodPlaced | PodEnded) -> tuple[bool, str, str]:
+    return isinstance(fact, PodPlaced) and not fact.spot.devices, fact.workload, fact.pod
 
 
 def _node(shape: NodeShape) -> Node:
@@ -185,7 +190,7 @@ class _Placing:
         self._sizes = {node.name: (node.gpus, node.gpus + sum(node.mig.values())) for node in shape.nodes}
         self._indexes = self._index()
 
-    def facts(self) -> Iterator[Fact]:
+    def facts(self) -> Iterator[PodPlaced | PodEnded]:
         """Where each placed pod is, and which pods have ended."""
         for i, workload in enumerate(self.shape.workloads):
             started = LONG_AGO if workload.started is None else workload.started
