@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
@@ -15,12 +15,9 @@ from traitlets import Bool, Unicode, default
 from ..core.errors import GpuShareError
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
+from .line import SchedulerLine
 from .local import Local, start_local
-from .remote import RemoteScheduler
 from .sharing import Sharing
-
-if TYPE_CHECKING:
-    from .sharing import Scheduler
 
 __all__ = ["GpuShareExtension"]
 
@@ -71,14 +68,10 @@ class GpuShareExtension(ExtensionApp):
         self._local: Local | None = None
         self._starting: asyncio.Task[None] | None = None
         register_events(self.serverapp)
-        scheduler: Scheduler
-        if self.scheduler_url:
-            scheduler = RemoteScheduler.over_http(self.scheduler_url, self.scheduler_token_file)
-        else:
-            scheduler = RemoteScheduler.not_yet()
-        self._scheduler = scheduler
+        over_http = bool(self.scheduler_url)
+        self._scheduler = SchedulerLine.over_http(self.scheduler_url, self.scheduler_token_file) if over_http else SchedulerLine()
         self.sharing = Sharing(
-            JupyterServer(self.serverapp), scheduler, self._socket(), self.log,
+            JupyterServer(self.serverapp), self._scheduler, self._socket(), self.log,
             mode="remote" if self.scheduler_url else "embedded",
             user=self.user,
             on_behalf=self.user if self.scheduler_url else None,

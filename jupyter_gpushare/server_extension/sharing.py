@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
+from ..client import Lost
 from ..core.errors import Conflict, GpuShareError, NotFound, Unavailable
 from ..messages import (
     ActDone,
@@ -52,6 +53,7 @@ from ..messages import (
     convert,
     to_json,
 )
+from . import unregistered
 from .broadcast import Broadcast
 from .desk import Desk, SchedulerDesk
 from .directory import Directory
@@ -67,19 +69,21 @@ NODE_S: Final = 5.0
 SWEEP_S: Final = 2.0
 SHARE_OF_DEADLINE: Final = 0.6
 """Of the time that the agent gives us for a restart: what is left is for the restart itself."""
+OWN_NAMES: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE", "GPUSHARE_LAUNCH")
+"""Of one kernel; what else the agent says is the same for all."""
 Action = Literal["suspend", "resume", "pin", "unpin"]
 
 
 class Scheduler(SchedulerDesk, Protocol):
     """What this server needs of the scheduler's client."""
 
-    reachable: bool
-
+    @property
+    def reachable(self) -> bool: ...
     async def queues(self) -> Queues: ...
     async def nodes(self) -> Nodes: ...
     async def pools(self) -> Pools: ...
     async def projects(self) -> Projects: ...
-    def changes(self) -> AsyncIterator[SchedulerFrame]: ...
+    def changes(self) -> AsyncIterator[SchedulerFrame | Lost]: ...
 
 
 class Jupyter(Protocol):
@@ -122,6 +126,7 @@ class Sharing:
         self._shown: dict[str, Kernel] = {}
         self._told: dict[str, KernelOutlook] = {}
         self._shown_status: Status | None = None
+        self._devices_env: dict[str, str] = {}
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -153,7 +158,10 @@ class Sharing:
         async for frame in self._scheduler.changes():
             if isinstance(frame, (SchedulerState, ServiceChanged)):
                 self.service = frame.status
-            self._changed(self._directory.scheduler_said(frame))
+            if isinstance(frame, Lost):
+                self._log.info("gpushare: the scheduler's stream broke: %s", frame.message)
+            else:
+                self._changed(self._directory.scheduler_said(frame))
             self._show_status()
 
     async def _sweep(self) -> None:
@@ -239,7 +247,7 @@ class Sharing:
             return
 
     async def register(self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None, first: bool) -> dict[str, str]:
-        """Before a launch: the kernel's environment; {} when the agent does not answer in time."""
+        """Before a launch: the kernel's environment. Waits for the agent no longer than `LAUNCH_S`."""
         self._directory.appeared(kernel_id, name)
         if request is not None and first:
             self._desk.request_later(kernel_id, request)
@@ -252,8 +260,10 @@ class Sharing:
             env = await self._machine.register(message, LAUNCH_S)
         except GpuShareError as error:
             self._log.warning("gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message)
-            return {}
-        return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants else env
+            env = unregistered.environment(kernel_id, self._machine.path, self._devices_env)
+        else:
+            self._devices_env = {name: value for name, value in env.items() if name not in OWN_NAMES}
+        return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
 
     def launched(self, kernel_id: str, pid: int) -> None:
         """After a launch."""

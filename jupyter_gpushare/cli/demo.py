@@ -1,0 +1,115 @@
+"""`jupyter gpushare demo`: JupyterLab with scheduler, node agent and simulated GPUs in one process, in folders that go with it."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import click
+
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.core.quantity import read_memory
+
+__all__ = ["demo"]
+
+TUTORIAL = "tutorial.ipynb"
+
+
+@click.command()
+@click.option("--gpus", type=click.IntRange(1, 64), default=2, show_default=True, help="Simulated GPUs.")
+@click.option("--gpu-memory", default="80GiB", show_default=True, help="Memory of each.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8888, show_default=True, help="Port of JupyterLab, or the next free one.")
+@click.option("--ip", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--no-browser", is_flag=True, help="Do not open a browser.")
+@click.option("--policy", type=click.Path(dir_okay=False), help="A policy file in place of the demo's.")
+def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, policy: str | None) -> int:
+    """JupyterLab with an embedded scheduler and simulated GPUs. Ctrl-C ends it and everything that it started."""
+    try:
+        from jupyterlab.labapp import LabApp
+    except ImportError:
+        raise GpuShareError("the demo needs JupyterLab: pip install 'jupyter-gpushare[demo]'") from None
+    if read_memory(gpu_memory, what="gpu-memory") <= 0:
+        raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
+    with _folder() as folder:
+        file = _policy(folder, gpus, policy)
+        _own_jupyter_folders(folder)
+        config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
+        server = LabApp.initialize_server(argv=[], config=config)
+        _say(server, folder, file, gpus, gpu_memory)
+        server.start()
+    return 0
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Everything of one demo; gone with it."""
+    folder = Path(tempfile.mkdtemp(prefix="gpushare-demo-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _policy(folder: Path, gpus: int, given: str | None) -> Path:
+    """The policy in force: a given one is checked and used where it is, so that changes to it are seen."""
+    from jupyter_gpushare.scheduler.policy import default_demo_policy, load_policy
+
+    if given is not None:
+        load_policy(given)
+        return Path(given).resolve()
+    file = folder / "gpushare.yaml"
+    file.write_text(default_demo_policy(gpus, getpass.getuser()))
+    return file
+
+
+def _own_jupyter_folders(folder: Path) -> None:
+    """A person's own settings neither change the demo nor are changed by it."""
+    notebooks = folder / "notebooks"
+    for name in ("notebooks", "config", "runtime", "state", "settings", "workspaces"):
+        (folder / name).mkdir(mode=0o700)
+    (notebooks / TUTORIAL).write_bytes(resources.files("jupyter_gpushare").joinpath("demo", TUTORIAL).read_bytes())
+    # The demo asks nobody whether it may fetch news.
+    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    (folder / "config/labconfig").mkdir()
+    (folder / "config/labconfig/default_setting_overrides.json").write_text(json.dumps(quiet))
+    os.environ |= {
+        "JUPYTER_CONFIG_DIR": str(folder / "config"),
+        "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+        "JUPYTERLAB_SETTINGS_DIR": str(folder / "settings"),
+        "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+    }
+    os.environ.pop("JUPYTER_TOKEN", None)
+
+
+def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool) -> Any:
+    from traitlets.config import Config
+
+    return Config(
+        ServerApp={
+            "jpserver_extensions": {"jupyterlab": True, "jupyter_gpushare": True}, "ip": ip, "port": port, "open_browser": not no_browser,
+            "root_dir": str(folder / "notebooks"), "allow_root": os.geteuid() == 0, "answer_yes": True,
+        },
+        LabApp={"default_url": f"/lab/tree/{TUTORIAL}", "open_browser": not no_browser},
+        GpuShareExtension={
+            "simulate": f"A100:{gpus}", "simulated_gpu_memory": gpu_memory, "state_dir": str(folder / "state"), "policy_file": str(policy),
+        },
+    )  # fmt: skip
+
+
+def _say(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:
+    """Where to look, and that nothing here is a real GPU. The port is bound by now, so the address is true."""
+    click.echo(f"JupyterLab with {gpus} simulated GPUs of {gpu_memory}: no real GPU is used.")
+    click.echo(f"  open    {server.connection_url.split('?')[0]}lab?token={server.identity_provider.token}")
+    click.echo(f"  policy  {policy} (read again when it changes)")
+    click.echo(f"  files   {folder} (removed at the end)")
+    click.echo("  Ctrl-C ends it.")
+    sys.stdout.flush()

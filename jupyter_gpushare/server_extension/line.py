@@ -1,0 +1,69 @@
+"""The scheduler's client as this server holds it: over HTTP from the start, or connected once the scheduler inside this server runs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from ..client import HttpTransport, Lost, SchedulerClient, Transport, token_in
+from ..core.errors import Unavailable
+from ..messages import Ended, Nodes, Pools, Projects, Queues, SchedulerFrame, WhatIfAnswer, WorkloadRequest, WorkloadView
+
+__all__ = ["SchedulerLine"]
+
+
+class SchedulerLine:
+    """Every call raises `Unavailable` before there is a scheduler."""
+
+    def __init__(self) -> None:
+        self._client: SchedulerClient | None = None
+        self._connected = asyncio.Event()
+
+    @classmethod
+    def over_http(cls, url: str, token_file: str) -> SchedulerLine:
+        """To a scheduler service; without a token file, without a token."""
+        line = cls()
+        line.connect(HttpTransport(url, token_in(token_file) if token_file else ""))
+        return line
+
+    def connect(self, transport: Transport) -> None:
+        """From now on there is a scheduler."""
+        self._client = SchedulerClient(transport)
+        self._connected.set()
+
+    @property
+    def reachable(self) -> bool:
+        """Whether it answered last."""
+        return self._client is not None and self._client.reachable
+
+    async def changes(self) -> AsyncIterator[SchedulerFrame | Lost]:
+        """Its stream, once there is one."""
+        await self._connected.wait()
+        async for frame in self._here().changes():
+            yield frame
+
+    async def submit(self, request: WorkloadRequest) -> WorkloadView:
+        return await self._here().submit(request)
+
+    async def end(self, workload_id: str) -> Ended:
+        return await self._here().end(workload_id)
+
+    async def what_if(self, request: WorkloadRequest) -> WhatIfAnswer:
+        return await self._here().what_if(request)
+
+    async def queues(self) -> Queues:
+        return await self._here().queues()
+
+    async def nodes(self) -> Nodes:
+        return await self._here().nodes()
+
+    async def pools(self) -> Pools:
+        return await self._here().pools()
+
+    async def projects(self) -> Projects:
+        return await self._here().projects()
+
+    def _here(self) -> SchedulerClient:
+        if self._client is None:
+            raise Unavailable("there is no scheduler in this server (yet)")
+        return self._client

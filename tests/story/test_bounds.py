@@ -1,0 +1,126 @@
+"""Limits, quotas, mistakes, and kernels that are none of our business."""
+
+from __future__ import annotations
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from .world import RestError, eventually, shown
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+MISTAKES = ["7e9", "-1", "nan", "0", "1.5", "0.5 --project nope", "0.5 --pool nope", "0.5 --priority nope", "x"]
+
+
+def test_a_limit_exceeded_is_an_error_in_the_cell_and_the_kernel_lives(notebook):
+    nb = notebook("limited")
+    result = nb.run("from jupyter_gpushare import simgpu\nsimgpu.alloc('41GiB')")
+    assert (result.ename, nb.ok("print('alive')")) == ("OutOfMemoryError", "alive\n")
+    nb.ok("x = simgpu.alloc('40GiB')")
+    assert nb.view["memory_mib"] == {"guaranteed": 20480, "used": 40960, "borrowed": 20480}
+
+
+def test_a_non_preemptible_request_over_quota_waits_with_its_numbers_and_can_be_interrupted(notebook):
+    nb = notebook("build")
+    cell = nb.submit("print('ran')")
+    view = nb.until("pending")
+    reason = eventually(lambda: (r := nb.view["reason"]) and r["code"] == "NonPreemptibleOverQuota" and r, "the reason")
+    assert (reason["numbers"]["requested"], reason["numbers"]["quota"]) == (2.0, 0.0), view
+    nb.until_shown(cell, "quota")
+    nb.interrupt()
+    result = nb.collect(cell, within=2)
+    assert result.reply["status"] == "error"
+    assert "ran" not in [shown(one).strip() for one in result.outputs]
+    assert nb.ok("print('still here')").endswith("still here\n")
+    assert "NonPreemptibleOverQuota" in nb.ok("%gpu why")
+
+
+def test_mistakes_are_one_line_each_and_change_nothing(server, notebook):
+    nb = notebook("plain")
+    before = nb.view
+    for mistake in MISTAKES:
+        result = nb.run(f"%gpu request {mistake}")
+        assert result.reply["status"] == "error", mistake
+        assert len(result.text.strip().splitlines()) == 1, result.text
+    assert {**nb.view, "events": []} == {**before, "events": []}
+    assert server.allocated() == 0
+
+
+def test_mistakes_over_rest_name_their_field(server, notebook):
+    path = f"gpushare/api/kernels/{notebook('plain').kernel_id}"
+    for body, field in [
+        ({"gpu": -1}, "gpu"), ({"gpu": 0.5, "project": "nope"}, "project"), ({"gpu": 0.5, "node_pools": ["nope"]}, "node_pools"),
+        ({"gpu": 0.5, "colour": 1}, "colour"), ({"gpu_memory": "x"}, "gpu_memory"), ({}, "gpu"), ({"gpu": [1]}, "gpu"),
+        ({"gpu": 0.5, "priority_class": "nope"}, "priority_class"),
+    ]:  # fmt: skip
+        for where in (path, "gpushare/api/what-if"):
+            with pytest.raises(RestError) as refused:
+                server.rest("POST", where, body)
+            assert refused.value.status == 400, refused.value.body
+            assert json.loads(refused.value.body)["error"]["field"] == field, refused.value.body
+    for path in ("gpushare/api/kernels/nope", "gpushare/api/nothing"):
+        with pytest.raises(RestError) as refused:
+            server.rest("GET", path)
+        assert (refused.value.status, json.loads(refused.value.body)["error"]["code"]) == (404, "not-found")
+    with pytest.raises(RestError) as refused:
+        server.rest("GET", "gpushare/api/queues?format=csv&columns=colour")
+    assert (refused.value.status, json.loads(refused.value.body)["error"]["field"]) == (400, "columns")
+
+
+@pytest.mark.parametrize(("spec", "field"), [("bad", "gpu"), ("nowhere", "project")])
+def test_a_bad_kernelspec_is_refused_at_the_start_with_its_field(server, spec, field):
+    with pytest.raises(RestError) as refused:
+        server.rest("POST", "api/kernels", {"name": spec})
+    assert refused.value.status < 500
+    assert f"kernelspec config: {field}" in refused.value.body
+    assert server.rest("GET", "api/kernels") == []
+
+
+def test_another_language_starts_as_it_always_did(server, notebook):
+    nb = notebook("echo")
+    assert nb.view["state"] == "detached"
+    assert nb.run("hello").ok
+
+
+def test_secrets_of_the_server_do_not_reach_the_kernel(notebook):
+    text = notebook("plain").ok("import os; print('JUPYTERHUB_API_TOKEN' in os.environ, os.environ.get('JUPYTERHUB_API_TOKEN_FOR_TEST'))")
+    assert text == "False keep\n"
+
+
+def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
+    nb = notebook("plain")
+    assert "detached" in nb.ok("%gpu")
+    text = nb.ok("%gpu request 0.5 --project language")
+    assert "simulated" in text
+    assert "attached" in text
+    nb.ok("from jupyter_gpushare import gpu, simgpu\nb = simgpu.alloc('10GiB')\nassert gpu.status()['state'] == 'attached', gpu.status()")
+    assert (nb.view["project"], server.allocated()) == ("language", 0.5)
+    assert "would start now" in nb.ok("%gpu what-if 1.0")
+    for magic, words in {"%gpu queue": "vision", "%gpu nodes": "simulated", "%gpu history": "granted", "%gpu why": "Nothing waits"}.items():
+        assert words in nb.ok(magic), magic
+    nb.ok("%gpu pin")
+    assert nb.view["pinned"]
+    nb.ok("%gpu unpin")
+    assert "suspended" in nb.ok("%gpu suspend")
+    nb.ok("assert b.nbytes == 10 << 30\nassert gpu.status()['state'] == 'attached'")
+    nb.ok("%%gpu 1.0\nassert gpu.status()['request']['gpu'] == 1.0, gpu.status()")
+    assert nb.view["request"]["gpu"] == 0.5
+    nb.ok("%gpu release")
+    assert nb.until("detached")["workload"] is None
+    result = nb.run("simgpu.alloc('1GiB')")
+    assert result.ename == "NoGpuError"
+
+
+def test_twenty_kernels_asking_a_tenth_at_once_never_over_commit(server, notebook):
+    with ThreadPoolExecutor(4) as pool:
+        notebooks = list(pool.map(lambda i: notebook("tenth", f"t{i}.ipynb"), range(20)))
+    for nb in notebooks:
+        nb.until("attached", within=60)
+        for device in server.devices():
+            assert device["memory_mib"]["guaranteed"] <= device["memory_mib"]["total"]
+    assert abs(server.allocated() - 2.0) < 1e-6
+    cells = [nb.submit("from jupyter_gpushare import simgpu; b = simgpu.alloc('8GiB')") for nb in notebooks]
+    assert all(nb.collect(cell).ok for nb, cell in zip(notebooks, cells, strict=True))
+
+

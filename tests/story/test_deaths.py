@@ -1,0 +1,88 @@
+"""`kill -9` in the middle of step 2: nothing stays booked, no process is left, nothing acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from .world import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)"
+WHOLE = "from jupyter_gpushare import simgpu\nprint(simgpu.device_uuid())"
+
+
+@pytest.fixture
+def scene(world):
+    """Step 1, and C just asking: A and B hold 70 GiB each."""
+    server = world(remote=True)
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
+    a.ok(FILL)
+    b.ok(FILL)
+    c = server.notebook("whole", "c.ipynb")
+    return server, a, b, c, c.submit(WHOLE)
+
+
+def the_three_go_on(server, a, b, c, cell):
+    assert c.collect(cell, 60).ok
+    for n in (a, b):
+        assert n.ok("print(b.sum() > 0)", 60).splitlines()[-1] == "True"
+    assert server.allocated() == 2.0
+
+
+def test_the_agent(scene):
+    server, a, b, c, cell = scene
+    pids = [n.pid for n in (a, b, c)]
+    server.kill("agent")
+    server.start_agent()
+    the_three_go_on(server, a, b, c, cell)
+    assert [n.pid for n in (a, b, c)] == pids
+    for n in (a, b, c):
+        n.shut_down()
+    server.nothing_is_left()
+
+
+def test_the_scheduler(scene):
+    server, a, b, c, cell = scene
+    server.kill("scheduler")
+    server.start_scheduler()
+    the_three_go_on(server, a, b, c, cell)
+    for n in (a, b, c):
+        n.shut_down()
+    server.nothing_is_left()
+
+
+def test_a_kernel(scene):
+    """Jupyter relaunches it; its request is still in force; the others go on."""
+    server, a, b, c, cell = scene
+    os.kill(a.pid, signal.SIGKILL)
+    assert c.collect(cell, 60).ok
+    assert b.ok("print(b.sum() > 0)", 60).splitlines()[-1] == "True"
+    eventually(lambda: a.pid, "A is relaunched")
+    assert a.run("from jupyter_gpushare import simgpu\nx = simgpu.alloc('40GiB')", 60).ok
+    assert a.until("attached")["generation"] > 0
+    for n in (a, b, c):
+        n.shut_down()
+    server.nothing_is_left()
+
+
+def test_the_jupyter_server(scene):
+    server = scene[0]
+    server.kill("jupyter")
+    server.no_kernels_are_left(15)
+    server.start_jupyter()
+    eventually(lambda: server.status()["scheduler"]["reachable"], "the server is back", 60)
+    server.nothing_is_left()
+    fresh = server.notebook("whole", "d.ipynb")
+    assert fresh.run(WHOLE, 60).ok
+    fresh.shut_down()
+    server.nothing_is_left()
+
+
+def test_a_kernel_that_is_gone_for_good_is_not_booked(scene):
+    server, a, b, c, _ = scene
+    for n in (a, b, c):
+        n.shut_down()
+    server.nothing_is_left(within=10)

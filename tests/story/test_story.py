@@ -1,0 +1,72 @@
+"""Two notebooks share a GPU and a third takes it: the whole path on one machine, with real servers, kernels and processes."""
+
+from __future__ import annotations
+
+import pytest
+
+from .world import eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+GIB = 1 << 30
+FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)\nprint(simgpu.device_uuid())"
+CHECK = f"print(b.sum() == 3 * 70 * {GIB}, simgpu.device_uuid())"
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["embedded", "remote"])
+def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
+    server = world(remote=remote)
+    assert server.status()["simulated"]
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
+
+    # 1. planned on one GPU, running on two, each borrowing 30 GiB
+    gpu_a, gpu_b = a.ok(FILL).strip(), b.ok(FILL).strip()
+    view_a, view_b = a.until("attached"), b.until("attached")
+    assert view_a["planned_gpu"] == view_b["planned_gpu"]
+    assert gpu_a != gpu_b
+    eventually(lambda: [n.view["memory_mib"]["borrowed"] for n in (a, b)] == [30720, 30720], "both borrow 30 GiB")
+    assert "burst" in a.kinds()
+
+    # 2. a whole GPU lands; the GPU that moves the fewest bytes is evacuated; contents survive
+    pids, generations = (a.pid, b.pid), (view_a["generation"], view_b["generation"])
+    c = server.notebook("whole", "c.ipynb")
+    gpu_c = c.ok("from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())").strip()
+    views = [a.view, b.view]
+    assert c.view["state"] == "attached"
+    assert gpu_c in (gpu_a, gpu_b)
+    moved, stayed = (a, b) if gpu_c == gpu_a else (b, a)
+
+    # 3. both halves on the other GPU: the moved one goes on with its state, one message each, nobody died
+    text = moved.ok(CHECK)
+    assert text.splitlines()[-1] == f"True {gpu_b if moved is a else gpu_a}"
+    assert "suspended" in moved.kinds()
+    assert "moved" in moved.kinds() or "resumed" in moved.kinds()
+    assert (a.pid, b.pid) == pids
+    assert [view["generation"] for view in (a.view, b.view)] != generations, views
+    assert stayed.ok(CHECK).splitlines()[-1].startswith("True")
+    assert not any(n.saw(state) for n in (a, b, c) for state in ("restarting", "dead"))
+
+    # 4. C shuts down; both spread out and burst again
+    c.shut_down()
+    eventually(lambda: server.allocated() == 1.0, "C's GPU is free")
+    more = "simgpu.alloc('5GiB').free(); print(simgpu.device_uuid())"
+    eventually(lambda: len({a.ok(more).splitlines()[-1], b.ok(more).splitlines()[-1]}) == 2, "A and B on two GPUs again")
+    assert a.ok(CHECK).splitlines()[-1].startswith("True")
+    assert b.ok(CHECK).splitlines()[-1].startswith("True")
+    a.shut_down()
+    b.shut_down()
+    server.nothing_is_left()
+
+
+def test_a_busy_borrower_has_notice_and_its_cell_runs_on(server, notebook):
+    a, b = notebook("half"), notebook("half")
+    a.ok(FILL)
+    b.ok(FILL)
+    cells = [n.submit("simgpu.busy(14); print('done', b.sum() > 0)") for n in (a, b)]
+    eventually(lambda: a.view["busy"] and b.view["busy"], "both compute")
+    c = notebook("whole")
+    waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
+    for n, cell in zip((a, b), cells, strict=True):
+        assert n.collect(cell, 90).text.splitlines()[-1] == "done True"
+    assert c.collect(waiting, 90).ok
+    kinds = [n.kinds() for n in (a, b)]
+    assert any("notice" in k and k.index("notice") < k.index("suspended") for k in kinds if "suspended" in k), kinds

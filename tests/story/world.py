@@ -1,0 +1,369 @@
+"""A real Jupyter server with real kernels, as a front end drives them: REST and one websocket per notebook. Only the GPU is simulated."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+import websocket
+
+TOKEN = "story"
+PATIENCE = 30.0
+POLICY = """\
+node_pools:
+  - {name: default, workloads_per_gpu: 4, placement: {gpu: binpack, cpu: binpack}}
+departments:
+  - {name: research, pools: {default: {gpu: {quota: 2}}}}
+  - {name: teaching, pools: {default: {gpu: {quota: 0}}}}
+projects:
+  - {name: vision, department: research, pools: {default: {gpu: {quota: 1}}}}
+  - {name: language, department: research, pools: {default: {gpu: {quota: 1}}}}
+  - {name: course, department: teaching, pools: {default: {gpu: {quota: 0}}}}
+defaults: {priority_class: interactive, notice: 5s, project: vision}
+"""
+SPECS = {
+    "half": {"gpu": 0.5},
+    "whole": {"gpu": 1.0, "project": "language"},
+    "tenth": {"gpu": 0.1},
+    "bad": {"gpu": "lots"},
+    "nowhere": {"gpu": 0.5, "project": "nope"},
+    "limited": {"gpu": 0.25, "gpu_limit": 0.5},
+    "build": {"gpu": 2.0, "priority_class": "build", "project": "course"},
+}
+
+
+class RestError(Exception):
+    def __init__(self, status: int, body: str) -> None:
+        super().__init__(f"{status}: {body}")
+        self.status, self.body = status, body
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+def eventually(question: Callable[[], object], what: str, within: float = PATIENCE) -> object:
+    """The first true answer; the last false one is in the failure."""
+    deadline, answer = time.monotonic() + within, None
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError, RestError, KeyError, StopIteration):
+            if answer := question():
+                return answer
+        time.sleep(0.05)
+    raise AssertionError(f"not within {within:.0f} s: {what}; last answer: {answer!r}")
+
+
+@dataclass
+class Result:
+    """What one cell gave."""
+
+    reply: dict
+    outputs: list[dict] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        return self.reply["status"] == "ok"
+
+    @property
+    def ename(self) -> str:
+        return self.reply.get("ename", "")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(shown(one) for one in self.outputs)
+
+
+def shown(message: dict) -> str:
+    content = message["content"]
+    if message["msg_type"] == "error":
+        return "\n".join(content["traceback"])
+    return content.get("text") or content.get("data", {}).get("text/plain", "")
+
+
+class Notebook:
+    """A session and the one websocket that its page keeps."""
+
+    def __init__(self, server: Server, spec: str, path: str) -> None:
+        self.server, self.path = server, path
+        session = server.rest("POST", "api/sessions", {"path": path, "name": path, "type": "notebook", "kernel": {"name": spec}})
+        self.kernel_id = session["kernel"]["id"]
+        self.session_id = session["id"]
+        self.all: list[dict] = []
+        url = f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels?session_id={uuid.uuid4().hex}&token={TOKEN}"
+        self.ws = websocket.create_connection(url, timeout=PATIENCE)
+
+    def submit(self, code: str) -> str:
+        msg_id = uuid.uuid4().hex
+        header = {"msg_id": msg_id, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3", "date": ""}
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+        self.ws.send(json.dumps(message))
+        return msg_id
+
+    def next(self, within: float) -> dict:
+        self.ws.settimeout(max(0.01, within))
+        message = json.loads(self.ws.recv())
+        self.all.append(message)
+        return message
+
+    def collect(self, msg_id: str, within: float = PATIENCE) -> Result:
+        """Everything of one cell, until it is idle and has replied."""
+        deadline, outputs, reply, idle = time.monotonic() + within, [], None, False
+        for message in [m for m in self.all if m["parent_header"].get("msg_id") == msg_id]:
+            reply, idle = self._take(message, outputs, reply, idle)
+        while reply is None or not idle:
+            left = deadline - time.monotonic()
+            assert left > 0, f"the cell did not end within {within:.0f} s; it showed {[shown(o) for o in outputs]}"
+            with contextlib.suppress(websocket.WebSocketTimeoutException):
+                message = self.next(left)
+                if message["parent_header"].get("msg_id") == msg_id:
+                    reply, idle = self._take(message, outputs, reply, idle)
+        return Result(reply, outputs)
+
+    @staticmethod
+    def _take(message: dict, outputs: list[dict], reply: dict | None, idle: bool) -> tuple[dict | None, bool]:
+        match message["msg_type"]:
+            case "execute_reply":
+                reply = message["content"]
+            case "status":
+                idle = idle or message["content"]["execution_state"] == "idle"
+            case "stream" | "display_data" | "update_display_data" | "execute_result" | "error":
+                outputs.append(message)
+        return reply, idle
+
+    def run(self, code: str, within: float = PATIENCE) -> Result:
+        return self.collect(self.submit(code), within)
+
+    def ok(self, code: str, within: float = PATIENCE) -> str:
+        """Run a cell that must succeed; what it showed."""
+        result = self.run(code, within)
+        assert result.ok, (result.reply, result.text)
+        return result.text
+
+    def until_shown(self, msg_id: str, words: str, within: float = PATIENCE) -> None:
+        deadline = time.monotonic() + within
+        while not any(words in shown(m) for m in self.all if m["parent_header"].get("msg_id") == msg_id and m["channel"] == "iopub"):
+            left = deadline - time.monotonic()
+            assert left > 0, f"{words!r} was not shown; {[shown(m) for m in self.all[-5:]]}"
+            with contextlib.suppress(websocket.WebSocketTimeoutException):
+                self.next(left)
+
+    def interrupt(self) -> None:
+        self.server.rest("POST", f"api/kernels/{self.kernel_id}/interrupt")
+
+    def shut_down(self) -> None:
+        self.ws.close()
+        self.server.rest("DELETE", f"api/sessions/{self.session_id}")
+
+    @property
+    def view(self) -> dict:
+        return self.server.rest("GET", f"gpushare/api/kernels/{self.kernel_id}")
+
+    def until(self, *states: str, within: float = PATIENCE) -> dict:
+        return eventually(lambda: (view := self.view)["state"] in states and view, f"{self.path} in {states}", within)
+
+    def kinds(self) -> list[str]:
+        return [event["kind"] for event in self.view["events"]]
+
+    @property
+    def pid(self) -> int:
+        return kernel_pid(self.kernel_id)
+
+    def saw(self, execution_state: str) -> bool:
+        """Whether the page was ever told this, up to now."""
+        with contextlib.suppress(websocket.WebSocketTimeoutException):
+            while True:
+                self.next(0.01)
+        return any(m["msg_type"] == "status" and m["content"]["execution_state"] == execution_state for m in self.all)
+
+
+def kernel_pid(kernel_id: str) -> int:
+    """The kernel's main process."""
+    return next(p.pid for p in kernel_processes() if kernel_id in " ".join(p.info["cmdline"] or []))
+
+
+def kernel_processes() -> Iterator[psutil.Process]:
+    yield from (p for p in psutil.process_iter(["cmdline", "status"]) if p.info["status"] != psutil.STATUS_ZOMBIE)
+
+
+def processes_of(folder: Path) -> list[psutil.Process]:
+    """Every living process that this world started, by its folder in their environment."""
+    found = []
+    for process in psutil.process_iter(["status"]):
+        with contextlib.suppress(psutil.Error):
+            if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get("STORY_WORLD") == str(folder):
+                found.append(process)
+    return found
+
+
+class Server:
+    """A Jupyter server: embedded, or with scheduler and agent as processes of their own (`remote`)."""
+
+    def __init__(self, folder: Path, *, remote: bool = False, gpus: int = 2) -> None:
+        self.folder, self.remote, self.gpus = folder, remote, gpus
+        self.port, self.scheduler_port = free_port(), free_port()
+        self.state = folder / "state"
+        self.processes: dict[str, subprocess.Popen] = {}
+        for name in ("notebooks", "state", "config", "data/kernels", "runtime"):
+            (folder / name).mkdir(parents=True)
+        (folder / "gpushare.yaml").write_text(POLICY)
+        self._write_kernelspecs()
+        self._write_config()
+
+    @property
+    def env(self) -> dict[str, str]:
+        f = self.folder
+        mine = {
+            "JUPYTER_CONFIG_DIR": f / "config", "JUPYTER_DATA_DIR": f / "data", "JUPYTER_RUNTIME_DIR": f / "runtime", "HOME": f,
+            "IPYTHONDIR": f / "ipython", "STORY_WORLD": f, "JUPYTERHUB_API_TOKEN_FOR_TEST": "keep", "JUPYTERHUB_API_TOKEN": "secret",
+        }  # fmt: skip
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))}
+        return clean | {name: str(value) for name, value in mine.items()}
+
+    def _write_kernelspecs(self) -> None:
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        for name, config in {**SPECS, "plain": None}.items():
+            provisioner = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}} if config else {}
+            spec = {"argv": argv, "display_name": name, "language": "python", "metadata": provisioner}
+            self._kernelspec(name, spec)
+        echo = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
+        self._kernelspec("echo", {"argv": echo, "display_name": "echo", "language": "echo"})
+
+    def _kernelspec(self, name: str, spec: dict) -> None:
+        folder = self.folder / "data/kernels" / name
+        folder.mkdir()
+        (folder / "kernel.json").write_text(json.dumps(spec))
+
+    def _write_config(self) -> None:
+        ours = {"policy_file": str(self.folder / "gpushare.yaml"), "simulate": str(self.gpus), "state_dir": str(self.state)}
+        if self.remote:
+            ours = {
+                "scheduler_url": f"http://127.0.0.1:{self.scheduler_port}", "state_dir": str(self.state),
+                "scheduler_token_file": str(self.state / "admin.token"),
+            }  # fmt: skip
+        config = {
+            "ServerApp": {
+                "jpserver_extensions": {"jupyter_gpushare": True}, "port": self.port, "port_retries": 0, "open_browser": False,
+                "root_dir": str(self.folder / "notebooks"), "allow_root": True,
+            },
+            "IdentityProvider": {"token": TOKEN},
+            "GpuShareExtension": ours,
+        }  # fmt: skip
+        (self.folder / "config/jupyter_server_config.json").write_text(json.dumps(config))
+
+    # ---- processes
+
+    def start(self) -> Server:
+        if self.remote:
+            self.start_scheduler()
+            self.start_agent()
+        self.start_jupyter()
+        eventually(lambda: self.status()["agent"]["reachable"] and self.status()["scheduler"]["reachable"], "everything reachable", 60)
+        eventually(lambda: len(self.devices()) == self.gpus, "the node is known")
+        return self
+
+    def start_jupyter(self) -> None:
+        self._start("jupyter", sys.executable, "-m", "jupyter_server")
+
+    def start_scheduler(self) -> None:
+        gpushare = (sys.executable, "-m", "jupyter_gpushare.cli")
+        self._start(
+            "scheduler", *gpushare, "scheduler", "--port", str(self.scheduler_port), "--policy", str(self.folder / "gpushare.yaml"),
+            "--state-dir", str(self.state),
+        )  # fmt: skip
+        eventually(lambda: (self.state / "admin.token").exists() and self._listens(self.scheduler_port), "the scheduler listens")
+
+    def start_agent(self) -> None:
+        self._start(
+            "agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--scheduler", f"http://127.0.0.1:{self.scheduler_port}",
+            "--simulate", f"A100-80GB:{self.gpus}", "--state-dir", str(self.state), "--token-file", str(self.state / "admin.token"),
+        )  # fmt: skip
+
+    @staticmethod
+    def _listens(port: int) -> bool:
+        with socket.socket() as sock:
+            return sock.connect_ex(("127.0.0.1", port)) == 0
+
+    def _start(self, name: str, *argv: str) -> None:
+        log = (self.folder / f"{name}.log").open("ab")
+        self.processes[name] = subprocess.Popen(
+            argv, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True
+        )
+
+    def kill(self, name: str) -> None:
+        """`kill -9`."""
+        self.processes[name].kill()
+        self.processes.pop(name).wait()
+
+    def stop(self) -> None:
+        """End everything, politely, then not; what is left after that is killed and told."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for name in ("jupyter", "agent", "scheduler"):
+            if name in self.processes:
+                try:
+                    self.processes[name].wait(20)
+                except subprocess.TimeoutExpired:
+                    self.processes[name].kill()
+                    self.processes[name].wait()
+        for process in processes_of(self.folder):
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+
+    def logs(self) -> str:
+        return "\n".join(f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}" for path in sorted(self.folder.glob("*.log")))
+
+    # ---- REST
+
+    def rest(self, verb: str, path: str, body: object = None, *, raw: bool = False) -> object:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{path}",
+            method=verb,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={"Authorization": f"token {TOKEN}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            raise RestError(error.code, error.read().decode()) from None
+        return text if raw else json.loads(text) if text else None
+
+    def status(self) -> dict:
+        return self.rest("GET", "gpushare/api/status")
+
+    def devices(self) -> list[dict]:
+        return [device for node in self.rest("GET", "gpushare/api/nodes")["nodes"] for device in node["devices"]]
+
+    def allocated(self) -> float:
+        return sum(node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"])
+
+    def notebook(self, spec: str, path: str) -> Notebook:
+        return Notebook(self, spec, path)
+
+    def nothing_is_left(self, *, within: float = 12.0) -> None:
+        """Nothing booked, no GPU memory held, no kernel process."""
+        eventually(lambda: self.allocated() == 0, "nothing booked", within)
+        eventually(lambda: all(d["memory_mib"]["used"] == 0 for d in self.devices()), "no GPU memory held", within)
+        self.no_kernels_are_left(within)
+
+    def no_kernels_are_left(self, within: float) -> None:
+        def kernels() -> list[str]:
+            return [line for p in processes_of(self.folder) if "ipykernel" in (line := " ".join(p.cmdline()))]
+
+        eventually(lambda: not kernels(), "no kernel process left", within)
