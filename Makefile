@@ -1,6 +1,7 @@
 # Two commands matter: `make demo` opens JupyterLab with simulated GPUs, `make test` runs every test.
 # Both set a fresh machine up by themselves (Debian 12, Python >= 3.11, Node >= 20).
 
+SHELL  := /bin/bash -o pipefail
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
@@ -81,8 +82,9 @@ check: lint typecheck floors schema-check ts unit ## the quick checks: no server
 test: lint typecheck floors schema-check ts $(STAMPS)/chromium ## everything, browser and story included
 	$(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks
 
-bench: venv ## benchmarks; results go to docs/measurements
-	$(PY) -m pytest -q -s tests/benchmarks
+bench: venv ## benchmarks; what they print goes to docs/measurements too
+	@set -e; for file in tests/benchmarks/bench_*.py; do name=$$(basename $$file .py); echo "== $$name"; \
+	  $(PY) -m tests.benchmarks.$$name | tee docs/measurements/$$name.txt; done
 
 # ---- make ---------------------------------------------------------------------------------------
 

@@ -20,7 +20,11 @@ WIDTH = 100
 
 def commands() -> str:
     """The page of commands: one line, then the help of each as it prints it."""
-    parts = ["# Commands", WRITTEN, "`jupyter gpushare COMMAND`. Errors are one line on stderr; exit status 2: bad input, 1: refused or failed."]
+    parts = [
+        "# Commands",
+        WRITTEN,
+        "`jupyter gpushare COMMAND`. Errors are one line on stderr; exit status 2: bad input, 1: refused or failed.",
+    ]
     group = click.Context(gpushare, info_name="jupyter gpushare", terminal_width=WIDTH, max_content_width=WIDTH)
     for name in COMMANDS:
         command = gpushare.get_command(group, name)
@@ -46,7 +50,17 @@ def rest() -> str:
     )
     jupyter = "Under the server's base URL, with Jupyter's own authentication, authorizer (resource `gpushare`) and XSRF rules."
     scheduler = "Bearer tokens; `open` needs none, `person` is anybody with a token, an admin may do everything."
-    parts = ["# REST and streams", WRITTEN, head, "## Jupyter server", jupyter, table(JUPYTER_ROUTES), "## Scheduler", scheduler, table(ROUTES)]
+    parts = [
+        "# REST and streams",
+        WRITTEN,
+        head,
+        "## Jupyter server",
+        jupyter,
+        table(JUPYTER_ROUTES),
+        "## Scheduler",
+        scheduler,
+        table(ROUTES),
+    ]
     return "\n\n".join(parts) + "\n"
 
 

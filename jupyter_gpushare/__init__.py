@@ -17,7 +17,7 @@ except ImportError:  # a source tree that was never installed has no generated v
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["__version__", "gpu", "simgpu"]  # noqa: F822 - resolved by __getattr__
+__all__ = ["__version__", "gpu", "simgpu"]
 
 _NOTEBOOK_NAMES = {"gpu": "jupyter_gpushare.kernel.gpu", "simgpu": "jupyter_gpushare.kernel.simgpu"}
 

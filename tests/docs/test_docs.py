@@ -55,7 +55,8 @@ def test_every_decision_is_listed() -> None:
 def test_the_reference_is_fresh() -> None:
     """`python docs/render_reference.py` would change nothing."""
     spec = importlib.util.spec_from_file_location("render_reference", ROOT / "docs/render_reference.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     assert [path.name for path, render in script.PAGES.items() if path.read_text() != render()] == []
