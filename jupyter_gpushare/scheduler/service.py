@@ -1,33 +1,31 @@
-"""The one place that says yes: people's commands, agents' reports and the cycle's decisions, each committed before it is announced.
+"""The one place that says yes: people's commands and the cycle's decisions, each committed before it is announced.
 
-Holds the cluster, the records and the agents' sessions; knows nothing of HTTP, sockets or tokens. Runs on one thread (an event
-loop's); nothing here waits. `clock` gives wall-clock milliseconds; intervals are the loop's business.
+Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits. `clock` gives wall-clock
+milliseconds; intervals are the loop's business. What agents say is in `reports`, how things are committed in `ledger`.
 """
 
 from __future__ import annotations
 
-import logging
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound
-from jupyter_gpushare.core.facts import PodEvicted, PodPlaced, PodReleased, PolicyChanged, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model import Spot
+from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
 
 from .answers import what_if_answer
 from .auth import Identity
-from .fleet import Fleet, Send
+from .fleet import Send
+from .ledger import Announcer, Ledger
 from .policy import LoadedPolicy
 from .records import Record, lease_body, view, words
+from .reports import Reports
 from .requests import Asked, projects_of, read_request
 from .snapshot import snapshot
 from .store import Store, WorkloadRow, Write
@@ -35,66 +33,16 @@ from .tables import node_rows, pool_rows, project_rows, queue_rows
 
 __all__ = ["Service"]
 
-log = logging.getLogger("gpushare.scheduler")
 
-
-class Announcer(Protocol):
-    """Where committed changes are told: the hub of the streams."""
-
-    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
-
-
-class Service:
+class Service(Ledger):
     """See the module. Every method raises `GpuShareError` for the caller and then has changed nothing."""
 
     def __init__(self, store: Store, loaded: LoadedPolicy, hub: Announcer, *, clock: Callable[[], int]) -> None:
-        self.store, self.loaded, self.hub, self.clock = store, loaded, hub, clock
-        self.cluster = Cluster(loaded.policy)
-        self.records: dict[str, Record] = {}
-        self.decisions = Decisions((), (), (), {}, {}, ())
-        self.policy_problems: list[str] = []
-        self.revision = 0
-        self.needs_cycle = True
-        self._untold: list[tuple[Record, m.Event]] = []
-        self.on_change: Callable[[], None] = lambda: None
-        self.fleet = Fleet(self.cluster, store, loaded)
-        self._remember()
+        super().__init__(store, loaded, hub, clock)
+        self.status_of_nobody = lambda: self.status(Identity.nobody())
+        self.reports = Reports(self)
 
-    # -- start ----------------------------------------------------------------------------------------------------------------------
-
-    def _remember(self) -> None:
-        """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is back or not."""
-        known = self.store.remembered()
-        self.revision = known.revision + 1
-        for report in known.nodes:
-            self.fleet.remember(report, self.clock())
-        for row in known.workloads:
-            self._adopt(row).events.extend(known.events.get(row.request.id, []))
-        for lease in known.leases:
-            self._take_over(lease.body, lease.started_ms)
-
-    def _adopt(self, row: WorkloadRow) -> Record:
-        """Takes a remembered workload in by what was decided when it was asked for: the policy may have changed since."""
-        pools = [name for name in row.request.node_pools if name in {pool.name for pool in self.loaded.policy.node_pools}]
-        changed = {"project": row.project, "priority_class": row.priority, "preemptible": row.preemptible, "node_pools": pools}
-        request = replace(row.request, **changed)
-        asked = read_request(request, self.loaded.policy, user=row.user, allowed=[row.project], default=None, created=row.created_ms)
-        self.cluster.apply(WorkloadSubmitted(asked.workload))
-        record = self.records[row.request.id] = Record(row.request, asked.workload, row.user, revision=self.revision)
-        return record
-
-    def _take_over(self, body: m.LeaseBody, started: int) -> None:
-        record = self.records.get(body.workload)
-        if record is None or body.node not in self.cluster.nodes:
-            log.error("lease %s of workload %s has lost its workload or node and is dropped", body.id, body.workload)
-            with self.store.transaction() as write:
-                write.lease_ended(body.id, self.clock())
-            return
-        spot = Spot(body.node, tuple(body.planned_gpus), body.pool)
-        self.cluster.apply(PodPlaced(body.workload, body.pod, spot, started, "running" if body.wanted == "hold" else "releasing"))
-        record.leases[body.pod] = body
-
-    # -- people ---------------------------------------------------------------------------------------------------------------------
+    # -- people's commands --
 
     def status(self, identity: Identity) -> m.ServiceStatus:
         policy = self.loaded.policy
@@ -124,13 +72,13 @@ class Service:
         if self.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
         record = Record(request, self._read(identity, request, user, groups).workload, user)
-        with self._all_or_nothing() as write:
+        with self.together() as write:
             self.cluster.apply(WorkloadSubmitted(record.workload))
             write.submitted(_row(record))
-            self._event(write, record, "requested", f"Asked for {words(record)} in project {record.project}.")
+            self.event(write, record, "requested", f"Asked for {words(record)} in project {record.project}.")
         self.records[record.id] = record
-        self._changed(record)
-        self._wake()
+        self.changed(record)
+        self.wake()
         return view(record, self.cluster)
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
@@ -141,7 +89,7 @@ class Service:
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
         self._own(identity, record)
-        self._end(record, "released", "Given back.")
+        self.finish(record, "released", "Given back.")
         return m.Ended(id=id_)
 
     def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
@@ -222,93 +170,21 @@ class Service:
             raise NotFound(f"there is no workload {record.id!r}", field="id")
         identity.must_be_admin()
 
-    # -- agents ---------------------------------------------------------------------------------------------------------------------
+    # -- agents --
 
     def agent_hello(self, hello: m.AgentHello, send: Send) -> str:
-        """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
-        name = hello.node.name
-        with self._all_or_nothing() as write:
-            self.fleet.join(hello.node)
-            write.node(hello.node)
-        self.fleet.connect(name, send)
-        for report in hello.leases:
-            self._reported(report)
-        self._send_plan(name)
-        self._status_changed()
-        self._wake()
-        return name
-
-    def agent_gone(self, node: str, send: Send) -> None:
-        """The link broke. Its leases are kept; `tick` says when it has been silent for too long."""
-        if self.fleet.disconnect(node, send, self.clock()):
-            self._status_changed()
+        """A node is there (again); `send` takes what its agent is to be told. Gives the node's name."""
+        return self.reports.hello(hello, send)
 
     def agent_said(self, node: str, message: m.FromAgent) -> None:
-        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted."""
-        match message:
-            case m.AgentHello():
-                raise Conflict("an agent says hello once", field="type")
-            case m.NodeChangedReport(node=report):
-                with self._all_or_nothing() as write:
-                    self.fleet.join(report)
-                    write.node(report)
-                self._wake()
-            case m.LeaseChanged(report=report):
-                if not self._reported(report):
-                    self.fleet.send(node, m.LeaseUnwanted(revision=self.revision, lease=report.lease))
-            case m.LeaseLetGo(lease=lease):
-                self._let_go(node, message)
-                self.fleet.send(node, m.LeaseUnwanted(revision=self.revision, lease=lease))
-            case m.LeaseEvent(lease=lease, event=event):
-                if (record := self._holder(lease)) is not None:
-                    with self._all_or_nothing() as write:
-                        write.event(record.id, event)
-                        self._untold.append((record, event))
-            case m.UsageReport(rows=rows):
-                with self.store.transaction() as write:
-                    for row in rows:
-                        if (record := self._holder(row.lease)) is not None:
-                            write.used(row, record.project)
+        """One report."""
+        self.reports.said(node, message)
 
-    def _holder(self, lease: str) -> Record | None:
-        record = self.records.get(lease.rpartition("@")[0])
-        return record if record is not None and any(body.id == lease for body in record.leases.values()) else None
+    def agent_gone(self, node: str, send: Send) -> None:
+        """The link broke."""
+        self.reports.gone(node, send)
 
-    def _reported(self, report: m.LeaseReport) -> bool:
-        """False: this lease is not in force."""
-        record = self._holder(report.lease)
-        if record is None:
-            return False
-        if record.reports.get(report.lease) != report:
-            record.reports[report.lease] = report
-            self._changed(record)
-        return True
-
-    def _let_go(self, node: str, message: m.LeaseLetGo) -> None:
-        record = self._holder(message.lease)
-        if record is None:
-            return  # it was told before, or its owner was quicker
-        body = next(lease for lease in record.leases.values() if lease.id == message.lease)
-        if body.node != node:
-            raise Conflict(f"lease {message.lease} is not on node {node}", field="lease")
-        if message.ended:
-            self._end(record, "lost", message.message or "Its process is gone.")
-            return
-        with self._all_or_nothing() as write:
-            if self.cluster.state(record.id, body.pod) != "releasing":
-                self.cluster.apply(PodEvicted(record.id, body.pod))
-            self.cluster.apply(PodReleased(record.id, body.pod))
-            write.lease_ended(body.id, self.clock())
-        del record.leases[body.pod]
-        record.reports.pop(body.id, None)
-        self._changed(record)
-        self._wake()
-
-    def _send_plan(self, node: str) -> None:
-        leases = [lease for record in self.records.values() for lease in record.leases.values() if lease.node == node]
-        self.fleet.send(node, m.Plan(revision=self.revision, rules=self.fleet.rules(node), leases=leases))
-
-    # -- the cycle ------------------------------------------------------------------------------------------------------------------
+    # -- the cycle --
 
     def run_cycle(self) -> Decisions:
         """One cycle: decisions in one transaction, then announced. A commit that fails leaves everything as it was."""
@@ -316,7 +192,7 @@ class Service:
         self.needs_cycle = False
         given: list[tuple[Record, m.LeaseBody]] = []
         try:
-            with self._all_or_nothing(always=False) as write:
+            with self.together(always=False) as write:
                 decisions = cycle(self.cluster, now)
                 given += [self._grant(write, bind, now) for bind in decisions.binds]
                 given += [pair for evict in decisions.evictions if (pair := self._evict(write, evict, now)) is not None]
@@ -336,7 +212,7 @@ class Service:
         id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
         lease = lease_body(record, bind.pod, id_=id_, node=node, pool=bind.spot.pool, devices=bind.spot.devices)
         write.lease(lease, now)
-        self._event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
+        self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
         return record, lease
 
     def _evict(self, write: Write, evict: Evict, now: int) -> tuple[Record, m.LeaseBody] | None:
@@ -346,7 +222,7 @@ class Service:
             return None
         wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
         write.lease(wanted, now)
-        self._event(write, record, "evicted", evict.message)
+        self.event(write, record, "evicted", evict.message)
         return record, wanted
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
@@ -355,7 +231,7 @@ class Service:
             reason, position = decisions.reasons.get(record.id), decisions.positions.get(record.id)
             if record.id in touched or record.reason != reason or record.position != position:
                 record.reason, record.position = reason, position
-                self._changed(record)
+                self.changed(record)
 
     @property
     def is_waiting(self) -> bool:
@@ -364,94 +240,26 @@ class Service:
 
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long."""
-        for name in self.fleet.overdue(now, self.loaded.admin.agent_grace):
-            with self._all_or_nothing():
-                self.fleet.not_ready(name, "agent silent")
-            log.warning("node %s is not ready: its agent is silent", name)
-            if self.loaded.admin.requeue_lost:
-                self._requeue(name)
-            self._wake()
+        self.reports.silent(now)
 
-    def _requeue(self, node: str) -> None:
-        """Leases of a lost node ask again elsewhere (only when the policy says so)."""
-        for record in list(self.records.values()):
-            for lease in [body for body in record.leases.values() if body.node == node]:
-                self._let_go(node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost."))
-
-    # -- policy ---------------------------------------------------------------------------------------------------------------------
+    # -- policy --
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
         """A new policy is in force as a whole."""
-        with self._all_or_nothing():
+        with self.together():
             self.cluster.apply(PolicyChanged(loaded.policy))
             self.fleet.use_policy(loaded)
         self.loaded, self.policy_problems = loaded, []
         for node in self.fleet.connected():
-            self._send_plan(node)
-        self._status_changed()
-        self._wake()
+            self.reports.send_plan(node)
+        self.status_changed()
+        self.wake()
 
     def refuse_policy(self, problems: list[str]) -> None:
         """The file was refused: the old policy stays in force, and the status says what is wrong."""
         if problems != self.policy_problems:
             self.policy_problems = problems
-            self._status_changed()
-
-    # -- committing and announcing --------------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _all_or_nothing(self, *, always: bool = True) -> Iterator[Write]:
-        """Cluster and store change together or not at all. `always` False: a block that wrote nothing commits nothing."""
-        mark = self.cluster.checkpoint()
-        try:
-            with self.store.transaction() as write:
-                yield write
-                if always or write.wrote:
-                    write.revision(self.revision + 1)
-        except BaseException:
-            self.cluster.rollback(mark)
-            self._untold.clear()
-            raise
-        self.cluster.forget(mark)
-        self.revision += 1
-        untold, self._untold = self._untold, []
-        for record, event in untold:
-            self._tell_event(record, event)
-
-    def _end(self, record: Record, kind: m.EventKind, message: str) -> None:
-        with self._all_or_nothing() as write:
-            self.cluster.apply(WorkloadEnded(record.id))
-            self._event(write, record, kind, message)
-            write.ended(record.id, self.clock(), message)
-        del self.records[record.id]
-        for lease in record.leases.values():
-            self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
-        gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message)
-        self.hub.publish(gone, record.project, record.user)
-        self._wake()
-
-    def _event(self, write: Write, record: Record, kind: m.EventKind, message: str) -> None:
-        event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
-        write.event(record.id, event)
-        self._untold.append((record, event))
-
-    def _tell_event(self, record: Record, event: m.Event) -> None:
-        record.events.append(event)
-        frame = m.WorkloadEvent(revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event)
-        self.hub.publish(frame, record.project, record.user)
-
-    def _changed(self, record: Record) -> None:
-        self.revision += 1
-        record.revision = self.revision
-        self.hub.publish(m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)), record.project, record.user)
-
-    def _status_changed(self) -> None:
-        self.revision += 1
-        self.hub.publish(m.ServiceChanged(revision=self.revision, status=self.status(Identity.nobody())), None, None)
-
-    def _wake(self) -> None:
-        self.needs_cycle = True
-        self.on_change()
+            self.status_changed()
 
 
 def _row(record: Record) -> WorkloadRow:

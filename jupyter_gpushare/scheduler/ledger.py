@@ -1,0 +1,150 @@
+"""The ledger of what was acknowledged: cluster, records and store, changed together or not at all, and announced after the commit.
+
+Knows neither people nor agents: it is the one way in which either of them changes anything.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.facts import PodPlaced, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model import Spot
+
+from .fleet import Fleet
+from .policy import LoadedPolicy
+from .records import Record, view
+from .requests import read_request
+from .store import Store, WorkloadRow, Write
+
+__all__ = ["Announcer", "Ledger"]
+
+log = logging.getLogger("gpushare.scheduler")
+
+
+class Announcer(Protocol):
+    """Where committed changes are told: the hub of the streams."""
+
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
+
+
+class Ledger:
+    """`on_change` is called when a cycle is due. Begins with everything that the store remembers."""
+
+    def __init__(self, store: Store, loaded: LoadedPolicy, hub: Announcer, clock: Callable[[], int]) -> None:
+        self.store, self.loaded, self.hub, self.clock = store, loaded, hub, clock
+        self.cluster = Cluster(loaded.policy)
+        self.records: dict[str, Record] = {}
+        self.decisions = Decisions((), (), (), {}, {}, ())
+        self.policy_problems: list[str] = []
+        self.revision = 0
+        self.needs_cycle = True
+        self.on_change: Callable[[], None] = lambda: None
+        self.status_of_nobody: Callable[[], m.ServiceStatus]
+        self.fleet = Fleet(self.cluster, store, loaded)
+        self.untold: list[tuple[Record, m.Event]] = []
+        """Events of the transaction that is open: told when it is committed."""
+        self._remember()
+
+    # -- start --
+
+    def _remember(self) -> None:
+        """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is back or not."""
+        known = self.store.remembered()
+        self.revision = known.revision + 1
+        for report in known.nodes:
+            self.fleet.remember(report, self.clock())
+        for row in known.workloads:
+            self._adopt(row).events.extend(known.events.get(row.request.id, []))
+        for lease in known.leases:
+            self._take_over(lease.body, lease.started_ms)
+
+    def _adopt(self, row: WorkloadRow) -> Record:
+        """Takes a remembered workload in by what was decided when it was asked for: the policy may have changed since."""
+        pools = [name for name in row.request.node_pools if name in {pool.name for pool in self.loaded.policy.node_pools}]
+        changed = {"project": row.project, "priority_class": row.priority, "preemptible": row.preemptible, "node_pools": pools}
+        request = replace(row.request, **changed)
+        asked = read_request(request, self.loaded.policy, user=row.user, allowed=[row.project], default=None, created=row.created_ms)
+        self.cluster.apply(WorkloadSubmitted(asked.workload))
+        record = self.records[row.request.id] = Record(row.request, asked.workload, row.user, revision=self.revision)
+        return record
+
+    def _take_over(self, body: m.LeaseBody, started: int) -> None:
+        record = self.records.get(body.workload)
+        if record is None or body.node not in self.cluster.nodes:
+            log.error("lease %s of workload %s has lost its workload or node and is dropped", body.id, body.workload)
+            with self.store.transaction() as write:
+                write.lease_ended(body.id, self.clock())
+            return
+        spot = Spot(body.node, tuple(body.planned_gpus), body.pool)
+        self.cluster.apply(PodPlaced(body.workload, body.pod, spot, started, "running" if body.wanted == "hold" else "releasing"))
+        record.leases[body.pod] = body
+
+    # -- committing --
+
+    @contextmanager
+    def together(self, *, always: bool = True) -> Iterator[Write]:
+        """Cluster and store change together or not at all. `always` False: a block that wrote nothing commits nothing."""
+        mark = self.cluster.checkpoint()
+        try:
+            with self.store.transaction() as write:
+                yield write
+                if always or write.wrote:
+                    write.revision(self.revision + 1)
+        except BaseException:
+            self.cluster.rollback(mark)
+            self.untold.clear()
+            raise
+        self.cluster.forget(mark)
+        self.revision += 1
+        untold, self.untold = self.untold, []
+        for record, event in untold:
+            self._tell(record, event)
+
+    def event(self, write: Write, record: Record, kind: m.EventKind, message: str) -> None:
+        event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
+        write.event(record.id, event)
+        self.untold.append((record, event))
+
+    def finish(self, record: Record, kind: m.EventKind, message: str) -> None:
+        with self.together() as write:
+            self.cluster.apply(WorkloadEnded(record.id))
+            self.event(write, record, kind, message)
+            write.ended(record.id, self.clock(), message)
+        del self.records[record.id]
+        for lease in record.leases.values():
+            self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
+        gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message)
+        self.hub.publish(gone, record.project, record.user)
+        self.wake()
+
+    # -- announcing --
+
+    def changed(self, record: Record) -> None:
+        self.revision += 1
+        record.revision = self.revision
+        self.hub.publish(m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)), record.project, record.user)
+
+    def _tell(self, record: Record, event: m.Event) -> None:
+        record.events.append(event)
+        frame = m.WorkloadEvent(revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event)
+        self.hub.publish(frame, record.project, record.user)
+
+    def status_changed(self) -> None:
+        self.revision += 1
+        self.hub.publish(m.ServiceChanged(revision=self.revision, status=self.status_of_nobody()), None, None)
+
+    def wake(self) -> None:
+        self.needs_cycle = True
+        self.on_change()
+
+    def holder(self, lease: str) -> Record | None:
+        record = self.records.get(lease.rpartition("@")[0])
+        return record if record is not None and any(body.id == lease for body in record.leases.values()) else None

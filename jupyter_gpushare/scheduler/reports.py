@@ -1,0 +1,119 @@
+"""What agents report, and what they are sent: leases that changed, let go or ended; nodes that came, changed or fell silent."""
+
+from __future__ import annotations
+
+import logging
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import Conflict
+from jupyter_gpushare.core.facts import PodEvicted, PodReleased
+
+from .fleet import Send
+from .ledger import Ledger
+
+__all__ = ["Reports"]
+
+log = logging.getLogger("gpushare.scheduler")
+
+
+class Reports:
+    """The agents' side of the service, on one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def hello(self, hello: m.AgentHello, send: Send) -> str:
+        """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
+        name = hello.node.name
+        with self.ledger.together() as write:
+            self.ledger.fleet.join(hello.node)
+            write.node(hello.node)
+        self.ledger.fleet.connect(name, send)
+        for report in hello.leases:
+            self._reported(report)
+        self.send_plan(name)
+        self.ledger.status_changed()
+        self.ledger.wake()
+        return name
+
+    def gone(self, node: str, send: Send) -> None:
+        """The link broke. Its leases are kept; `tick` says when it has been silent for too long."""
+        if self.ledger.fleet.disconnect(node, send, self.ledger.clock()):
+            self.ledger.status_changed()
+
+    def said(self, node: str, message: m.FromAgent) -> None:
+        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted."""
+        match message:
+            case m.AgentHello():
+                raise Conflict("an agent says hello once", field="type")
+            case m.NodeChangedReport(node=report):
+                with self.ledger.together() as write:
+                    self.ledger.fleet.join(report)
+                    write.node(report)
+                self.ledger.wake()
+            case m.LeaseChanged(report=report):
+                if not self._reported(report):
+                    self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease))
+            case m.LeaseLetGo(lease=lease):
+                self.let_go(node, message)
+                self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease))
+            case m.LeaseEvent(lease=lease, event=event):
+                if (record := self.ledger.holder(lease)) is not None:
+                    with self.ledger.together() as write:
+                        write.event(record.id, event)
+                        self.ledger.untold.append((record, event))
+            case m.UsageReport(rows=rows):
+                with self.ledger.store.transaction() as write:
+                    for row in rows:
+                        if (record := self.ledger.holder(row.lease)) is not None:
+                            write.used(row, record.project)
+
+    def _reported(self, report: m.LeaseReport) -> bool:
+        """False: this lease is not in force."""
+        record = self.ledger.holder(report.lease)
+        if record is None:
+            return False
+        if record.reports.get(report.lease) != report:
+            record.reports[report.lease] = report
+            self.ledger.changed(record)
+        return True
+
+    def let_go(self, node: str, message: m.LeaseLetGo) -> None:
+        record = self.ledger.holder(message.lease)
+        if record is None:
+            return  # it was told before, or its owner was quicker
+        body = next(lease for lease in record.leases.values() if lease.id == message.lease)
+        if body.node != node:
+            raise Conflict(f"lease {message.lease} is not on node {node}", field="lease")
+        if message.ended:
+            self.ledger.finish(record, "lost", message.message or "Its process is gone.")
+            return
+        with self.ledger.together() as write:
+            if self.ledger.cluster.state(record.id, body.pod) != "releasing":
+                self.ledger.cluster.apply(PodEvicted(record.id, body.pod))
+            self.ledger.cluster.apply(PodReleased(record.id, body.pod))
+            write.lease_ended(body.id, self.ledger.clock())
+        del record.leases[body.pod]
+        record.reports.pop(body.id, None)
+        self.ledger.changed(record)
+        self.ledger.wake()
+
+    def send_plan(self, node: str) -> None:
+        leases = [lease for record in self.ledger.records.values() for lease in record.leases.values() if lease.node == node]
+        self.ledger.fleet.send(node, m.Plan(revision=self.ledger.revision, rules=self.ledger.fleet.rules(node), leases=leases))
+
+    def silent(self, now: int) -> None:
+        """What the passing of time changes: agents that are silent for too long."""
+        for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
+            with self.ledger.together():
+                self.ledger.fleet.not_ready(name, "agent silent")
+            log.warning("node %s is not ready: its agent is silent", name)
+            if self.ledger.loaded.admin.requeue_lost:
+                self._requeue(name)
+            self.ledger.wake()
+
+    def _requeue(self, node: str) -> None:
+        """Leases of a lost node ask again elsewhere (only when the policy says so)."""
+        for record in list(self.ledger.records.values()):
+            for lease in [body for body in record.leases.values() if body.node == node]:
+                self.let_go(node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost."))
