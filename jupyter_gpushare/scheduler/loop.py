@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import GpuShareError
 
 from .policy import LoadedPolicy, PolicyProblems, load_policy
@@ -25,6 +28,8 @@ class Loop:
 
     def __init__(self, service: Service, policy_file: Path | None = None) -> None:
         self.service, self.policy_file = service, policy_file
+        self.observe: Callable[[Decisions, float], None] = lambda _decisions, _seconds: None
+        """Is told of every cycle that was committed, and how long it took."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._seen = self._stamp()
@@ -64,7 +69,9 @@ class Loop:
             self.reload_policy()
             self.service.tick(self.service.clock())
         if self.service.needs_cycle or (is_tick and self.service.is_waiting):
-            self.service.run_cycle()
+            begun = time.perf_counter()
+            decisions = self.service.run_cycle()
+            self.observe(decisions, time.perf_counter() - begun)
 
     def reload_policy(self, *, force: bool = False) -> None:
         """Takes a changed policy file into force, whole or not at all."""

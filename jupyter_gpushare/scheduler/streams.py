@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput
 
 from .auth import Identity
 
-__all__ = ["Hub", "Source"]
+__all__ = ["Hub", "Source", "revision_in"]
 
 REMEMBERED: Final = 10_000
 """Frames in the ring."""
@@ -60,6 +61,8 @@ class Hub:
         self._listeners: set[_Listener] = set()
         self._backlog = backlog
         self._source: Source | None = None
+        self.tap: Callable[[m.SchedulerFrame], None] = lambda _: None
+        """Is told every frame, whoever may see it: for counting."""
         self._oldest = 0
         """Changes up to this revision are not in the ring (any more)."""
 
@@ -81,6 +84,7 @@ class Hub:
         self._ring.append(told)
         for listener in self._listeners:
             self._hand(listener, told)
+        self.tap(frame)
 
     async def subscribe(self, identity: Identity, since: int | None = None) -> AsyncGenerator[bytes, None]:
         """Encoded frames: the state, or what came after `since` when that is still known; then changes as they come.
@@ -131,3 +135,12 @@ class Hub:
         listener.frames.append(body)
         listener.is_over = listener.is_over or len(listener.frames) > self._backlog
         listener.woken.set()
+
+
+def revision_in(since: str | None) -> int | None:
+    """The revision in `?since=`. Raises InvalidInput."""
+    if since is None or since == "":
+        return None
+    if not since.isascii() or not since.isdigit() or len(since) > 18:
+        raise InvalidInput(f"since must be a revision, got {since!r}", field="since")
+    return int(since)

@@ -1,0 +1,126 @@
+"""Embedded mode: the scheduler, and this machine's node agent, inside somebody else's event loop, for one person.
+
+The same bodies cross the same dispatch as over HTTP; only the carrier differs. The one place where scheduler and agent meet as code.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from pathlib import Path
+
+from jupyter_gpushare.client import SchedulerClient, Wire
+from jupyter_gpushare.core.errors import NotFound, Unavailable
+from jupyter_gpushare.routes import ROUTES
+from node_agent.app import Agent, Config
+from node_agent.devices import Devices
+from node_agent.devices.simulated import SimulatedDevices, Simulation, read_simulation
+
+from .agent_link import AgentSession
+from .auth import Identity
+from .house import House
+from .policy import default_demo_policy, load_policy, parse_policy
+from .streams import revision_in
+
+__all__ = ["EmbeddedHouse", "InProcessTransport"]
+
+
+class InProcessTransport:
+    """A `client.Transport` to a scheduler in this process, as this identity."""
+
+    def __init__(self, house: House, identity: Identity) -> None:
+        self._house, self._identity = house, identity
+
+    async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
+        """Answered before the next thing happens in this loop."""
+        answer = self._house.dispatch.handle(self._identity, verb, path, query, body)
+        return answer.status, answer.content_type, answer.body
+
+    def connect(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[Wire]:
+        """The stream or an agent's link. Raises NotFound, NotAllowed."""
+        route = next((one for one in ROUTES if one.verb == "WS" and one.path == path), None)
+        if route is None:
+            raise NotFound(f"there is no WebSocket at {path}")
+        self._house.dispatch.permitted(route, self._identity)
+        return self._listen(query.get("since")) if route.name == "stream" else self._speak()
+
+    @asynccontextmanager
+    async def _listen(self, since: str | None) -> AsyncIterator[Wire]:
+        frames = self._house.hub.subscribe(self._identity, revision_in(since))
+        async with aclosing(frames):
+            yield _Stream(frames)
+
+    @asynccontextmanager
+    async def _speak(self) -> AsyncIterator[Wire]:
+        session = self._house.agents.open()
+        try:
+            yield _Link(session)
+        finally:
+            session.end("its agent stopped")
+
+
+class _Stream:
+    """Frames go one way: what is sent is not read, as over HTTP."""
+
+    def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
+        self._frames = frames
+
+    async def send(self, data: bytes) -> None:
+        del data
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._frames
+
+
+class _Link:
+    def __init__(self, session: AgentSession) -> None:
+        self._session = session
+
+    async def send(self, data: bytes) -> None:
+        self._session.hear(data)
+        if self._session.over is not None:
+            raise Unavailable(self._session.over)
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._session.orders()
+
+
+class EmbeddedHouse:
+    """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or `client`; `stop` leaves the kernels alone."""
+
+    def __init__(
+        self, state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", socket: Path | None = None, policy_file: Path | None = None,
+        user: str, node: str | None = None,
+    ) -> None:  # fmt: skip
+        """Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
+        if not simulate:
+            raise Unavailable("there are no GPUs to manage here: simulate some, or give the address of a scheduler service")
+        self._simulation = read_simulation(simulate, memory=gpu_memory)
+        self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket)
+        policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(self._simulation.count, user), "built in")
+        self._house = House(state_dir, policy_file=policy_file, policy=policy)
+        self.transport = InProcessTransport(self._house, Identity(user, scope="admin"))
+        self.client = SchedulerClient(self.transport)
+        self._agent: Agent | None = None
+
+    async def start(self) -> None:
+        """Begins to decide and to manage. Raises GpuShareError when another agent manages this machine; then nothing runs."""
+        self._house.start()
+        agent = Agent(self._agent_config, self._devices(self._simulation), self.client.agent_link)
+        try:
+            await agent.start()
+        except BaseException:
+            await self._house.stop()
+            raise
+        self._agent = agent
+
+    async def stop(self) -> None:
+        """Stops both; leases and kernels stay as they are. May be called twice."""
+        if self._agent is not None:
+            agent, self._agent = self._agent, None
+            await agent.stop()
+            await self._house.stop()
+
+    def _devices(self, simulation: Simulation) -> Devices:
+        return SimulatedDevices(self._agent_config.state_dir / "simgpu.sqlite", self._agent_config.node, simulation)

@@ -1,0 +1,87 @@
+"""Puts the service together, starts and stops it: store, policy, service, loop, streams, agents' links, tokens, metrics, dispatch.
+
+Used by the process of its own (`app`) and by embedded mode alike; neither listens on a socket here.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from jupyter_gpushare.core.errors import Unavailable
+
+from .agent_link import AgentDoor
+from .auth import Groups, Tokens
+from .dispatch import Dispatch
+from .loop import Loop
+from .metrics import Metrics
+from .policy import LoadedPolicy, load_policy, parse_policy
+from .service import Service
+from .store import Store
+from .streams import Hub
+
+__all__ = ["BUILT_IN_POLICY", "House", "wall_clock"]
+
+BUILT_IN_POLICY: Final = "projects: [{name: default}]\n"
+"""Without a policy file: one project for everybody, whatever GPUs there are are shared."""
+
+
+def wall_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class House:
+    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when another one uses this directory."""
+
+    def __init__(
+        self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
+        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True,
+    ) -> None:  # fmt: skip
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
+        self._lock = _only_one(state_dir)
+        try:
+            self.store = Store(db_url or f"sqlite:///{state_dir / 'scheduler.sqlite'}")
+            self.hub = Hub()
+            self.service = Service(self.store, loaded, self.hub, clock=clock)
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self.hub.connect(self.service)
+        self.loop = Loop(self.service, policy_file)
+        self.agents = AgentDoor(self.service)
+        self.tokens = Tokens(self.store, clock, groups_of)
+        self.metrics = Metrics(self.service)
+        self.loop.observe = self.metrics.cycle
+        self.hub.tap = self.metrics.frame
+        self.dispatch = Dispatch(
+            self.service, self.tokens, metrics=self.metrics.text, is_ready=lambda: self.metrics.cycles > 0, open_metrics=open_metrics
+        )
+
+    def start(self) -> None:
+        """Begins to decide, on the running event loop."""
+        self.loop.start()
+
+    async def stop(self) -> None:
+        """Ends streams and links, stops deciding, and closes the store. Leases stay in force."""
+        self.hub.close()
+        self.agents.close()
+        await self.loop.stop()
+        self.store.close()
+        os.close(self._lock)
+
+
+def _only_one(state_dir: Path) -> int:
+    """Two schedulers on one store would give the same GPU twice. The lock ends with the process, however that ends."""
+    lock = os.open(state_dir / "scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise Unavailable("another scheduler runs in this state directory", field=str(state_dir)) from None
+    return lock

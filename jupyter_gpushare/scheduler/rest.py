@@ -1,0 +1,218 @@
+"""HTTP and WebSockets around the dispatch: tokens, limits, and nothing else. Tokens stand in headers only, so no log has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from typing import Any, Final
+
+from tornado.httputil import HTTPServerRequest
+from tornado.web import Application, RequestHandler, stream_request_body
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.routes import ROUTES
+
+from .agent_link import AgentSession
+from .auth import Identity, NotKnown
+from .dispatch import LONGEST_BODY, Answer, TooLarge, error_answer
+from .house import House
+from .streams import revision_in
+
+__all__ = ["application"]
+
+log = logging.getLogger("gpushare.scheduler")
+
+PING_S: Final = 20.0
+LONGEST_FRAME: Final = 8 << 20
+"""A hello with thousands of leases is the longest thing that an agent says."""
+SLOW_WRITE_S: Final = 30.0
+"""A listener that takes no frame for so long is cut off."""
+TRY_AGAIN: Final = 1013
+"""Close code: the peer may come back."""
+
+_ROUTES: Final = {route.name: route for route in ROUTES}
+
+
+def application(house: House) -> Application:
+    """All addresses of the service."""
+    paths = {route.name: route.path for route in ROUTES if route.verb == "WS"}
+    return Application(
+        [
+            (paths["stream"], StreamHandler, {"house": house}),
+            (paths["agent"], AgentHandler, {"house": house}),
+            (r".*", CallHandler, {"house": house}),
+        ],
+        log_function=_log_call,
+        websocket_ping_interval=PING_S,
+        websocket_max_message_size=LONGEST_FRAME,
+    )
+
+
+def _log_call(handler: RequestHandler) -> None:
+    """Calls are many and dull; those that failed on our side are not."""
+    request, status = handler.request, handler.get_status()
+    level = logging.WARNING if status >= 500 else logging.DEBUG
+    log.log(level, "%s %s from %s: %d in %.0f ms", request.method, request.path, request.remote_ip, status, 1000 * request.request_time())
+
+
+def _identity(house: House, request: HTTPServerRequest) -> Identity | None:
+    """None: no token, or not a valid one. Raises StoreUnavailable."""
+    try:
+        return house.tokens.authenticate(request.headers.get("Authorization"))
+    except NotKnown:
+        return None
+
+
+def _query(handler: RequestHandler) -> dict[str, str]:
+    return {name: handler.get_query_argument(name, strip=False) for name in handler.request.query_arguments}
+
+
+def _write(handler: RequestHandler, answer: Answer) -> None:
+    handler.set_status(answer.status)
+    handler.set_header("Content-Type", answer.content_type)
+    handler.set_header("Cache-Control", "no-store")
+    handler.set_header("X-Content-Type-Options", "nosniff")
+    for name, value in answer.headers.items():
+        handler.set_header(name, value)
+    if handler.request.method != "HEAD":
+        handler.write(answer.body)
+
+
+@stream_request_body
+class CallHandler(RequestHandler):
+    """Every call. The body is taken piece by piece, so that a stranger's or an endless one is refused before it is in memory."""
+
+    def initialize(self, house: House) -> None:
+        self._house = house
+        self._body = bytearray()
+
+    def prepare(self) -> None:
+        try:
+            self._caller = _identity(self._house, self.request)
+            if int(self.request.headers.get("Content-Length") or 0) > LONGEST_BODY:
+                raise TooLarge
+        except GpuShareError as error:
+            self._refuse(error)
+
+    def data_received(self, chunk: bytes) -> None:
+        if self._caller is None:
+            return  # the answer is 401 whatever it says
+        if len(self._body) + len(chunk) > LONGEST_BODY:
+            self._refuse(TooLarge())
+        elif not self._finished:
+            self._body += chunk
+
+    def _refuse(self, error: GpuShareError) -> None:
+        if not self._finished:
+            self.set_header("Connection", "close")
+            _write(self, error_answer(error))
+            self.finish()
+
+    def _serve(self) -> None:
+        if self._finished:
+            return
+        verb = "GET" if self.request.method == "HEAD" else self.request.method or "GET"
+        try:
+            query = _query(self)
+        except Exception:  # tornado's own: bytes that are no UTF-8
+            _write(self, error_answer(InvalidInput("the query cannot be read")))
+            return
+        _write(self, self._house.dispatch.handle(self._caller, verb, self.request.path, query, bytes(self._body)))
+
+    get = post = delete = put = patch = options = head = _serve
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """What tornado itself refuses, in our form."""
+        error = GpuShareError("this cannot be served")
+        error.status_hint = status_code
+        _write(self, error_answer(error))
+
+
+class _Socket(WebSocketHandler):
+    """What both WebSockets share: who may open them, and how a task writes to them."""
+
+    route: str
+
+    def initialize(self, house: House) -> None:
+        self._house = house
+        self._task: asyncio.Task[None] | None = None
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Refused before it becomes a WebSocket, with an error body like every other."""
+        try:
+            self.caller = self._house.dispatch.permitted(_ROUTES[self.route], _identity(self._house, self.request))
+            if self.request.headers.get("Upgrade", "").lower() != "websocket":
+                raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
+            self.since = revision_in(_query(self).get("since"))
+        except GpuShareError as error:
+            _write(self, error_answer(error))
+            await self.finish()
+            return
+        await super().get(*args, **kwargs)
+
+    def check_origin(self, origin: str) -> bool:
+        """Tokens are sent by programs; a page in a browser has no business here."""
+        del origin
+        return False
+
+    def open(self, *_: str, **__: str) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+    async def _write_frame(self, frame: bytes) -> bool:
+        """False: the peer is gone, or does not read."""
+        try:
+            await asyncio.wait_for(self.write_message(frame), SLOW_WRITE_S)
+        except (WebSocketClosedError, TimeoutError):
+            return False
+        return True
+
+    def on_close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+
+class StreamHandler(_Socket):
+    """Committed changes."""
+
+    route = "stream"
+
+    def on_message(self, message: str | bytes) -> None:
+        """Nothing is expected here."""
+
+    async def _run(self) -> None:
+        async with aclosing(self._house.hub.subscribe(self.caller, self.since)) as frames:
+            async for frame in frames:
+                if not await self._write_frame(frame):
+                    break
+        self.close(TRY_AGAIN, "come back and resume")
+
+
+class AgentHandler(_Socket):
+    """One agent's link."""
+
+    route = "agent"
+    session: AgentSession
+
+    def open(self, *_: str, **__: str) -> None:
+        self.session = self._house.agents.open()
+        super().open()
+
+    def on_message(self, message: str | bytes) -> None:
+        self.session.hear(message)
+
+    async def _run(self) -> None:
+        async with aclosing(self.session.orders()) as orders:
+            async for order in orders:
+                if not await self._write_frame(order):
+                    break
+        self.session.end("its agent does not read")
+        self.close(TRY_AGAIN, (self.session.over or "")[:100])
+
+    def on_close(self) -> None:
+        self.session.end("the link broke")
+        super().on_close()
