@@ -6,7 +6,7 @@ import asyncio
 import getpass
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
@@ -16,8 +16,11 @@ from ..core.errors import GpuShareError
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
 from .line import SchedulerLine
-from .local import Local, start_local
+from .local import start_local
 from .sharing import Sharing
+
+if TYPE_CHECKING:
+    from ..scheduler.embedded import EmbeddedHouse
 
 __all__ = ["GpuShareExtension"]
 
@@ -65,7 +68,7 @@ class GpuShareExtension(ExtensionApp):
     # ---- with the server
 
     def initialize_settings(self) -> None:
-        self._local: Local | None = None
+        self._local: EmbeddedHouse | None = None
         self._starting: asyncio.Task[None] | None = None
         register_events(self.serverapp)
         over_http = bool(self.scheduler_url)

@@ -1,28 +1,30 @@
-"""Scheduler and node agent inside this server, for one person on one machine. The only place here that knows of `scheduler.embedded`."""
+"""Scheduler and node agent inside this server, for one person on one machine. The only file here that knows of `scheduler.embedded`."""
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
-from ..client import Transport
-from ..core.errors import Unavailable
+if TYPE_CHECKING:
+    from ..scheduler.embedded import EmbeddedHouse
 
-__all__ = ["Local", "start_local"]
-
-
-class Local(Protocol):
-    """What runs."""
-
-    transport: Transport
-
-    async def stop(self) -> None: ...
+__all__ = ["start_local"]
 
 
-async def start_local(*, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str) -> Local:
+async def start_local(
+    *, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str
+) -> EmbeddedHouse:
     """Start both in the running loop.
 
     Raises:
-        GpuShareError: there are no GPUs to manage here, or another agent manages them.
+        GpuShareError: there are no GPUs to manage here, the policy is bad, or another scheduler or agent is at work already.
     """
-    raise Unavailable("embedded mode is not here yet")
+    # SQL and NumPy take their time to load; the server's pages do not wait for it.
+    await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
+    from ..scheduler.embedded import EmbeddedHouse
+
+    house = EmbeddedHouse(state_dir, simulate=simulate, gpu_memory=gpu_memory, socket=socket, policy_file=policy_file, user=user)
+    await house.start()
+    return house
