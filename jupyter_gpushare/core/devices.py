@@ -108,9 +108,11 @@ class NodeState:
         return verdict
 
     def _matches(self, need: Need) -> bool:
+        return (not need.node_names or self.name in need.node_names) and self.carries(need)
+
+    def carries(self, need: Need) -> bool:
+        """Whether the labels that the pod selects are there, and it tolerates the taints."""
         labels = self.node.labels
-        if need.node_names and self.name not in need.node_names:
-            return False
         if any(labels.get(key) != value for key, value in need.selector):
             return False
         return all(_tolerated(taint, need.tolerations) for taint in self.node.taints)

@@ -17,7 +17,7 @@ from .queue import QueueState
 from .reasons import Reason
 from .state import State
 from .why import Case, Free, PoolView, reason_of
-from .work import Member, Work
+from .work import Alike, Member, Work
 
 __all__ = ["Explainer", "Free", "eviction_message", "free_in"]
 
@@ -68,6 +68,7 @@ class Explainer:
         self.moving = {e.workload for e in evictions}
         self._lines = _lines(state)
         self._positions: dict[str, int] | None = None
+        self._shared: dict[Alike, Reason] = {}
 
     def ids(self) -> list[str]:
         """Everybody with pending or promised pods."""
@@ -77,12 +78,24 @@ class Explainer:
         if self._positions is None:
             self._positions = {}
             for pool in self.views:
-                promised = [i for i, (_, name) in self.promised.items() if name == pool and i not in self.moving]
+                promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
                 waiting = [i for i in positions_in(self._lines.get(pool, [])) if i not in self.promised]
                 self._positions.update((id_, place) for place, id_ in enumerate([*promised, *waiting], start=1))
         return self._positions.get(id_)
 
     def reason(self, id_: str) -> Reason:
+        """The reason with the place in the queue; what alike workloads share is worked out once."""
+        alike = None if id_ in self.promised else self.waiting.get(id_)
+        if alike is None:
+            reason = self._reason(id_)
+        else:
+            reason = self._shared.get(alike) or self._shared.setdefault(alike, self._reason(id_))
+        place = self.position(id_)
+        if place is None:
+            return reason
+        return Reason(reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps)
+
+    def _reason(self, id_: str) -> Reason:
         alike = self.waiting.get(id_)
         if id_ in self.promised:
             work, pool = self.promised[id_]
@@ -92,7 +105,7 @@ class Explainer:
             pools = alike.pools if alike else self.apart_pools[id_]
         case = Case(
             id_, work, pools, self.views, self.policy, work.project in self.projects, id_ in self.held, id_ in self.promised,
-            self.victims.get(id_, 0), self.position(id_), dict(alike.found) if alike else {}, alike.wants if alike else {},
+            self.victims.get(id_, 0), dict(alike.found) if alike else {}, alike.wants if alike else {},
         )  # fmt: skip
         return reason_of(case)
 

@@ -27,6 +27,8 @@ class Seating:
     def __init__(self, state: State, pool: PoolState, work: Work, *, promise: bool = False) -> None:
         self.state, self.pool, self.work, self.promise = state, pool, work, promise
         self.leaf = pool.queue(work.project)
+        self.is_priced_late = any(member.need.memory for member in work.members.values())
+        """GPU memory costs what it is of a node's device, so the gate is asked again for each seat, also those of its companions."""
         self.seated: list[Member] = []
 
     def seat_all(self, members: Sequence[Member]) -> bool:
@@ -45,7 +47,7 @@ class Seating:
         """Seats one member, on idle devices or on a promise."""
         need, leaf, work = member.need, self.leaf, self.work
         allowed = None
-        if need.memory:  # its price depends on the node's memory, so the gate is asked there again
+        if self.is_priced_late:
 
             def allowed(node: NodeState) -> bool:
                 return refusal(leaf, need.charge(node.capacity), work.preemptible) is None

@@ -26,7 +26,7 @@ def helps_for(case: Case, code: Code, view: PoolView) -> tuple[Help, ...]:
     helps += _smaller(case, view)
     helps += _other_pools(case, view)
     if code != Code.NODE_NOT_READY:
-        helps.append(_wait(case, code))
+        helps.append(_wait(code))
     return tuple(helps)
 
 
@@ -66,8 +66,7 @@ def _other_pools(case: Case, view: PoolView) -> list[Help]:
     return helps
 
 
-def _wait(case: Case, code: Code) -> Help:
+def _wait(code: Code) -> Help:
     if code == Code.WAITING_FOR_RECLAIM:
         return Help("wait", "", "Nothing to do: it starts by itself in a moment.")
-    place = "" if case.position is None else f" It is number {case.position} in the queue."
-    return Help("wait", "", f"It starts by itself when enough is given back.{place}")
+    return Help("wait", "", "It starts by itself when enough is given back.")

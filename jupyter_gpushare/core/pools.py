@@ -13,9 +13,10 @@ from itertools import count
 from typing import Final
 
 from .amounts import NOTHING, UNLIMITED, Amounts
+from .capacity import Machines
 from .devices import NodeState
 from .errors import InvalidInput
-from .model import DEFAULT_POOL, Node, NodePool, Policy, Quota
+from .model import DEFAULT_POOL, NodePool, Policy, Quota
 from .queue import QueueState
 
 __all__ = ["BucketKey", "PoolState", "QueueSpec", "queue_specs"]
@@ -103,7 +104,7 @@ class PoolState:
         self.where: dict[str, BucketKey] = {}
         self.queues: dict[str, QueueState] = {}
         self.total = NOTHING
-        self.machines: tuple[Node, ...] = ()
+        self.machines = Machines(())
         """What is known of every node, by name."""
         self.smallest = self.largest = 0
         self.estimated_with = 0
@@ -131,7 +132,7 @@ class PoolState:
 
     def survey(self) -> None:
         """Sums up what the ready nodes have. Called when nodes change, which is rare."""
-        self.machines = tuple(self.nodes[name].node for name in sorted(self.nodes))
+        self.machines = Machines([self.nodes[name].node for name in sorted(self.nodes)])
         ready = [n for n in self.nodes.values() if n.node.ready]
         totals = [n.total for n in ready]
         self.total = Amounts(*(min(UNLIMITED, sum(t[i] for t in totals)) for i in range(3)))

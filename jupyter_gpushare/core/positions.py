@@ -39,35 +39,54 @@ def positions_in(lines: list[Line]) -> list[str]:
     if len(by_leaf) == 1:
         (waiting,) = by_leaf.values()
         return [id_ for _, _, id_, _ in reversed(waiting)]
-    return _walk(by_leaf, leaves, lines[0].total)
+    return _Walk(by_leaf, leaves, lines[0].total).order()
 
 
-def _walk(
-    by_leaf: dict[str, list[tuple[tuple[int, int], int, str, Amounts]]], leaves: dict[str, QueueState], total: Amounts
-) -> list[str]:  # fmt: skip
-    """Leaves compete by the keys of their whole path, from the top: a department's turn comes before its project's."""
-    shared: dict[str, QueueState] = {}
-    paths = {name: [shared.setdefault(q.name, q) for q in leaf.path] for name, leaf in leaves.items()}
+class _Walk:
+    """The same tree of heaps as in `turns`, over copies of the queues: only the keys on the path of a turn change."""
 
-    def key(name: str) -> tuple[TurnKey, ...]:
-        ask = by_leaf[name][-1][3]
-        return tuple(turn_key(queue, ask, total) for queue in reversed(paths[name]))
+    def __init__(
+        self, waiting: dict[str, list[tuple[tuple[int, int], int, str, Amounts]]], leaves: dict[str, QueueState], total: Amounts
+    ) -> None:  # fmt: skip
+        self.waiting, self.total = waiting, total
+        shared: dict[str, QueueState] = {}
+        self.paths = {name: [shared.setdefault(q.name, q) for q in leaf.path] for name, leaf in leaves.items()}
+        self.heaps: dict[str | None, list[tuple[TurnKey, str]]] = {}
+        parents = {q.name: path[i + 1].name if i + 1 < len(path) else None for path in self.paths.values() for i, q in enumerate(path)}
+        depth = {q.name: len(q.path) for q in shared.values()}
+        self.queues = shared
+        for name in sorted(shared, key=lambda n: -depth[n]):
+            if name in self.heaps:
+                heapify(self.heaps[name])
+            self.heaps.setdefault(parents[name], []).append((self._key(name), name))
+        heapify(self.heaps[None])
 
-    heap = [(key(name), name) for name in by_leaf]
-    heapify(heap)
-    order: list[str] = []
-    while heap:
-        old, name = heap[0]
-        now = key(name)
-        if now != old:  # another project of its department was served meanwhile
-            heapreplace(heap, (now, name))
-            continue
-        _, _, id_, ask = by_leaf[name].pop()
-        order.append(id_)
-        for queue in paths[name]:
+    def _key(self, name: str) -> TurnKey:
+        best = name
+        while best not in self.waiting:
+            best = self.heaps[best][0][1]
+        return turn_key(self.queues[name], self.waiting[best][-1][3], self.total)
+
+    def order(self) -> list[str]:
+        """Everybody, whose turn comes first first."""
+        order: list[str] = []
+        top = self.heaps[None]
+        while top:
+            name = top[0][1]
+            while name not in self.waiting:
+                name = self.heaps[name][0][1]
+            _, _, id_, ask = self.waiting[name].pop()
+            order.append(id_)
+            self._served(name, ask)
+        return order
+
+    def _served(self, leaf: str, ask: Amounts) -> None:
+        path = self.paths[leaf]
+        for queue in path:
             queue.gpu, queue.cpu, queue.memory = queue.gpu + ask[0], queue.cpu + ask[1], queue.memory + ask[2]
-        if by_leaf[name]:
-            heapreplace(heap, (key(name), name))
-        else:
-            heappop(heap)
-    return order
+        for i, queue in enumerate(path):
+            heap = self.heaps[path[i + 1].name if i + 1 < len(path) else None]
+            if self.waiting[leaf] if i == 0 else self.heaps[queue.name]:
+                heapreplace(heap, (self._key(queue.name), queue.name))
+            else:
+                heappop(heap)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from .amounts import GPU, Amounts, is_unlimited
+from .capacity import Machines
 from .decisions import QueueShare
-from .devices import NodeState
 from .helps import helps_for
-from .model import Node, Policy
+from .model import Policy
 from .need import Need
 from .reasons import Code, Help, Reason
 from .topology import problem_of
@@ -43,7 +43,7 @@ class PoolView:
     before: Free
     """At the start of the cycle."""
     free: Free
-    machines: tuple[Node, ...]
+    machines: Machines
     total: Amounts
     smallest: int
     lent: int
@@ -63,7 +63,6 @@ class Case:
     is_held: bool
     is_promised: bool
     victims: int
-    position: int | None
     found: Mapping[str, int]
     wants: Mapping[str, Amounts]
 
@@ -180,12 +179,11 @@ def _bound(case: Case, view: PoolView, ask: Amounts) -> Reason | None:
 def _never(case: Case, view: PoolView) -> Reason | None:
     """Whether even an empty pool could not hold it, or only nodes that are not ready could."""
     for need in dict.fromkeys(case.needs):
-        empty = [(node, NodeState(node, view.name)) for node in view.machines]
-        fitting = [node for node, state in empty if state.admits(need) and state.fits(need)]
-        if any(node.ready for node in fitting):
+        fitting = view.machines.fitting(need)
+        if fitting.ready:
             continue
-        if fitting:
-            names = ", ".join(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else "") for node in fitting[:3])
+        if fitting.unready:
+            names = ", ".join(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else "") for node in fitting.unready[:3])
             return _explained(case, Code.NODE_NOT_READY, f"Only nodes that are not ready could take it: {names}.", view)
         return _explained(case, Code.NEVER_FITS, f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.", view)
     ask = case.ask(view)
@@ -196,16 +194,16 @@ def _never(case: Case, view: PoolView) -> Reason | None:
 
 
 def _obstacle(need: Need, view: PoolView) -> str:
-    if not view.machines:
+    nodes = view.machines.nodes
+    if not nodes:
         return "it has no nodes"
-    states = [NodeState(node, view.name) for node in view.machines]
-    if not any(state.admits(need) for state in states):
+    if not view.machines.fitting(need).admitting:
         return "no node has the labels, names or taints that it asks for"
-    if need.memory and all(need.memory > node.gpu_memory for node in view.machines):
-        return f"it asks for {need.memory} MiB of one GPU, and the largest has {max(n.gpu_memory for n in view.machines)}"
+    if need.memory and all(need.memory > node.gpu_memory for node in nodes):
+        return f"it asks for {need.memory} MiB of one GPU, and the largest has {max(n.gpu_memory for n in nodes)}"
     devices = need.whole or need.devices
-    if devices and all(devices > node.gpus for node in view.machines):
-        return f"one pod asks for {devices} GPUs, and the largest node has {max(n.gpus for n in view.machines)}"
+    if devices and all(devices > node.gpus for node in nodes):
+        return f"one pod asks for {devices} GPUs, and the largest node has {max(n.gpus for n in nodes)}"
     return "no node has all the GPUs, CPU and memory that one pod asks for"
 
 
@@ -220,8 +218,6 @@ def _explained(case: Case, code: Code, message: str, view: PoolView, queue: Queu
         for name, amount in (("quota", queue.quota.gpu), ("limit", queue.limit.gpu)):
             if not is_unlimited(amount):
                 numbers[name] = amount / GPU
-    if case.position is not None:
-        numbers["position"] = float(case.position)
     if case.victims:
         numbers["victims"] = float(case.victims)
     return Reason(code, message, numbers, helps_for(case, code, view))

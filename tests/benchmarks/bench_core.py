@@ -40,14 +40,14 @@ def cluster_of(nodes: int, quotas: dict[str, int]) -> Cluster:
 
 def submit(cluster: Cluster, id_: str, project: str, *, pods: int = 1, gpu: int = GPU, created: int = 0, priority: int = 50) -> None:
     members = tuple(Pod(f"{id_}-{i}", gpu=gpu, cpu=1000, memory=1024) for i in range(pods))
-    cluster.apply(WorkloadSubmitted(Workload(id_, project, members, priority=priority, created=created)))
+    cluster.apply(WorkloadSubmitted(Workload(id_, project, members, priority=priority, preemptible=priority < 100, created=created)))
 
 
-def filled(nodes: int, quotas: dict[str, int], project: str, per_node: int = 8) -> Cluster:
-    """Every GPU held by a one-GPU workload of this project, for long."""
+def filled(nodes: int, quotas: dict[str, int], project: str, per_node: int = 8, priority: int = 50) -> Cluster:
+    """GPUs held by one-GPU workloads of this project, for long; with a priority of 100 they are never taken away."""
     cluster = cluster_of(nodes, quotas)
     for i in range(nodes * per_node):
-        submit(cluster, f"w{i:06}", project, created=i)
+        submit(cluster, f"w{i:06}", project, created=i, priority=priority)
         spot = Spot(f"n{i // per_node:05}", (i % per_node,), "default")
         cluster.apply(PodPlaced(f"w{i:06}", f"w{i:06}-0", spot, -10**9))
     return cluster
@@ -58,7 +58,8 @@ def reclaim_by_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object]
     cluster = filled(nodes, {"poor": 0, "rich": nodes * 8}, "poor")
     cycle(cluster, 0)
     submit(cluster, "gang", "rich", pods=nodes // 10, gpu=8 * GPU, created=10**6)
-    return lambda: cycle(cluster, 1000), lambda d: isinstance(d, Decisions) and len(d.pipelines) == nodes // 10 and len(d.evictions) == nodes // 10 * 8
+    pods = nodes // 10
+    return lambda: cycle(cluster, 1000), lambda d: isinstance(d, Decisions) and (len(d.pipelines), len(d.evictions)) == (pods, 8 * pods)
 
 
 def hopeless_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
@@ -104,9 +105,9 @@ def one_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[obj
 
 def one_bound_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
     """A small request comes and is bound at once, while so many larger ones wait."""
-    cluster = filled(1000, {f"p{i}": 2000 for i in range(4)}, "p0", per_node=7)
+    cluster = filled(1000, {f"p{i}": 8000 for i in range(4)}, "p0", per_node=7, priority=100)
     for i in range(pending):
-        submit(cluster, f"q{i:06}", f"p{i % 4}", created=10**6 + i, gpu=8 * GPU, priority=200)
+        submit(cluster, f"q{i:06}", f"p{i % 4}", created=10**6 + i, gpu=(2 + i % 7) * GPU)
     cycle(cluster, 0)
     serial = iter(range(10**6))
 

@@ -13,7 +13,19 @@ from jupyter_gpushare.core.cycle import cycle
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.facts import Fact, NodeJoined, PodEnded, PodPlaced, PodReleased, WorkloadSubmitted
 from jupyter_gpushare.core.model import (
-    Department, Group, Node, NodePool, Options, Pod, Policy, Project, Quota, Spot, Topology, TopologyConstraint, Workload,
+    Department,
+    Group,
+    Node,
+    NodePool,
+    Options,
+    Pod,
+    Policy,
+    Project,
+    Quota,
+    Spot,
+    Topology,
+    TopologyConstraint,
+    Workload,
 )  # fmt: skip
 
 FREE = Amounts(UNLIMITED, UNLIMITED, UNLIMITED)

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from core_worlds import copy_of, nodes, picture, policies, release, steps, workloads, world
+from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.cluster import Cluster
@@ -17,8 +18,6 @@ from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.devices import HELD, LEAVING, PROMISED
 from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model import Node, Policy, Workload
-
-from core_worlds import copy_of, nodes, picture, policies, release, steps, workloads, world
 
 EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", "40")), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -61,9 +60,28 @@ class History:
             what_if(self.cluster, self.data.draw(workloads("asked", 0)), self.now)
             assert picture(self.cluster) == before
 
+    def told(self) -> str:
+        """The world in short, for whoever reads a failure."""
+        lines = [f"node {n.name} {n.pool} gpus={n.gpus} cpu={n.cpu} pods={n.max_pods} {n.labels} mig={n.mig} ready={n.ready}" for n in self.nodes]
+        for pool in self.policy.node_pools:
+            lines.append(f"pool {pool.name} {pool.gpu}")
+        for queue in (*self.policy.departments, *self.policy.projects):
+            rules = {p: (r.quota.gpu, r.limit.gpu if r.limit.gpu < 10**9 else None, r.rank) for p, r in queue.pools.items()}
+            lines.append(f"queue {queue.name} in={getattr(queue, 'department', None)} {rules} created={queue.created}")
+        for w in self.asked:
+            pods = [(p.name, p.gpu, p.gpu_memory, p.gpu_devices, p.mig, p.cpu, p.group, dict(p.node_selector)) for p in w.pods]
+            lines.append(f"{w.id} {w.project} prio={w.priority} created={w.created} min={w.min_pods} pools={w.node_pools} top={w.topology} {pods}")
+        return "\n".join(lines)
+
     def cycle(self) -> Decisions:
         self.now += 1000
-        return cycle(self.cluster, self.now)
+        note(self.told())
+        decisions = cycle(self.cluster, self.now)
+        note(f"at {self.now}")
+        note([(b.workload, b.pod, b.spot) for b in decisions.binds])
+        note([(p.workload, p.pod, p.spot) for p in decisions.pipelines])
+        note([(e.workload, e.pod, e.spot, e.action, e.by) for e in decisions.evictions])
+        return decisions
 
     def release(self, decisions: Decisions, some: bool = False) -> None:
         for i, eviction in enumerate(decisions.evictions):

@@ -1,0 +1,57 @@
+"""What a pool's machines could hold if they were empty: the difference between "not now" and "never". Knows nothing of what runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from .devices import NodeState
+from .model import Node
+from .need import Need
+
+__all__ = ["Fitting", "Machines"]
+
+
+class Fitting(NamedTuple):
+    """Where a pod would fit on empty machines: the number of ready ones, and those that are not ready."""
+
+    ready: int
+    unready: tuple[Node, ...]
+    admitting: bool
+    """Whether labels, names and taints let it in anywhere."""
+
+
+class Machines:
+    """The nodes of a pool as they are known, by name. Alike machines are looked at once; verdicts are kept, as they never change."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = tuple(nodes)
+        kinds: dict[tuple[object, ...], list[Node]] = {}
+        for node in nodes:
+            labels, mig = tuple(sorted(node.labels.items())), tuple(sorted(node.mig.items()))
+            key = (node.gpus, node.gpu_memory, node.cpu, node.memory, node.max_pods, node.ready, labels, mig, node.taints)
+            kinds.setdefault(key, []).append(node)
+        self._kinds = [(NodeState(alike[0], ""), alike) for alike in kinds.values()]
+        self._verdicts: dict[Need, Fitting] = {}
+
+    def fitting(self, need: Need) -> Fitting:
+        """Where this pod could ever be."""
+        verdict = self._verdicts.get(need)
+        if verdict is None:
+            verdict = self._verdicts[need] = self._judge(need)
+        return verdict
+
+    def _judge(self, need: Need) -> Fitting:
+        ready, unready, admitting = 0, [], False
+        for state, alike in self._kinds:
+            named = [node for node in alike if not need.node_names or node.name in need.node_names]
+            if not named or not state.carries(need):
+                continue
+            admitting = True
+            if not state.fits(need):
+                continue
+            if named[0].ready:
+                ready += len(named)
+            else:
+                unready += named
+        return Fitting(ready, tuple(sorted(unready, key=lambda node: node.name)), admitting)
