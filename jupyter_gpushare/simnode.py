@@ -306,7 +306,7 @@ class SimNode:
 
     def _step(self, db: sqlite3.Connection, pid: int, start: int, before: str, after: str, fault: str) -> str:
         row = db.execute("SELECT kernel, state FROM processes WHERE pid=? AND start=?", (pid, start)).fetchone()
-        if row is None or row[1] != before:
+        if row is None or row[1] != before or start_of(pid) != start:
             raise DriverError(ILLEGAL_STATE, f"process {pid} is {row[1] if row else 'gone'}, not {before}")
         if self._faulty(db, "unsupported", row[0]):
             raise DriverError(NOT_SUPPORTED, "checkpointing is not supported")

@@ -116,6 +116,12 @@ class Book:
         """Whether a cell runs; a kernel without a gate may compute at any time."""
         return bool(self.cells) or now < self.unsure_until or (self.main is not None and not self.has_gate(now))
 
+    def asks(self) -> bool:
+        """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's grant is on its way to us."""
+        if self.outlook is None:
+            return self.wants_gpu
+        return self.outlook.pending or self.outlook.request != Share()
+
     def held(self) -> int:
         """MiB on GPUs."""
         return sum(self.holding.held.values())
@@ -180,7 +186,7 @@ def lodger(book: Book, now: int) -> Lodger:
 def state_of(book: Book) -> KernelState:
     """The state that people see."""
     if book.lease is None or book.unwanted:
-        return "pending" if book.wants_gpu and (book.outlook is None or book.outlook.pending) else "detached"
+        return "pending" if book.asks() else "detached"
     if book.lease.wanted == "evict" or book.killing:
         return "reclaiming"
     if book.holding.suspended or (book.transit == "out" and not book.holding.held):
@@ -200,14 +206,13 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
     lease = None if book.unwanted else book.lease
     outlook = book.outlook
     gpu = (book.site or book.home) if lease and (book.attached or book.holding.suspended) else ()
-    planned = lease.planned_gpus[0] if lease and lease.planned_gpus and lease.planned_gpus[0] < len(uuids) else None
     waits = lease is None and outlook is not None and outlook.pending
     return Kernel(
         kernel_id=book.kernel_id, name=book.name, state=state_of(book),
         project=lease.project if lease else outlook.project if outlook else None,
         request=lease.request if lease else outlook.request if outlook else Share(),
         limit=lease.limit if lease else outlook.limit if outlook else Share(),
-        node=node, planned_gpu=None if planned is None else uuids[planned],
+        node=node, planned_gpu=", ".join(f"{node}/{index}" for index in lease.planned_gpus) if lease else None,
         gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,

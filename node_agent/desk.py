@@ -21,6 +21,7 @@ from .devices import Holding
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Node, log
+from .processes import Ident
 from .reclaim import Admit, Decision, Kill, LetGo, Notice, Recall, Step, Suspend, Wait, decide
 from .reclaim import DropCaches as Drop
 from .situation import Situation
@@ -54,7 +55,8 @@ class Desk:
         self._attached = self._node.devices.attached()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self._pause())
+                async with asyncio.timeout(self._pause()):
+                    await self._changed.wait()
             if self._changed.is_set() or self._is_due():
                 self._changed.clear()
                 self.try_step()
@@ -107,10 +109,13 @@ class Desk:
         node = self._node
         reading = node.devices.read()
         for name, holding in reading.kernels.items():
-            if name not in node.books and (holding.held or holding.image):
+            if name not in node.books and any(Ident(*process).is_alive() for process in holding.processes):
                 node.book(name).gone_at = now  # memory of a kernel that nobody told us about (yet)
         for book in node.books.values():
-            self._take_in(book, reading.kernels.get(book.kernel_id, NOTHING))
+            holding = reading.kernels.get(book.kernel_id, NOTHING)
+            if book.main is None and not any(Ident(*process).is_alive() for process in holding.processes):
+                holding = NOTHING  # what the dead hold is nobody's: free as soon as the driver says so, and until then it only lags
+            self._take_in(book, holding)
         held = dict.fromkeys(node.totals, 0)
         for book in node.books.values():
             for gpu, mib in book.holding.held.items():

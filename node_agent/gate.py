@@ -25,6 +25,7 @@ __all__ = ["Gate", "Line", "Listener"]
 
 HELLO: Final[Any] = KernelHello | ServerHello
 HELLO_S: Final = 5.0
+CLOSE_S: Final = 1.0
 LONGEST_LINE: Final = {"kernel": 1 << 18, "server": 8 << 20}
 LONGEST_BACKLOG: Final = 8 << 20
 """Bytes that a peer may leave unread before it is cut off."""
@@ -93,7 +94,8 @@ class Gate:
         if not self._path.exists():
             return
         try:
-            _, writer = await asyncio.wait_for(asyncio.open_unix_connection(self._path), 1.0)
+            async with asyncio.timeout(CLOSE_S):
+                _, writer = await asyncio.open_unix_connection(self._path)
         except (OSError, TimeoutError):
             self._path.unlink(missing_ok=True)
             return
@@ -133,14 +135,17 @@ class Gate:
         finally:
             self._conversations.discard(task)
             writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await writer.wait_closed()
+            writer.transport.abort()  # a peer that does not read would keep the line open for ever
 
     async def _converse(self, reader: asyncio.StreamReader, line: Line) -> None:
         if line.uid != os.getuid():
             log.warning("process %d of user %d may not talk to this agent", line.pid, line.uid)
             return
-        first = await asyncio.wait_for(reader.readline(), HELLO_S)
+        async with asyncio.timeout(HELLO_S):
+            first = await reader.readline()
         if len(first) > LONGEST_LINE["kernel"]:
             return
         try:

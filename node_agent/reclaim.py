@@ -222,6 +222,10 @@ def _block(books: _Books, one: Occupant) -> None:
 def _cover(books: _Books, one: Occupant, gpu: int, victims: list[Occupant], pending: list[str]) -> bool:
     """Add those who make room for `one` on this GPU to `victims`; False when even all of them are not enough."""
     short = books.short(one, gpu) - sum(books.claims[gpu].get(v.id, 0) for v in victims)
+    lag = books.situation.lagging.get(gpu, 0)
+    if short > 0 and lag:  # as good as free: the driver only has to say so
+        short -= lag
+        pending.append("")
     for other in books.situation.occupants:
         if short > 0 and other.transit == "out" and other.id in books.claims[gpu] and other.id != one.id and other.id not in books.chosen:
             short -= books.claims[gpu].get(other.id, 0)
@@ -232,10 +236,6 @@ def _cover(books: _Books, one: Occupant, gpu: int, victims: list[Occupant], pend
             rung.remove(victim)
             victims.append(victim)
             short -= books.claims[gpu].get(victim.id, 0)
-    lag = books.situation.lagging.get(gpu, 0)
-    if 0 < short <= lag:  # it is as good as free: the driver only has to say so
-        pending.append("")
-        return True
     return short <= 0
 
 

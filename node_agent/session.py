@@ -7,8 +7,9 @@ can send a body and be iterated for orders; which one (a WebSocket, an in-proces
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
@@ -74,7 +75,7 @@ class Session:
 
     async def _converse(self, factory: LinkFactory) -> None:
         async with factory() as link:
-            await asyncio.wait_for(link.send(self._hello()), SEND_S)
+            await _within(link.send(self._hello()))
             self._queue = asyncio.Queue()
             self._node.forget_reports()
             self.connected.set()
@@ -108,13 +109,12 @@ class Session:
 
     async def _send_all(self, link: Link, queue: asyncio.Queue[FromAgent]) -> None:
         while True:
-            try:
-                body = await asyncio.wait_for(queue.get(), REPEAT_S)
-            except TimeoutError:
-                for end in list(self._node.ends.values()):
-                    await asyncio.wait_for(link.send(end), SEND_S)
-                continue
-            await asyncio.wait_for(link.send(body), SEND_S)
+            body: FromAgent | None = None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(REPEAT_S):
+                    body = await queue.get()
+            for one in list(self._node.ends.values()) if body is None else [body]:
+                await _within(link.send(one))
 
     async def _hear_all(self, link: Link) -> None:
         async for order in link:
@@ -126,3 +126,9 @@ class Session:
                 case LeaseUnwanted():
                     self._leases.unwanted(order)
             self._node.wake()
+
+
+async def _within(sending: Awaitable[None]) -> None:
+    # Not `wait_for`: before Python 3.12 it can swallow a cancellation that meets the result, and this task would live for ever.
+    async with asyncio.timeout(SEND_S):
+        await sending

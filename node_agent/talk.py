@@ -159,9 +159,8 @@ class Talk:
         if book.killing:
             node.ports.to_kernel(book.kernel_id, CellRefused(n=body.n, message="The kernel is about to be restarted."))
             return
-        waits = book.wants_gpu and (book.outlook is None or book.outlook.pending) and not book.gave_up
         if book.lease is None or book.unwanted:
-            if not waits:
+            if book.gave_up or not book.asks():
                 self._desk.let_run(book, Question(body.n, now), now)
                 return
             book.question = Question(body.n, now)
@@ -176,6 +175,9 @@ class Talk:
 
     def _say_pending(self, book: Book) -> None:
         reason = book.outlook.reason if book.outlook else None
+        if book.outlook is not None and not book.outlook.pending:
+            self._desk.say_wait(book, self._node.story.waits_to_enter())
+            return
         self._desk.say_wait(book, self._node.story.waits_for_grant(reason.message if reason else ""))
 
     def _cell_end(self, book: Book, n: int) -> None:
@@ -255,11 +257,11 @@ class Talk:
         book = self._node.books.get(body.kernel_id)
         if book is None or book.outlook == body:
             return
-        book.outlook, book.wants_gpu, self._node.dirty = body, body.pending, True
-        if not body.pending:
+        book.outlook, self._node.dirty = body, True
+        if not book.asks():
             book.gave_up = False
         if book.question is not None and book.lease is None:
-            if body.pending:
+            if book.asks():
                 self._say_pending(book)
             else:
                 self._desk.let_run(book, book.question, self._node.clock())

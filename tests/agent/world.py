@@ -29,8 +29,8 @@ from jupyter_gpushare.messages import (
     LeaseWanted,
     NodeRules,
     Plan,
-    RegisterKernel,
     Registered,
+    RegisterKernel,
     RelaunchKernel,
     ServerHello,
     ServerWelcome,
@@ -44,6 +44,22 @@ from node_agent.devices.simulated import SimulatedDevices, Simulation
 
 GIB = 1024
 ROOT = Path(__file__).parents[2]
+
+
+class FakeLink:
+    """One connection to the fake scheduler."""
+
+    def __init__(self, scheduler: FakeScheduler, orders: asyncio.Queue) -> None:
+        self.scheduler, self.orders = scheduler, orders
+
+    async def send(self, body) -> None:
+        if self.scheduler.silent:
+            raise ConnectionResetError
+        self.scheduler.hear(body, self.orders)
+
+    async def __aiter__(self):
+        while (order := await self.orders.get()) is not None:
+            yield order
 
 
 class FakeScheduler:
@@ -62,22 +78,10 @@ class FakeScheduler:
             raise ConnectionRefusedError("nobody there")
         orders: asyncio.Queue = asyncio.Queue()
 
-        class Link:
-            async def send(_, body):
-                if self.silent:
-                    raise ConnectionResetError
-                self.hear(body, orders)
-
-            async def __aiter__(_):
-                while True:
-                    order = await orders.get()
-                    if order is None:
-                        return
-                    yield order
-
+        link = FakeLink(self, orders)
         self._links.append(orders)
         try:
-            yield Link()
+            yield link
         finally:
             self._links.remove(orders)
 
@@ -150,17 +154,17 @@ class Child:
             self._new.set()
         self._new.set()
 
-    async def hear(self, key: str, since: int = 0, timeout: float = 20):
+    async def hear(self, key: str, since: int = 0, timeout: float = 10):
         """The first thing with this key after the first `since` ones."""
-        async with asyncio.timeout(timeout):
-            while True:
-                for body in self.said[since:]:
-                    if key in body or ("error" in body and key == "done"):
-                        return body
-                if self.process.returncode is not None:
-                    raise AssertionError(f"the kernel is gone; it said {self.said}")
-                self._new.clear()
-                await self._new.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not self._reader.done():
+                    for body in self.said[since:]:
+                        if key in body or ("error" in body and key == "done"):
+                            return body
+                    self._new.clear()
+                    await self._new.wait()
+        raise AssertionError(f"the kernel never said {key}; it said {self.said[since:]}; before: {self.said[:since]}")
 
     def start(self, code: str) -> int:
         mark = len(self.said)
@@ -192,10 +196,13 @@ class FakeServer:
         self.kernels: dict[str, Child] = {}
         self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
         self._n = 0
+        self.writer = None
         self._replies: dict[int, asyncio.Future] = {}
         self._tasks: set[asyncio.Task] = set()
 
     async def connect(self) -> ServerWelcome:
+        if self.writer is not None:
+            await self.disconnect()
         self.reader, self.writer = await asyncio.open_unix_connection(self.world.config.socket_path(), limit=1 << 24)
         self.send(ServerHello(server=self.name, pid=os.getpid()))
         welcome = decode(ToServer, await self.reader.readline())
@@ -258,11 +265,16 @@ class FakeServer:
     async def close(self) -> None:
         for child in self.kernels.values():
             await child.end()
-        self.writer.close()
-        self._task.cancel()
         for task in list(self._tasks):
             task.cancel()
-        await asyncio.gather(self._task, *self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+        await asyncio.gather(self._task, return_exceptions=True)
 
 
 class World:
@@ -319,5 +331,15 @@ class World:
 
 
 def play(story) -> None:
-    """Run an async test."""
-    asyncio.run(asyncio.wait_for(story, 55))
+    """Run an async test; one that hangs says where."""
+
+    async def bounded() -> None:
+        task = asyncio.ensure_future(story)
+        done, _ = await asyncio.wait({task}, timeout=40)
+        if not done:
+            for one in asyncio.all_tasks():
+                one.print_stack()
+            task.cancel()
+        await task
+
+    asyncio.run(bounded())

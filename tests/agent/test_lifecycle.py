@@ -1,0 +1,289 @@
+"""Kernels, servers, agents and schedulers die in every order; nothing stays booked, nothing alive is harmed, nothing is forgotten."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+
+from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo
+from node_agent.processes import Ident, kill_one, started, tree_of
+from tests.agent.world import GIB, FakeServer, World, play
+
+HALF = 40 * GIB
+ORPHAN = """
+import subprocess, sys
+result = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True).pid
+"""
+
+
+def let_gos(world: World) -> list[LeaseLetGo]:
+    return [body for body in world.scheduler.heard if isinstance(body, LeaseLetGo)]
+
+
+def is_gone(pid: int) -> bool:
+    return started(pid) is None
+
+
+def test_a_killed_kernel_is_let_go_with_everything_it_started():
+    """Also children that made a session of their own, which Jupyter would leave behind."""
+
+    async def story():
+        async with World(grace_ms=300) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            orphan = (await a.run(ORPHAN))["result"]
+            a.process.kill()
+            await world.until(lambda: let_gos(world), "let go")
+            assert (let_gos(world)[0].lease, let_gos(world)[0].ended) == ("a.1/kernel", True)
+            await world.until(lambda: is_gone(orphan), "its children are gone")
+            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+
+    play(story())
+
+
+def test_a_restarted_kernel_keeps_its_lease_and_its_generation_grows():
+    async def story():
+        async with World(grace_ms=600) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('10GiB'))")
+            before = world.book("a").generation
+            await world.server.relaunch("a")
+            await world.until(lambda: world.book("a").generation > before and world.book("a").attached, "attached again")
+            assert world.used() == {0: 0, 1: 0}
+            assert let_gos(world) == []
+            assert "result" in await world.server.kernels["a"].run("bufs.append(simgpu.alloc('10GiB'))")
+
+    play(story())
+
+
+def test_shut_down_by_its_server_is_not_waited_for():
+    async def story():
+        async with World(grace_ms=60_000) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('10GiB'))")
+            world.server.send(KernelGone(kernel_id="a", restarting=False))
+            await world.until(lambda: let_gos(world), "let go")
+            await asyncio.wait_for(a.process.wait(), 5)
+            assert world.used() == {0: 0, 1: 0}
+
+    play(story())
+
+
+def test_a_lease_for_a_kernel_that_nobody_knows_is_ended_after_the_grace():
+    async def story():
+        async with World(grace_ms=200) as world:
+            world.scheduler.grant("ghost", gpu=0, request=HALF)
+            await world.until(lambda: let_gos(world), "let go")
+            assert let_gos(world)[0].ended
+
+    play(story())
+
+
+def test_a_let_go_is_said_until_it_is_acknowledged_also_after_a_restart():
+    async def story():
+        async with World(grace_ms=100) as world:
+            world.scheduler.acknowledges = False
+            world.scheduler.grant("ghost", gpu=0, request=HALF)
+            await world.until(lambda: let_gos(world), "let go")
+            await restart_agent(world)
+            count = len(let_gos(world))
+            await world.until(lambda: len(let_gos(world)) > count, "said again")
+            assert list(world.agent.node.ends) == ["ghost.1/kernel"]
+            world.scheduler.acknowledges = True
+            world.scheduler.end("ghost")
+            await world.until(lambda: not world.agent.node.ends, "acknowledged")
+
+    play(story())
+
+
+async def restart_agent(world: World) -> None:
+    """As after kill -9: nothing is said to anybody, the tasks just stop, the journal is what was written before."""
+    await asyncio.sleep(0.1)
+    agent = world.agent
+    for task in agent._tasks:
+        task.cancel()
+    await agent.gate.stop()
+    await agent.lifecycle.close()
+    agent.devices.close()
+    agent._tasks = []
+    await world.start_agent()
+    await world.server.connect()
+
+
+def test_a_new_agent_finds_its_kernels_and_they_go_on():
+    async def story():
+        async with World() as world:
+            a = await world.server.launch("a")
+            b = await world.server.launch("b")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            world.scheduler.grant("b", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('50GiB')); bufs[0].fill(3)")
+            await b.run("bufs.append(simgpu.alloc('50GiB')); bufs[0].fill(4)")
+            await b.ask("suspend")
+            homes = {name: world.book(name).home for name in "ab"}
+            mark = a.start("simgpu.busy(1); result = bufs[0].sum() / bufs[0].nbytes")
+            await a.hear("running", mark)
+            await restart_agent(world)
+            await world.until(lambda: world.book("a").connected and world.book("b").connected, "both are back")
+            assert {name: world.book(name).home for name in "ab"} == homes
+            assert (await a.hear("done", mark))["result"] == 3
+            assert (await b.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 4
+            assert {report.lease for report in world.scheduler.heard[-1:] if isinstance(report, AgentHello)} == set()
+            assert let_gos(world) == []
+
+    play(story())
+
+
+def test_copies_that_a_dead_agent_left_half_done_are_settled():
+    """LOCKED: unlocked again, the cell goes on. CHECKPOINTED: parked, comes back at the next cell."""
+
+    async def story():
+        async with World() as world:
+            for name in "ab":
+                child = await world.server.launch(name)
+                world.scheduler.grant(name, gpu=0, request=HALF)
+                await child.run("bufs.append(simgpu.alloc('30GiB')); bufs[0].fill(9)")
+            await asyncio.sleep(0.1)
+            node = world.devices._node
+            pids = {name: world.book(name).main for name in "ab"}
+            world.agent.desk.try_step = lambda: None
+            node.lock(pids["a"].pid, pids["a"].start)
+            node.lock(pids["b"].pid, pids["b"].start)
+            node.checkpoint(pids["b"].pid, pids["b"].start)
+            await restart_agent(world)
+            for name in "ab":
+                await world.until(lambda name=name: world.book(name).connected, "back")
+                result = await world.server.kernels[name].run("result = bufs[0].sum() == 9 * bufs[0].nbytes")
+                assert result["result"] is True
+            assert "lost" not in world.scheduler.kinds("a") + world.scheduler.kinds("b")
+
+    play(story())
+
+
+def test_a_kernel_that_died_while_no_agent_was_there_is_let_go():
+    async def story():
+        async with World(grace_ms=200) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('50GiB'))")
+            await asyncio.sleep(0.1)
+            agent = world.agent
+            await agent.stop()
+            await a.end()
+            await world.start_agent()
+            await world.server.connect()
+            await world.until(lambda: let_gos(world), "let go")
+            assert world.used() == {0: 0, 1: 0}
+
+    play(story())
+
+
+def test_a_silent_scheduler_changes_nothing_and_learns_everything_when_it_is_back():
+    async def story():
+        async with World() as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await world.attached("a")
+            world.scheduler.cut()
+            assert "result" in await a.run("bufs.append(simgpu.alloc('70GiB'))")
+            world.scheduler.silent = False
+            count = len(world.scheduler.heard)
+            await world.until(lambda: any(isinstance(body, LeaseChanged) for body in world.scheduler.heard[count:]), "reported")
+            hello = next(body for body in world.scheduler.heard[count:] if isinstance(body, AgentHello))
+            assert [lease.lease for lease in hello.leases] == ["a.1/kernel"]
+            assert hello.leases[0].memory_mib.used == 70 * GIB
+
+    play(story())
+
+
+def test_a_plan_without_a_lease_takes_it_back_and_keeps_what_was_on_the_gpu():
+    async def story():
+        async with World() as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('10GiB')); bufs[0].fill(2)")
+            world.scheduler.end("a")
+            world.server.outlook("a", False)
+            await world.until(lambda: world.used()[0] == 0 and world.book("a").lease is None, "taken back")
+            assert "%gpu request" in (await a.run("result = bufs[0].sum()"))["error"]
+            world.scheduler.grant("a", gpu=0, request=HALF, lease="a.2/kernel")
+            await world.until(lambda: world.book("a").lease is not None, "granted again")
+            assert (await a.run("result = bufs[0].sum() == 2 * bufs[0].nbytes"))["result"] is True
+            assert let_gos(world) == []
+
+    play(story())
+
+
+def test_eviction_warns_who_runs_saves_and_lets_go_without_ending():
+    async def story():
+        async with World() as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('10GiB')); bufs[0].fill(2)")
+            mark = a.start("simgpu.busy(1); result = bufs[0].sum() / bufs[0].nbytes")
+            await a.hear("running", mark)
+            world.scheduler.evict("a", notice_ms=200)
+            await world.until(lambda: let_gos(world), "let go")
+            assert not let_gos(world)[0].ended
+            kinds = world.scheduler.kinds("a")
+            assert kinds.index("notice") < kinds.index("suspended")
+            world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1/kernel#2")
+            assert (await a.hear("done", mark))["result"] == 2
+
+    play(story())
+
+
+def test_servers_come_and_go_and_kernels_stay():
+    async def story():
+        async with World(grace_ms=200) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await world.attached("a")
+            world.server.writer.close()
+            second = FakeServer(world, "server-2")
+            welcome = await second.connect()
+            assert [kernel.kernel_id for kernel in welcome.kernels] == ["a"]
+            await second.register("a", wants_gpu=True, pid=a.pid)
+            await asyncio.sleep(0.4)
+            assert world.book("a").attached
+            assert (await a.run("result = 1"))["result"] == 1
+            await second.close()
+            await world.server.connect()
+
+    play(story())
+
+
+def test_only_the_launch_itself_is_in_its_tree():
+    """Another process that took over the pid is never signalled; what is marked is found wherever it hides."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=os.environ | {"GPUSHARE_LAUNCH": "k.1"})
+    try:
+        ident = started(child.pid)
+        assert ident is not None
+        kill_one(Ident(child.pid, ident.start - 1))
+        kill_one(Ident(child.pid, ident.start + 1))
+        assert child.poll() is None
+        assert ident in tree_of("k.1", None)
+        assert ident not in tree_of("k.2", None)
+        assert os.getpid() not in {one.pid for one in tree_of("", started(os.getppid()))}
+        kill_one(ident)
+        assert child.wait(5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_pid_that_was_launched_and_is_already_gone_is_not_adopted():
+    async def story():
+        async with World(grace_ms=200) as world:
+            await world.server.register("a")
+            gone = await asyncio.create_subprocess_exec("true")
+            await gone.wait()
+            world.server.send(KernelLaunched(kernel_id="a", pid=gone.pid))
+            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+
+    play(story())
