@@ -167,6 +167,6 @@ def _lines(state: State) -> dict[str, list[Line]]:
         if leaf not in copies:
             copies[leaf] = leaf.frozen()
         lines.setdefault(pool.name, []).append(
-            Line(copies[leaf], pool.total, alike.wants[pool.name], alike.head_key[:2], tuple(alike.members))
+            Line(copies[leaf], pool.total, alike.wants[pool.name], alike.head_key[:3], tuple(alike.members))
         )  # fmt: skip
     return lines

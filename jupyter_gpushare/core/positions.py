@@ -20,7 +20,7 @@ class Line:
     __slots__ = ("ask", "leaf", "members", "prefix", "total")
 
     def __init__(
-        self, leaf: QueueState, total: Amounts, ask: Amounts, prefix: tuple[int, int], members: tuple[tuple[int, str], ...]
+        self, leaf: QueueState, total: Amounts, ask: Amounts, prefix: tuple[bool, int, int], members: tuple[tuple[int, str], ...]
     ) -> None:  # fmt: skip
         self.leaf, self.total, self.ask, self.prefix, self.members = leaf, total, ask, prefix, members
 
@@ -29,7 +29,7 @@ def positions_in(lines: list[Line]) -> list[str]:
     """Everybody in these lines of one pool, whose turn comes first first."""
     if not lines:
         return []
-    by_leaf: dict[str, list[tuple[tuple[int, int], int, str, Amounts]]] = {}
+    by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
     leaves: dict[str, QueueState] = {}
     for line in lines:
         leaves.setdefault(line.leaf.name, line.leaf)
@@ -46,7 +46,7 @@ class _Walk:
     """The same tree of heaps as in `turns`, over copies of the queues: only the keys on the path of a turn change."""
 
     def __init__(
-        self, waiting: dict[str, list[tuple[tuple[int, int], int, str, Amounts]]], leaves: dict[str, QueueState], total: Amounts
+        self, waiting: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]], leaves: dict[str, QueueState], total: Amounts
     ) -> None:  # fmt: skip
         self.waiting, self.total = waiting, total
         shared: dict[str, QueueState] = {}

@@ -17,7 +17,7 @@ from .work import Alike, Member, Work
 
 __all__ = ["Turn", "Turns", "asked"]
 
-JobKey = tuple[int, int, int, str]
+JobKey = tuple[bool, int, int, int, str]
 
 
 class Turn:
@@ -57,7 +57,7 @@ class Turns:
         work = self.state.works[alike.members[index][1]]
         if ask is None:
             ask = asked(work.asking(), self.pool.smallest)
-        return work.order_key(), Turn(work, leaf, ask, alike, index)
+        return work.turn_order(), Turn(work, leaf, ask, alike, index)
 
     def reorder(self) -> None:
         """Computes every key anew: something was taken from queues off the path."""
@@ -105,7 +105,7 @@ class Turns:
             heappush(line, self._head(turn.alike, leaf, turn.index + 1, turn.ask))
         if again:
             ask = asked(turn.work.asking(), self.pool.smallest)
-            heappush(line, (turn.work.order_key(), Turn(turn.work, leaf, ask, turn.alike, -1)))
+            heappush(line, (turn.work.turn_order(), Turn(turn.work, leaf, ask, turn.alike, -1)))
         self._repair()
 
     def _repair(self) -> None:

@@ -120,6 +120,14 @@ class Work:
         """Who is served first inside a queue: priority, then below, at, above the minimum, then age, then id (section 3.3)."""
         return -self.priority, self.elastic(), self.created, self.id
 
+    def turn_order(self) -> tuple[bool, int, int, int, str]:
+        """The same among those who wait, after those who were promised a place in the cycle before.
+
+        By the rules a promise only scores the node. But then a colleague with a large request, who cannot start, speaks for the queue,
+        another queue comes first and takes the room that was made, and the two would evict each other for ever.
+        """
+        return not any(m.nominated for m in self.members.values()), *self.order_key()
+
     def elastic(self) -> int:
         """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""
         state = 1
@@ -197,7 +205,7 @@ class Alike:
         """Per pool: how many of the pods found room in the last try."""
         self.tried: dict[tuple[str, str], int] = {}
         """Per pool and action that evicts: the state in which it last failed."""
-        self.head_key = sample.order_key()
+        self.head_key = sample.turn_order()
 
 
 def _podsets(workload: Workload) -> list[PodSet]:
