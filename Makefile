@@ -1,7 +1,8 @@
 # Two commands matter: `make demo` opens JupyterLab with simulated GPUs, `make test` runs every test.
 # Both set a fresh machine up by themselves (Debian 12, Python >= 3.11, Node >= 20).
 
-SHELL  := /bin/bash -o pipefail
+SHELL  := /bin/bash
+.SHELLFLAGS := -o pipefail -c
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(CURDIR)/$(VENV)/bin
