@@ -164,7 +164,7 @@ class Desk:
                 await self._end(workload_id)
                 return
             except GpuShareError as error:
-                self._log.info("gpushare: giving %s back: %s", workload_id, error.message)
+                self._log.debug("gpushare: giving %s back: %s", workload_id, error.message)
             await asyncio.sleep(pause * random.uniform(0.7, 1.3))
             pause = min(pause * 2, LONGEST_PAUSE_S)
 

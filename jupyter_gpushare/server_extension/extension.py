@@ -91,7 +91,9 @@ class GpuShareExtension(ExtensionApp):
     async def _start_jupyter_server_extension(self, serverapp: Any) -> None:  # noqa: ARG002 - Jupyter's signature
         """The loop runs. What takes time goes on beside the server's start."""
         self.sharing.start()
-        if not self.scheduler_url:
+        if self.scheduler_url:
+            self.sharing.started.set()
+        else:
             self._starting = asyncio.get_running_loop().create_task(self._start_local())
 
     async def _start_local(self) -> None:
@@ -114,6 +116,8 @@ class GpuShareExtension(ExtensionApp):
             self._scheduler.connect(self._local.transport)
             label = " (simulated GPUs)" if self.simulate else ""
             self.log.info("gpushare: scheduler and node agent run inside this server%s, state in %s", label, self.state_dir)
+        finally:
+            self.sharing.started.set()
 
     async def stop_extension(self) -> None:
         """Jupyter has shut its kernels down; give back, then stop what runs here."""

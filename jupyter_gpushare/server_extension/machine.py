@@ -29,7 +29,8 @@ from ..messages import (
 __all__ = ["MachineLink"]
 
 FIRST_PAUSE_S: Final = 0.05
-LONGEST_PAUSE_S: Final = 2.0
+LONGEST_PAUSE_S: Final = 0.5
+"""Short: an attempt costs next to nothing, and kernels start without a GPU while the line is down."""
 LONGEST_LINE: Final = 8 << 20
 LONGEST_BACKLOG: Final = 4 << 20
 """Bytes that may wait for an agent that does not read; more, and the line is given up and made anew."""

@@ -63,6 +63,8 @@ __all__ = ["Jupyter", "Scheduler", "Sharing"]
 
 LAUNCH_S: Final = 2.0
 """A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow starts look like hangs)."""
+START_S: Final = 10.0
+"""The same while the agent inside this server is starting: a demo's first kernel comes with its first page."""
 CHECK_S: Final = 1.0
 ACT_S: Final = 30.0
 NODE_S: Final = 5.0
@@ -102,6 +104,8 @@ class Launched:
 
     registration: RegisterKernel
     pid: int | None = None
+    is_known: bool = False
+    """Whether the agent answered its registration."""
 
 
 class Sharing:
@@ -114,6 +118,8 @@ class Sharing:
         self.broadcast = Broadcast()
         self.service: ServiceStatus | None = None
         """What the scheduler said of itself last."""
+        self.started = asyncio.Event()
+        """Set when what runs inside this server has started, or will not."""
         self.problem: str | None = None
         """Why there is no scheduler or agent here at all."""
         self._jupyter = jupyter
@@ -256,21 +262,36 @@ class Sharing:
         n = self._machine.number()
         message = RegisterKernel(n=n, kernel_id=kernel_id, name=name, user=self.user, wants_gpu=wants, language=language)
         self._launched[kernel_id] = Launched(message)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(START_S):
+                await self.started.wait()
         try:
             env = await self._machine.register(message, LAUNCH_S)
         except GpuShareError as error:
             self._log.warning("gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message)
             env = unregistered.environment(kernel_id, self._machine.path, self._devices_env)
         else:
+            self._launched[kernel_id].is_known = True
             self._devices_env = {name: value for name, value in env.items() if name not in OWN_NAMES}
         return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
 
     def launched(self, kernel_id: str, pid: int) -> None:
         """After a launch."""
-        if kernel_id in self._launched:
-            self._launched[kernel_id].pid = pid
-        self._machine.tell(KernelLaunched(kernel_id=kernel_id, pid=pid))
+        launched = self._launched.get(kernel_id)
+        if launched is None:
+            return
+        launched.pid = pid
+        if launched.is_known:
+            self._machine.tell(KernelLaunched(kernel_id=kernel_id, pid=pid))
+        else:
+            self._register_again(launched)
         self._tell_outlook(kernel_id, anew=True)
+
+    def _register_again(self, launched: Launched) -> None:
+        """A kernel that runs already: the agent was away when it was launched, or is a new one."""
+        wants = self._directory.entry(launched.registration.kernel_id).workload_id is not None
+        n = self._machine.number()
+        self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))
 
     def restarting(self, kernel_id: str) -> None:
         """Its process is over, but it comes back at once."""
@@ -288,9 +309,8 @@ class Sharing:
         """At every connection: an agent that was away learns again which kernels run, and what they ask."""
         self._told.clear()
         for launched in self._launched.values():
-            wants = self._directory.entry(launched.registration.kernel_id).workload_id is not None
-            n = self._machine.number()
-            self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))
+            if launched.pid is not None:
+                self._register_again(launched)
         for kernel in welcome.kernels:
             self._directory.agent_said(kernel)
         self._changed(set(self._directory.ids()))
@@ -399,17 +419,18 @@ class Sharing:
         """The status without its kernels."""
         service, welcome = self.service, self._machine.welcome
         problems = [self.problem] if self.problem else list(service.policy_problems) if service else []
+        away = "cannot be reached" if self.started.is_set() else "is starting"
         return Status(
             mode=self.mode,
             simulated=welcome.simulated if welcome is not None else False,
             scheduler=SchedulerStatus(
                 reachable=self._scheduler.reachable and not self.problem,
                 version=service.version if service else None,
-                problem="; ".join(problems) or (None if self._scheduler.reachable else "the scheduler cannot be reached"),
+                problem="; ".join(problems) or (None if self._scheduler.reachable else f"the scheduler {away}"),
             ),
             agent=SchedulerStatus(
                 reachable=self._machine.connected.is_set(),
-                problem=None if self._machine.connected.is_set() else self.problem or "the node agent of this machine cannot be reached",
+                problem=None if self._machine.connected.is_set() else self.problem or f"the node agent of this machine {away}",
             ),
             node=welcome.node if welcome is not None else None,
             user=service.user if service is not None and service.user else self.user,

@@ -19,7 +19,7 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
 
     # 1. planned on one GPU, running on two, each borrowing 30 GiB
-    gpu_a, gpu_b = a.ok(FILL).strip(), b.ok(FILL).strip()
+    gpu_a, gpu_b = a.ok(FILL).splitlines()[-1], b.ok(FILL).splitlines()[-1]
     view_a, view_b = a.until("attached"), b.until("attached")
     assert view_a["planned_gpu"] == view_b["planned_gpu"]
     assert gpu_a != gpu_b
@@ -29,7 +29,7 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     # 2. a whole GPU lands; the GPU that moves the fewest bytes is evacuated; contents survive
     pids, generations = (a.pid, b.pid), (view_a["generation"], view_b["generation"])
     c = server.notebook("whole", "c.ipynb")
-    gpu_c = c.ok("from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())").strip()
+    gpu_c = c.ok("from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())").splitlines()[-1]
     views = [a.view, b.view]
     assert c.view["state"] == "attached"
     assert gpu_c in (gpu_a, gpu_b)

@@ -219,6 +219,7 @@ class Server:
         self.port, self.scheduler_port = free_port(), free_port()
         self.state = folder / "state"
         self.processes: dict[str, subprocess.Popen] = {}
+        self.notebooks: list[Notebook] = []
         for name in ("notebooks", "state", "config", "data/kernels", "runtime"):
             (folder / name).mkdir(parents=True)
         (folder / "gpushare.yaml").write_text(POLICY)
@@ -300,10 +301,10 @@ class Server:
             return sock.connect_ex(("127.0.0.1", port)) == 0
 
     def _start(self, name: str, *argv: str) -> None:
-        log = (self.folder / f"{name}.log").open("ab")
-        self.processes[name] = subprocess.Popen(
-            argv, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True
-        )
+        with (self.folder / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                argv, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True
+            )
 
     def kill(self, name: str) -> None:
         """`kill -9`."""
@@ -312,6 +313,8 @@ class Server:
 
     def stop(self) -> None:
         """End everything, politely, then not; what is left after that is killed and told."""
+        for one in self.notebooks:
+            one.ws.close()
         for process in self.processes.values():
             process.send_signal(signal.SIGTERM)
         for name in ("jupyter", "agent", "scheduler"):
@@ -354,7 +357,9 @@ class Server:
         return sum(node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"])
 
     def notebook(self, spec: str, path: str) -> Notebook:
-        return Notebook(self, spec, path)
+        made = Notebook(self, spec, path)
+        self.notebooks.append(made)
+        return made
 
     def nothing_is_left(self, *, within: float = 12.0) -> None:
         """Nothing booked, no GPU memory held, no kernel process."""
