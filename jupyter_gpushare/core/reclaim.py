@@ -62,8 +62,8 @@ class FairTaking:
 
     def victims(self) -> Victims:
         """Preemptible running work of every other project from which one of the two rules could ever allow to take."""
-        leaves = [q for q in self.pool.queues.values() if q is not self.leaf and q.lenders and self._may_take_from(q, self.ask)]
-        return Victims(self.pool, leaves, self._accepts)
+        others = [q for q in self.pool.queues.values() if q is not self.leaf and q.lenders]
+        return Victims(self.pool, [q for q in others if self._may_take_from(q, self.ask)], self._accepts, exist=bool(others))
 
     def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
         mine, theirs = _levelled(self.leaf, leaf)

@@ -53,8 +53,8 @@ class Solver:
         """Whether every asking member got a promise."""
         state, pool, mark = self.state, self.pool, self.state.journal.mark()
         version, freed = pool.version, pool.freed
-        if self._unit_at(0) is None:
-            solved = False  # without anybody to take from, nothing is tried: allocate has failed already
+        if not self.victims.exist:
+            solved = False  # without anybody to take from nothing is tried: allocate has failed already
         elif self._is_structured():
             solved = self._solve_together()
         else:

@@ -37,7 +37,7 @@ class Unit:
 class Victims:
     """A stream of units from these queues. `accepts` says how much of a workload may be taken."""
 
-    def __init__(self, pool: PoolState, leaves: Iterable[QueueState], accepts: Callable[[Work], int]) -> None:
+    def __init__(self, pool: PoolState, leaves: Iterable[QueueState], accepts: Callable[[Work], int], exist: bool | None = None) -> None:
         self.pool, self.accepts = pool, accepts
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
         self.gone: dict[Work, set[Member]] = {}
@@ -50,6 +50,8 @@ class Victims:
         queues = {queue for leaf in self.top for queue in leaf.path}
         for queue in sorted(queues, key=lambda q: (-len(q.path), q.name)):
             insort(self.levels.setdefault(queue.parent, []), (self._key(queue), queue))
+        self.exist = bool(self.top) if exist is None else exist
+        """Whether there is anybody to take from by kind, including queues that were left out because they hold no more than their share."""
 
     def next(self) -> Unit | None:
         """The next unit in order; None when there is none left."""
