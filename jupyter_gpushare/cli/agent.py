@@ -1,0 +1,129 @@
+"""`jupyter gpushare agent`: the node agent of this machine as a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    from node_agent.app import Agent
+    from node_agent.devices import Devices
+
+__all__ = ["agent"]
+
+
+@click.command()
+@click.option("--scheduler", metavar="URL", envvar="GPUSHARE_SCHEDULER", help="Address of the scheduler service.")
+@click.option("--token-file", metavar="FILE", envvar="GPUSHARE_TOKEN_FILE", help="File with a token of scope `agent`.")
+@click.option("--ca-file", metavar="FILE", help="Certificates to trust for https.")
+@click.option("--simulate", metavar="MODEL:N", help="Simulate N GPUs, such as A100:2; never done without being asked.")
+@click.option("--gpu-memory", metavar="SIZE", help="Memory of each simulated GPU (default: that of the model).")
+@click.option("--copy-rate", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Simulated copies, GiB/s; 0: instant.")
+@click.option("--node", metavar="NAME", default=platform.node() or "localhost", show_default="this machine", help="Name of this node.")
+@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label of this node; may be given several times.")
+@click.option("--state-dir", metavar="DIR", envvar="GPUSHARE_STATE", help="Where the agent keeps its journal and its socket.")
+@click.option("--socket", metavar="FILE", help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory).")
+@click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
+def agent(
+    scheduler: str | None, token_file: str | None, ca_file: str | None, simulate: str | None, gpu_memory: str | None, copy_rate: float,
+    node: str, labels: tuple[str, ...], state_dir: str | None, socket: str | None, self_test: bool,
+) -> int:  # fmt: skip
+    """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
+    from node_agent.app import Config
+    from node_agent.devices.simulated import read_simulation
+    from node_agent.inventory import find_devices
+
+    folder = Path(state_dir) if state_dir else _default_state_dir()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    simulation = read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
+    devices = find_devices(node, folder, simulation)
+    if self_test:
+        return _print_tiers(devices)
+    if not scheduler:
+        raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
+    config = Config(node, folder, Path(socket) if socket else None, labels=dict(_label(text) for text in labels), **_machine())
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
+    asyncio.run(_serve(config, devices, scheduler, token_file, ca_file))
+    return 0
+
+
+def _default_state_dir() -> Path:
+    from jupyter_core.paths import jupyter_data_dir
+
+    return Path(jupyter_data_dir()) / "gpushare"
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise InvalidInput(f"a label must be KEY=VALUE, got {text!r}", field="--label")
+    return key, value
+
+
+def _machine() -> dict[str, int]:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {"cpu_milli": 1000 * (os.cpu_count() or 1), "memory_mib": memory >> 20}
+
+
+def _print_tiers(devices: Devices) -> int:
+    from node_agent.inventory import self_test
+
+    click.echo(f"{len(devices.reports())} x {devices.reports()[0].model}")
+    for tier, has, why in self_test(devices):
+        click.echo(f"{tier:10} {'yes' if has else 'no':4} {why}".rstrip())
+    devices.close()
+    return 0
+
+
+def _token(token_file: str | None) -> Callable[[], str]:
+    """Read at every connection, so that a token can be replaced while the agent runs."""
+
+    def read() -> str:
+        if not token_file:
+            return ""
+        try:
+            return Path(token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise Unavailable(f"the token file cannot be read: {error.strerror}", field=token_file) from None
+
+    read()
+    return read
+
+
+async def _serve(config: object, devices: Devices, scheduler: str, token_file: str | None, ca_file: str | None) -> None:
+    from jupyter_gpushare.client import HttpTransport, SchedulerClient
+    from node_agent.app import Agent, Config
+
+    assert isinstance(config, Config)
+    client = SchedulerClient(HttpTransport(scheduler, _token(token_file), ca_file=ca_file))
+    made = Agent(config, devices, client.agent_link)
+    await made.start()
+    try:
+        await _until_told()
+    finally:
+        await _stopped(made)
+
+
+async def _until_told() -> None:
+    """SIGINT or SIGTERM."""
+    told = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, told.set)
+    await told.wait()
+
+
+async def _stopped(made: Agent) -> None:
+    await made.stop()
+    logging.getLogger("gpushare.agent").info("stopped; the kernels live on")
