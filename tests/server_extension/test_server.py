@@ -1,0 +1,103 @@
+"""The extension in a real server on a machine without GPUs: everything says so, and everything else keeps working."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from jupyter_client.provisioning.factory import KernelProvisionerFactory
+from tornado.httpclient import HTTPClientError
+
+from jupyter_gpushare.routes import JUPYTER_ROUTES
+from jupyter_gpushare.server_extension.handlers import handlers
+
+pytest_plugins = ("pytest_jupyter.jupyter_server",)
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def jp_server_config(tmp_path):
+    KernelProvisionerFactory.clear_instance()
+    return {
+        "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}, "allow_unauthenticated_access": False},
+        "GpuShareExtension": {"state_dir": str(tmp_path / "state")},
+    }
+
+
+async def refused(jp_fetch, *path, **options):
+    with pytest.raises(HTTPClientError) as error:
+        await jp_fetch("gpushare", "api", *path, **options)
+    return error.value.code, json.loads(error.value.response.body)["error"]
+
+
+async def test_it_says_that_no_gpus_are_managed_here(jp_fetch):
+    status = json.loads((await jp_fetch("gpushare", "api", "status")).body)
+    assert (status["mode"], status["simulated"], status["kernels"]) == ("embedded", False, [])
+    assert not status["scheduler"]["reachable"]
+
+
+async def test_nobody_gets_in_without_a_token(jp_fetch):
+    for path in (["status"], ["queues"], ["kernels", "k"], ["nothing"]):
+        with pytest.raises(HTTPClientError) as error:
+            await jp_fetch("gpushare", "api", *path, headers={"Authorization": "token wrong"})
+        assert error.value.code in (401, 403)
+
+
+async def test_the_stream_needs_a_token_too(jp_ws_fetch):
+    with pytest.raises(HTTPClientError) as error:
+        await jp_ws_fetch("gpushare", "api", "stream", headers={"Authorization": "token wrong"})
+    assert error.value.code == 403
+
+
+async def test_errors_have_one_shape(jp_fetch):
+    assert await refused(jp_fetch, "kernels", "nope") == (404, {"code": "not-found", "message": "there is no kernel nope"})
+    assert (await refused(jp_fetch, "nothing", "here"))[0] == 404
+    code, error = await refused(jp_fetch, "what-if", method="POST", body="{")
+    assert code == 400, error
+    code, error = await refused(jp_fetch, "what-if", method="POST", body='{"gpu": -1}')
+    assert (code, error["field"]) == (400, "gpu")
+    code, error = await refused(jp_fetch, "queues", params={"format": "xml"})
+    assert (code, error["field"]) == (400, "format")
+    assert (await refused(jp_fetch, "queues"))[0] == 503
+
+
+async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws_fetch):
+    stream = await jp_ws_fetch("gpushare", "api", "stream")
+    first = json.loads(await stream.read_message())
+    assert (first["type"], first["status"]["mode"]) == ("state", "embedded")
+    jp_serverapp.web_app.settings["gpushare"].broadcast.publish(lambda revision: {"type": "kernel_gone", "revision": revision, "kernel_id": "x"})
+    seen = json.loads(await stream.read_message())
+    while seen["type"] != "kernel_gone":
+        seen = json.loads(await stream.read_message())
+    stream.close()
+    again = await jp_ws_fetch("gpushare", "api", "stream", params={"since": str(first["revision"])})
+    frames = [json.loads(await again.read_message())]
+    while frames[-1] != seen:
+        frames.append(json.loads(await again.read_message()))
+    assert [frame["type"] for frame in frames if frame["type"] == "state"] == []
+    again.close()
+
+
+async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_kernel_spec):
+    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body)
+    provisioner = jp_serverapp.kernel_manager.get_kernel(kernel["id"]).provisioner
+    assert type(provisioner).__name__ == "GpuShareProvisioner"
+    seen = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
+    assert (seen["state"], seen["request"]["gpu"]) == ("detached", None)
+    await jp_fetch("api", "kernels", kernel["id"], method="DELETE")
+    assert (await refused(jp_fetch, "kernels", kernel["id"]))[0] == 404
+
+
+async def test_the_default_provisioner_can_be_left_alone(jp_configurable_serverapp, tmp_path):
+    KernelProvisionerFactory.clear_instance()
+    config = {"GpuShareExtension": {"make_default_provisioner": False, "state_dir": str(tmp_path)}}
+    app = jp_configurable_serverapp(config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config})
+    assert "default_provisioner_name" not in app.config.KernelProvisionerFactory
+
+
+def test_every_route_of_the_table_has_its_handler():
+    table = [re.compile(pattern + "$") for pattern, handler in handlers("/") if handler.__name__ != "NowhereHandler"]
+    for route in JUPYTER_ROUTES:
+        path = route.path.replace("{kernel_id}", "k").replace("{action}", "pin")
+        assert any(pattern.match(path) for pattern in table), route.path
