@@ -1,260 +1,244 @@
-"""`jupyter gpushare status|queue|nodes|pools|projects|why|what-if`: what the scheduler knows, as this person may see it."""
+"""`status`, `queue`, `nodes`, `pools`, `projects`, `why`, `what-if`: what the scheduler knows, as tables, JSON or CSV."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
-from jupyter_gpushare.cli.connect import Where, call, reaches_scheduler
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.finding import ask, scheduler_options
 from jupyter_gpushare.cli.tables import amount, table
-from jupyter_gpushare.core.errors import InvalidInput, NotFound
+from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.routes import API_ROOT
 
-if TYPE_CHECKING:
-    from jupyter_gpushare import messages as m
-    from jupyter_gpushare.client import SchedulerClient
-
-__all__ = ["choose", "csv_text", "nodes", "pools", "print_rows", "projects", "queue", "status", "table_options", "what_if", "why"]
-
-Row = Mapping[str, Any]
-
-UNLIMITED: Final = ("quota", "limit", "gpu_quota", "gpu_limit")
-"""Columns in which nothing means no end."""
+__all__ = ["nodes", "pools", "projects", "queue", "status", "what_if", "why"]
 
 
-def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--json`, `--csv` and `--columns` as `form` and `columns`."""
-    command = click.option("--columns", metavar="A,B", help="Only these columns, in this order.")(command)
-    command = click.option("--csv", "form", flag_value="csv", help="CSV with a header line.")(command)
-    return click.option("--json", "form", flag_value="json", help="JSON, with everything.")(command)
+def _form_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--json`, `--csv`, `--columns`."""
+    for option in (
+        click.option("--columns", metavar="A,B", help="Only these columns, in this order (tables and CSV)."),
+        click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row."),
+        click.option("--json", "as_json", is_flag=True, help="JSON."),
+    ):
+        command = option(command)
+    return command
 
 
-# -- rows ---------------------------------------------------------------------------------------------------------------------------
+def _show_table(transport: HttpTransport, name: str, shown: Sequence[str], as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """One of the scheduler's tables in the wanted form."""
+    if as_json and (as_csv or columns):
+        raise click.UsageError("--json gives everything: neither --csv nor --columns goes with it")
+    if as_csv:
+        click.echo(_csv(transport, name, columns), nl=False)
+        return 0
+    body = m.to_json(ask(transport, operator.methodcaller(name)))
+    if as_json:
+        click.echo(json.dumps(body, indent=2))
+        return 0
+    wanted = [column.strip() for column in columns.split(",")] if columns else list(shown)
+    rows = [[_cell(_value(row, column), column) for column in wanted] for row in body[name]]
+    click.echo(table("", wanted, rows) if rows else f"There are no {name} to see.")
+    return 0
 
 
-def choose(rows: Sequence[Row], known: Sequence[str], columns: str | None) -> list[dict[str, Any]]:
-    """The rows with these columns only. Raises InvalidInput for one that there is not."""
-    names = [name.strip() for name in columns.split(",")] if columns else list(known)
-    for name in names:
-        if name not in known:
-            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(known)}", field="columns")
-    return [{name: row[name] for name in names} for row in rows]
+def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
+    """As the service writes it: one place decides what a CSV looks like."""
+
+    async def fetch(_client: SchedulerClient) -> str:
+        query = {"format": "csv", **({"columns": columns} if columns else {})}
+        code, _form, body = await transport.call("GET", f"{API_ROOT}/{name}", query, None)
+        if code != 200:
+            raise error_from(code, body)
+        return body.decode()
+
+    return ask(transport, fetch)
 
 
-def csv_text(rows: Sequence[Row], head: Sequence[str]) -> str:
-    """Rows as CSV."""
+def _value(row: dict[str, Any], column: str) -> Any:
+    if column not in row:
+        raise InvalidInput(f"there is no column {column!r}; there are: {', '.join(row)}", field="columns")
+    return row[column]
+
+
+_WITHOUT = {"department": "-", "workloads_per_gpu": "off"}
+"""What null means where it does not mean that there is no bound."""
+
+
+def _cell(value: object, column: str) -> str:
+    """One value for people; a GPU is told by its UUID."""
+    if value is None and column in _WITHOUT:
+        return _WITHOUT[column]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (int, float)):
+        return amount(value)
+    if isinstance(value, list):
+        return ", ".join(one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value)
+    return str(value)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def queue(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """Quota, limit, fair share and use of the queues: GPUs, cores and MiB."""
+    shown = ("queue", "kind", "pool", "resource", "quota", "limit", "fair_share", "allocated", "requested")
+    return _show_table(transport, "queues", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def nodes(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """The nodes, whether they take work, and their GPUs."""
+    shown = ("name", "pool", "status", "gpus", "gpu_allocated", "simulated", "reasons")
+    return _show_table(transport, "nodes", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def pools(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """The node pools."""
+    shown = ("name", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending")
+    return _show_table(transport, "pools", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def projects(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """The projects that you may see, and what they hold."""
+    shown = ("name", "department", "pool", "member", "gpu_quota", "gpu_fair_share", "gpu_allocated", "gpu_requested")
+    return _show_table(transport, "projects", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def status(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """What the scheduler says about itself and you, and the workloads that you may see."""
+    said, listed = ask(transport, _status_and_workloads)
+    rows = [_workload_row(workload) for workload in listed.workloads]
+    if as_json:
+        click.echo(json.dumps({**m.to_json(said), "workloads": m.to_json(listed.workloads)}, indent=2))
+        return 0
+    wanted = [column.strip() for column in columns.split(",")] if columns else list(_WORKLOAD_COLUMNS)
+    if unknown := [column for column in wanted if column not in _WORKLOAD_COLUMNS]:
+        raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(_WORKLOAD_COLUMNS)}", field="columns")
+    cells = [[row[column] for column in wanted] for row in rows]
+    if as_csv:
+        click.echo(_csv_text(wanted, cells), nl=False)
+        return 0
+    click.echo("\n".join(_about(said)) + "\n")
+    click.echo(table("", wanted, cells) if cells else "Nothing is asked for.")
+    return 0
+
+
+async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatus, m.Workloads]:
+    return await client.status(), await client.workloads()
+
+
+_WORKLOAD_COLUMNS = ("id", "name", "user", "project", "state", "gpu", "node", "position", "reason")
+
+
+def _workload_row(workload: m.WorkloadView) -> dict[str, str]:
+    asked, leases = workload.request, [pod.lease for pod in workload.pods if pod.lease is not None]
+    share = f"{asked.gpu_memory_mib} MiB" if asked.gpu is None and asked.gpu_memory_mib else amount(asked.gpu or 0)
+    return {
+        "id": workload.id,
+        "name": workload.name,
+        "user": workload.user,
+        "project": workload.project,
+        "state": workload.state,
+        "gpu": share,
+        "node": ", ".join(sorted({lease.node for lease in leases})),
+        "position": "" if workload.queue_position is None else str(workload.queue_position),
+        "reason": workload.reason.code if workload.reason else "",
+    }
+
+
+def _about(said: m.ServiceStatus) -> list[str]:
+    lines = [
+        f"scheduler {said.version}, policy {said.policy_file or 'built in'}",
+        f"you are {said.user}{' (admin)' if said.admin else ''}; projects: {', '.join(said.projects) or 'none'}",
+        f"agents: {', '.join(said.agents) or 'none'}",
+    ]
+    return lines + [f"policy problem: {problem}" for problem in said.policy_problems]
+
+
+def _csv_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     import csv
     import io
 
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(head)
-    writer.writerows([_cell(name, row[name]) for name in head] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
     return text.getvalue()
 
 
-def print_rows(form: str | None, key: str, rows: Sequence[Row], known: Sequence[str], columns: str | None, shown: Sequence[str]) -> int:
-    """Prints rows in this form. `known` are all columns; people see those `shown` unless they choose."""
-    if form == "json":
-        click.echo(json.dumps({key: choose(rows, known, columns) if columns else rows}, indent=1))
-        return 0
-    plain = [name for name in known if not _is_nested(rows, name)]
-    if form == "csv":
-        chosen = choose(rows, plain, columns)
-        click.echo(csv_text(chosen, _names(plain, columns)), nl=False)
-        return 0
-    chosen = choose(rows, plain, columns or ",".join(shown))
-    head = _names(plain, columns or ",".join(shown))
-    click.echo(table("", head, [[_cell(name, row[name]) for name in head] for row in chosen]) if rows else "none", nl=not rows)
-    return 0
-
-
-def _names(known: Sequence[str], columns: str | None) -> list[str]:
-    return [name.strip() for name in columns.split(",")] if columns else list(known)
-
-
-def _is_nested(rows: Sequence[Row], name: str) -> bool:
-    return any(isinstance(row[name], dict) or (isinstance(row[name], list) and any(isinstance(v, dict) for v in row[name])) for row in rows)
-
-
-def _cell(name: str, value: object) -> str:
-    if value is None:
-        return "unlimited" if name in UNLIMITED else "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, (int, float)):
-        return amount(value)
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _fields(kind: Any) -> list[str]:
-    return list(kind.__struct_fields__)
-
-
-# -- tables of the scheduler --------------------------------------------------------------------------------------------------------
-
-
 @click.command()
-@reaches_scheduler
-@table_options
-def status(where: Where, form: str | None, columns: str | None) -> int:
-    """What the scheduler says about itself and about you."""
-    from jupyter_gpushare import messages as m
-
-    body = m.to_json(call(where, lambda client: client.status()))
-    known = _fields(m.ServiceStatus)
-    if form == "json":
-        click.echo(json.dumps(choose([body], known, columns)[0], indent=1))
-        return 0
-    if form == "csv":
-        return print_rows("csv", "status", [body], known, columns, known)
-    for name, value in choose([body], known, columns)[0].items():
-        lines = value if name == "policy_problems" else [_cell(name, value)]
-        for line in lines or ["-"]:
-            click.echo(f"{name.replace('_', ' '):<17} {line or '-'}")
-    return 0
-
-
-@click.command()
-@reaches_scheduler
-@table_options
-def queue(where: Where, form: str | None, columns: str | None) -> int:
-    """Quota, limit, fair share and use of departments and projects, per node pool and resource."""
-    from jupyter_gpushare import messages as m
-
-    rows = m.to_json(call(where, lambda client: client.queues()))["queues"]
-    known = _fields(m.QueueRow)
-    shown = rows if form else [row for row in rows if row["resource"] == "gpu" or (row["quota"], row["limit"]) != (None, None)]
-    return print_rows(form, "queues", shown, known, columns, known)
-
-
-@click.command()
-@reaches_scheduler
-@table_options
-def nodes(where: Where, form: str | None, columns: str | None) -> int:
-    """The nodes: whether they take work, and what of their GPUs is given."""
-    from jupyter_gpushare import messages as m
-
-    rows = m.to_json(call(where, lambda client: client.nodes()))["nodes"]
-    known = [name for name in _fields(m.NodeRow) if form == "json" or name != "devices"]
-    return print_rows(form, "nodes", rows, known, columns, [name for name in known if name != "tiers"])
-
-
-@click.command()
-@reaches_scheduler
-@table_options
-def pools(where: Where, form: str | None, columns: str | None) -> int:
-    """The node pools, how they place, and who waits for them."""
-    from jupyter_gpushare import messages as m
-
-    rows = m.to_json(call(where, lambda client: client.pools()))["pools"]
-    known = _fields(m.PoolRow)
-    return print_rows(form, "pools", rows, known, columns, known)
-
-
-@click.command()
-@reaches_scheduler
-@table_options
-def projects(where: Where, form: str | None, columns: str | None) -> int:
-    """The projects that you may see, with their GPUs per node pool."""
-    from jupyter_gpushare import messages as m
-
-    rows = m.to_json(call(where, lambda client: client.projects()))["projects"]
-    known = _fields(m.ProjectRow)
-    return print_rows(form, "projects", rows, known, columns, known)
-
-
-# -- why, and what if ---------------------------------------------------------------------------------------------------------------
-
-
-@click.command()
-@reaches_scheduler
 @click.argument("workload")
-@click.option("--json", "form", flag_value="json", help="JSON, with everything.")
-def why(where: Where, workload: str, form: str | None) -> int:
-    """Why WORKLOAD (its id, or its kernel's) waits: reason, numbers, place in the queue, and what would help."""
-    from jupyter_gpushare import messages as m
-
-    found = call(where, lambda client: _workload(client, workload))
-    if form == "json":
-        click.echo(json.dumps(m.to_json(found), indent=1))
+@scheduler_options
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
+    """Why WORKLOAD waits: the reason, its numbers, its place in the queue, and what would help."""
+    seen = ask(transport, lambda client: client.workload(workload))
+    if as_json:
+        body = m.to_json(seen)
+        click.echo(json.dumps({name: body[name] for name in ("id", "state", "reason", "queue_position")}, indent=2))
         return 0
-    click.echo(f"{found.id} of {found.user} in project {found.project}: {found.state}")
-    for pod in found.pods:
-        if pod.lease is not None:
-            click.echo(f"  {pod.name} on {pod.lease.node}, planned on GPU {' '.join(map(str, pod.lease.planned_gpus))}")
-    if found.reason is not None:
-        _say_reason(found.reason)
-    if found.queue_position is not None:
-        click.echo(f"place in the queue: {found.queue_position}")
+    if seen.reason is None:
+        where = ", ".join(sorted({pod.lease.node for pod in seen.pods if pod.lease}))
+        click.echo(f"{seen.id} {f'runs on {where}' if where else 'is being looked at'}.")
+        return 0
+    place = f" It is number {seen.queue_position} in its queue." if seen.queue_position else ""
+    click.echo(f"{seen.id} is {seen.state}: {seen.reason.message}{place}")
+    click.echo(_numbers_and_helps(seen.reason), nl=False)
     return 0
 
 
-async def _workload(client: SchedulerClient, name: str) -> m.WorkloadView:
-    """By its id, else by its kernel's: the latest."""
-    try:
-        return await client.workload(name)
-    except NotFound:
-        of_kernel = (await client.workloads(kernel_id=name)).workloads
-        if not of_kernel:
-            raise
-        return of_kernel[-1]
+def _numbers_and_helps(reason: m.ReasonBody) -> str:
+    numbers = ", ".join(f"{name.replace('_', ' ')} {amount(value)}" for name, value in reason.numbers.items())
+    lines = [f"  {reason.code}{f': {numbers}' if numbers else ''}", *(f"  would help: {help_.message}" for help_ in reason.helps)]
+    return "\n".join([*lines, ""])
 
 
-def _say_reason(reason: m.ReasonBody) -> None:
-    click.echo(f"{reason.code}: {reason.message}")
-    if reason.numbers:
-        click.echo("  " + ", ".join(f"{name.replace('_', ' ')} {amount(value)}" for name, value in reason.numbers.items()))
-    for one in reason.helps:
-        click.echo(f"  what would help: {one.message}")
-
-
-@click.command("what-if")
-@reaches_scheduler
-@click.option("--project", help="In which project; default: your first one.")
-@click.option("--gpu", metavar="G", help="GPUs of each pod: a fraction, or a whole number.")
-@click.option("--gpu-memory", metavar="M", help="Instead of --gpu: GPU memory, as 20GiB.")
-@click.option("--gpu-limit", metavar="G", help="Burst ceiling in GPUs.")
-@click.option("--pool", "pools", metavar="A,B", help="Node pools, tried in this order.")
-@click.option("--priority", metavar="C", help="Priority class or number.")
-@click.option("--pods", type=click.IntRange(1, 10_000), default=1, show_default=True, help="That many, all or none.")
-@click.option("--json", "form", flag_value="json", help="JSON, with everything.")
-def what_if(where: Where, form: str | None, **asked: Any) -> int:
+@click.command(name="what-if")
+@scheduler_options
+@click.option("--project", help="Default: your first project.")
+@click.option("--gpu", help="GPUs: 0.5, 1, 2.")
+@click.option("--gpu-memory", help="GPU memory in place of --gpu: 20GiB.")
+@click.option("--pool", "pools", help="Node pools in order of preference: a100,default.")
+@click.option("--priority", help="Priority class, or a number.")
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def what_if(
+    transport: HttpTransport, gpu: str | None, gpu_memory: str | None, pools: str | None, priority: str | None, as_json: bool, **more: Any
+) -> int:  # fmt: skip
     """Would it start now, where, and whom would it displace? Changes nothing."""
-    from jupyter_gpushare import messages as m
-
-    if (asked["gpu"] is None) == (asked["gpu_memory"] is None):
-        raise InvalidInput("give --gpu G or --gpu-memory M, and not both", field="gpu")
-    answer = call(where, lambda client: client.what_if(_request(asked)))
-    if form == "json":
-        click.echo(json.dumps(m.to_json(answer), indent=1))
-    else:
-        _say_answer(answer)
+    if (gpu is None) == (gpu_memory is None):
+        raise click.UsageError("Give one of --gpu and --gpu-memory.")
+    pod = m.PodRequest(gpu=gpu, gpu_memory=gpu_memory)
+    level = int(priority) if priority is not None and priority.isdecimal() else priority
+    listed = [pool.strip() for pool in pools.split(",")] if pools else []
+    request = m.WorkloadRequest(id="what-if", pods=[pod], priority_class=level, node_pools=listed, **more)
+    answer = ask(transport, lambda client: client.what_if(request))
+    click.echo(json.dumps(m.to_json(answer), indent=2) if as_json else "\n".join(_what_if_lines(answer)))
     return 0
 
 
-def _request(asked: Mapping[str, Any]) -> m.WorkloadRequest:
-    from jupyter_gpushare import messages as m
-
-    amounts = {name: asked[name] for name in ("gpu", "gpu_memory", "gpu_limit")}
-    return m.WorkloadRequest(
-        id="what-if",
-        project=asked["project"],
-        pods=[m.PodRequest(name=str(i), **amounts) for i in range(asked["pods"])],
-        priority_class=asked["priority"],
-        node_pools=[name.strip() for name in asked["pools"].split(",")] if asked["pools"] else [],
-    )
-
-
-def _say_answer(answer: m.WhatIfAnswer) -> None:
-    place = f" on {answer.node}" if answer.node else ""
-    gpu = f", GPU {answer.planned_gpu}" if answer.planned_gpu else ""
-    click.echo(f"It would start now{place}{gpu}." if answer.starts_now else "It would not start now.")
-    for one in answer.displaces:
-        click.echo(f"  displaces {one.workload} of project {one.project} ({one.action}): {one.message}")
-    if answer.reason is not None:
-        _say_reason(answer.reason)
-    for other in answer.alternatives:
-        click.echo(f"  instead: {other.message}")
+def _what_if_lines(answer: m.WhatIfAnswer) -> list[str]:
+    lines = []
+    if answer.starts_now:
+        lines.append(f"It would start now on {answer.node}{f' ({answer.planned_gpu})' if answer.planned_gpu else ''}.")
+    elif answer.reason is not None:
+        lines += [f"It would wait: {answer.reason.message}", _numbers_and_helps(answer.reason).rstrip("\n")]
+    else:
+        lines.append(f"It would start on {answer.node} as soon as others have made room.")
+    lines += [f"  displaces {one.workload} of {one.project}: {one.message}" for one in answer.displaces]
+    return lines + [f"  instead: {other.message}" for other in answer.alternatives]

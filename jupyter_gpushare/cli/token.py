@@ -1,4 +1,4 @@
-"""`jupyter gpushare token create|list|revoke`: who may talk to the scheduler. A token is shown once, when it is made."""
+"""`jupyter gpushare token create|list|revoke`: the tokens of people, servers and agents."""
 
 from __future__ import annotations
 
@@ -8,73 +8,61 @@ from pathlib import Path
 
 import click
 
-from jupyter_gpushare.cli.connect import Where, call, reaches_scheduler
-from jupyter_gpushare.cli.query import print_rows, table_options
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.finding import ask, scheduler_options
+from jupyter_gpushare.cli.tables import table
+from jupyter_gpushare.client import HttpTransport
 
 __all__ = ["token"]
-
-SCOPES = ("person", "server", "agent", "admin")
 
 
 @click.group()
 def token() -> None:
-    """Tokens of people, Jupyter servers, node agents and admins."""
+    """Create, list and revoke tokens (admins only)."""
 
 
 @token.command()
-@reaches_scheduler
 @click.argument("name")
-@click.option("--scope", type=click.Choice(SCOPES), default="person", show_default=True, help="What it permits.")
-@click.option("--expires", metavar="TIME", help="Its lifetime, as 30d; default: for ever.")
-@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Write it to this new file (mode 0600).")
-@click.option("--json", "form", flag_value="json", help="JSON, with everything.")
-def create(where: Where, name: str, scope: str, expires: str | None, out: str | None, form: str | None) -> int:
-    """Make a token for NAME (a user, server or node) and print it. It cannot be shown again."""
-    from jupyter_gpushare import messages as m
-
-    if out is not None and Path(out).exists():
-        raise InvalidInput("the file is there already", field=out)
-    made = call(where, lambda client: client.create_token(m.TokenRequest(scope=scope, name=name, expires=expires)))  # type: ignore[arg-type]  # click.Choice
-    body = m.to_json(made)
-    if out is not None:
-        _keep(Path(out), body.pop("token"))
-    if form == "json":
-        click.echo(json.dumps(body, indent=1))
-    elif out is None:
-        click.echo(made.token)
-        click.echo(f"token {made.id} for {name} ({scope}); it is not shown again", err=True)
+@click.option("--scope", type=click.Choice(["person", "server", "agent", "admin"]), default="person", show_default=True)
+@click.option("--expires", metavar="TIME", help="Lifetime such as 30d; without one it does not end.")
+@click.option("--output", type=click.Path(dir_okay=False), help="Write the token into this new file (mode 0600) instead of printing it.")
+@scheduler_options
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def create(name: str, scope: str, expires: str | None, output: str | None, transport: HttpTransport, as_json: bool) -> int:
+    """A token for NAME: a user, a server or a node. It is shown once and kept nowhere."""
+    if output is not None and Path(output).exists():
+        raise click.UsageError(f"{output} exists already")
+    request = m.TokenRequest(scope=scope, name=name, expires=expires)  # type: ignore[arg-type]  # click has checked the choice
+    made = ask(transport, lambda client: client.create_token(request))
+    secret = str(made.token)
+    if output is not None:
+        with os.fdopen(os.open(output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(secret + "\n")
+        click.echo(f"token {made.id} of {made.name} is in {output}")
     else:
-        click.echo(f"token {made.id} for {name} ({scope}) is in {out}")
+        click.echo(json.dumps(m.to_json(made), indent=2) if as_json else secret)
     return 0
 
 
-def _keep(file: Path, secret: str) -> None:
-    """Only its owner can read it, from its first moment."""
-    try:
-        with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as stream:
-            stream.write(secret + "\n")
-    except OSError as error:
-        raise InvalidInput(f"the token cannot be written: {error.strerror}; revoke it", field=str(file)) from None
-
-
-@token.command("list")
-@reaches_scheduler
-@table_options
-def list_(where: Where, form: str | None, columns: str | None) -> int:
-    """All tokens, oldest first; their secrets are not known to anybody."""
-    from jupyter_gpushare import messages as m
-
-    rows = m.to_json(call(where, lambda client: client.tokens()))["tokens"]
-    known = [name for name in m.TokenView.__struct_fields__ if name != "token"]
-    return print_rows(form, "tokens", rows, known, columns, known)
+@token.command(name="list")
+@scheduler_options
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def list_(transport: HttpTransport, as_json: bool) -> int:
+    """All tokens, without their secrets."""
+    listed = ask(transport, lambda client: client.tokens())
+    if as_json:
+        click.echo(json.dumps(m.to_json(listed), indent=2))
+        return 0
+    rows = [[t.id, t.scope, t.name, t.created, t.expires or "never", "revoked or expired" if t.revoked else "good"] for t in listed.tokens]
+    click.echo(table("", ["id", "scope", "name", "created", "expires", "state"], rows))
+    return 0
 
 
 @token.command()
-@reaches_scheduler
 @click.argument("id_", metavar="ID")
-def revoke(where: Where, id_: str) -> int:
-    """End the token of this ID, now and for ever."""
-    gone = call(where, lambda client: client.revoke_token(id_))
-    click.echo(f"token {gone.id} of {gone.name} ({gone.scope}) is revoked")
+@scheduler_options
+def revoke(id_: str, transport: HttpTransport) -> int:
+    """From now on the token with this ID opens nothing."""
+    gone = ask(transport, lambda client: client.revoke_token(id_))
+    click.echo(f"token {gone.id} of {gone.name} is revoked")
     return 0

@@ -22,7 +22,7 @@ from jupyter_gpushare.core.quantity import read_duration
 
 from .store import Store, TokenRow
 
-__all__ = ["Identity", "NotKnown", "Tokens", "admin_token_file"]
+__all__ = ["Identity", "NotKnown", "Tokens", "admin_token_file", "write_secret"]
 
 Scope = Literal["person", "server", "agent", "admin"]
 Groups = Callable[[str], tuple[str, ...]]
@@ -148,10 +148,10 @@ def admin_token_file(tokens: Tokens, path: Path, user: str) -> None:
             pass  # revoked or expired: whoever can write here is the administrator, who gets a new one
     made = tokens.create(m.TokenRequest(scope="admin", name=user))
     assert isinstance(made.token, str)
-    _write_secret(path, made.token)
+    write_secret(path, made.token)
 
 
-def _write_secret(path: Path, secret: str) -> None:
+def write_secret(path: Path, secret: str) -> None:
     """Never readable by others, not even for a moment; a reader sees the old file or the whole new one."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:

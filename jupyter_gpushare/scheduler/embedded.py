@@ -5,25 +5,29 @@ The same bodies cross the same dispatch as over HTTP; only the carrier differs. 
 
 from __future__ import annotations
 
+import logging
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from pathlib import Path
 
 from jupyter_gpushare.client import SchedulerClient, Wire
-from jupyter_gpushare.core.errors import NotFound, Unavailable
+from jupyter_gpushare.core.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES
 from node_agent.app import Agent, Config
-from node_agent.devices import Devices
-from node_agent.devices.simulated import SimulatedDevices, Simulation, read_simulation
+from node_agent.devices.simulated import read_simulation
+from node_agent.inventory import find_devices
 
 from .agent_link import AgentSession
 from .auth import Identity
 from .house import House
+from .listening import Address, Listening
 from .policy import default_demo_policy, load_policy, parse_policy
 from .streams import revision_in
 
 __all__ = ["EmbeddedHouse", "InProcessTransport"]
+
+log = logging.getLogger("gpushare.scheduler")
 
 
 class InProcessTransport:
@@ -94,33 +98,47 @@ class EmbeddedHouse:
         user: str, node: str | None = None,
     ) -> None:  # fmt: skip
         """Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
-        if not simulate:
-            raise Unavailable("there are no GPUs to manage here: simulate some, or give the address of a scheduler service")
-        self._simulation = read_simulation(simulate, memory=gpu_memory)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
         self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket)
-        policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(self._simulation.count, user), "built in")
+        self._devices = find_devices(self._agent_config.node, state_dir, simulation)
+        count = len(self._devices.reports())
+        policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")
         self._house = House(state_dir, policy_file=policy_file, policy=policy)
         self.transport = InProcessTransport(self._house, Identity(user, scope="admin"))
         self.client = SchedulerClient(self.transport)
         self._agent: Agent | None = None
+        self._listening: Listening | None = None
 
     async def start(self) -> None:
         """Begins to decide and to manage. Raises GpuShareError when another agent manages this machine; then nothing runs."""
         self._house.start()
-        agent = Agent(self._agent_config, self._devices(self._simulation), self.client.agent_link)
+        self._listen(self._agent_config.state_dir)
+        agent = Agent(self._agent_config, self._devices, self.client.agent_link)
         try:
             await agent.start()
         except BaseException:
-            await self._house.stop()
+            await self._stop_house()
             raise
         self._agent = agent
+
+    def _listen(self, state_dir: Path) -> None:
+        """On the loopback, for the command line of the same person: the token's file is theirs alone. Not being able to is no disaster."""
+        try:
+            self._listening = Listening(self._house, Address(), state_dir)
+            self._listening.leave_note()
+        except (GpuShareError, OSError) as error:
+            log.warning("`jupyter gpushare status` and the like will not find this scheduler: %s", error)
 
     async def stop(self) -> None:
         """Stops both; leases and kernels stay as they are. May be called twice."""
         if self._agent is not None:
             agent, self._agent = self._agent, None
             await agent.stop()
-            await self._house.stop()
+            await self._stop_house()
 
-    def _devices(self, simulation: Simulation) -> Devices:
-        return SimulatedDevices(self._agent_config.state_dir / "simgpu.sqlite", self._agent_config.node, simulation)
+    async def _stop_house(self) -> None:
+        self._house.hub.close()  # listeners leave by themselves, before the server waits for them
+        if self._listening is not None:
+            await self._listening.stop()
+        await self._house.stop()

@@ -5,6 +5,7 @@ Used by the process of its own (`app`) and by embedded mode alike; neither liste
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import os
 import time
@@ -12,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import Unavailable
 
 from .agent_link import AgentDoor
@@ -26,7 +28,7 @@ from .streams import Hub
 
 __all__ = ["BUILT_IN_POLICY", "House", "wall_clock"]
 
-BUILT_IN_POLICY: Final = "projects: [{name: default}]\n"
+BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
 
 
@@ -57,15 +59,21 @@ class House:
         self.agents = AgentDoor(self.service)
         self.tokens = Tokens(self.store, clock, groups_of)
         self.metrics = Metrics(self.service)
-        self.loop.observe = self.metrics.cycle
+        self.decided = asyncio.Event()
+        """The first cycle is over."""
+        self.loop.observe = self._observe
         self.hub.tap = self.metrics.frame
         self.dispatch = Dispatch(
-            self.service, self.tokens, metrics=self.metrics.text, is_ready=lambda: self.metrics.cycles > 0, open_metrics=open_metrics
+            self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics
         )
 
     def start(self) -> None:
         """Begins to decide, on the running event loop."""
         self.loop.start()
+
+    def _observe(self, decisions: Decisions, seconds: float) -> None:
+        self.metrics.cycle(decisions, seconds)
+        self.decided.set()
 
     async def stop(self) -> None:
         """Ends streams and links, stops deciding, and closes the store. Leases stay in force."""

@@ -33,8 +33,6 @@ class Metrics:
     def __init__(self, service: Service) -> None:
         self._service = service
         self._registry = prometheus.CollectorRegistry()
-        self.cycles = 0
-        """Cycles that were run since the start."""
         more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
         self._cycle_seconds = prometheus.Histogram("cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more)
         self._evictions = prometheus.Counter("evictions", "Pods evicted, by the action that did it.", ["action"], **more)
@@ -48,7 +46,6 @@ class Metrics:
 
     def cycle(self, decisions: Decisions, seconds: float) -> None:
         """A cycle was committed."""
-        self.cycles += 1
         self._cycle_seconds.labels("all").observe(seconds)
         for evict in decisions.evictions:
             self._evictions.labels(evict.action).inc()

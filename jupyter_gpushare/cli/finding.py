@@ -1,0 +1,66 @@
+"""How the command line finds the scheduler and who it is: options, then the environment, then what runs on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
+from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+
+__all__ = ["ask", "scheduler_options"]
+
+T = TypeVar("T")
+
+
+def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds `--scheduler`, `--token-file` and `--ca-file`; the command gets `transport` in their place."""
+
+    @click.option("--scheduler", envvar="GPUSHARE_SCHEDULER", metavar="URL", help="The scheduler; default: the one on this machine.")
+    @click.option("--token-file", envvar="GPUSHARE_TOKEN_FILE", type=click.Path(dir_okay=False), help="File with your token.")
+    @click.option("--ca-file", envvar="GPUSHARE_CA_FILE", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust.")
+    @functools.wraps(command)
+    def with_transport(*args: Any, scheduler: str | None, token_file: str | None, ca_file: str | None, **more: Any) -> Any:
+        return command(*args, transport=_transport(scheduler, token_file, ca_file), **more)
+
+    return with_transport
+
+
+def ask(transport: HttpTransport, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
+    """Asks one question and closes the line. Raises GpuShareError."""
+
+    async def asking() -> T:
+        try:
+            return await question(SchedulerClient(transport))
+        finally:
+            transport.close()
+
+    return asyncio.run(asking())
+
+
+def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport:
+    if url is None:
+        note = _note()
+        url, token_file = note["url"], token_file or note["token_file"]
+    if token_file is None:
+        raise InvalidInput("a token is needed: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file")
+    return HttpTransport(url, token_in(token_file), ca_file=ca_file)
+
+
+def _note() -> dict[str, str]:
+    """What a scheduler of this machine and this user left for us."""
+    from jupyter_core.paths import jupyter_data_dir
+
+    folder = Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
+    try:
+        note = json.loads((folder / "scheduler.json").read_text())
+        return {"url": str(note["url"]), "token_file": str(note["token_file"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise Unavailable(f"no scheduler runs here (nothing in {folder}); name one with --scheduler URL or $GPUSHARE_SCHEDULER") from None

@@ -1,0 +1,41 @@
+"""`jupyter gpushare scheduler`: runs the scheduler service until it is told to end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import click
+
+__all__ = ["scheduler"]
+
+
+@click.command()
+@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="Configuration.  [default: jupyter_gpushare_config.py]")
+@click.option("--policy", type=click.Path(dir_okay=False), help="The policy (gpushare.yaml); read again when it changes.")
+@click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [default: 8470]")
+@click.option("--db-url", help="Database of the store.  [default: SQLite in the state directory]")
+@click.option("--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are.")
+@click.option("--token-file", type=click.Path(dir_okay=False), help="File with the admin's token; made if absent.")
+@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
+def scheduler(config: str | None, policy: str | None, log_level: str, **given: Any) -> int:
+    """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force, and it finds them again."""
+    from traitlets.config import Config
+
+    from jupyter_gpushare.scheduler.app import SchedulerApp
+
+    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
+    try:
+        app.initialize([])
+    except Exception as error:
+        raise click.ClickException(f"the configuration cannot be read: {error}") from error
+    stated = {name: value for name, value in given.items() if value is not None}
+    if policy is not None:
+        stated["policy_file"] = str(Path(policy).resolve())
+    app.update_config(Config(SchedulerApp=stated))
+    asyncio.run(app.serve(click.echo))
+    return 0

@@ -1,0 +1,94 @@
+"""The scheduler service as a program: its configuration the Jupyter way, its start, its signals, its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from jupyter_core.application import JupyterApp
+from jupyter_core.paths import jupyter_data_dir
+from traitlets import Bool, Dict, Integer, List, Unicode, default
+
+from .house import House
+from .listening import Address, Listening
+
+__all__ = ["SchedulerApp", "state_directory"]
+
+PORT: Final = 8470
+
+
+def state_directory() -> Path:
+    """Where scheduler and agent keep what they must not forget, unless somebody said otherwise."""
+    return Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
+
+
+class SchedulerApp(JupyterApp):
+    """The scheduler service of a cluster or a shared machine."""
+
+    name = "jupyter-gpushare-scheduler"
+    config_file_name = Unicode("jupyter_gpushare_config")
+
+    host = Unicode("127.0.0.1", config=True, help="Address to listen on; 0.0.0.0 for every network of this machine.")
+    port = Integer(PORT, config=True, help="Port to listen on; 0: any free one.")
+    certfile = Unicode("", config=True, help="TLS certificate (PEM). Without one, put the service behind something that has one.")
+    keyfile = Unicode("", config=True, help="Key of the certificate, when it is not in the same file.")
+    state_dir = Unicode(config=True, help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
+    db_url = Unicode("", config=True, help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.")
+    policy_file = Unicode("", config=True, help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.")
+    token_file = Unicode("", config=True, help="File with the admin's token, made if absent; default: admin.token in the state directory.")
+    protect_metrics = Bool(False, config=True, help="Whether /metrics needs a token too.")
+    groups = Dict(List(Unicode()), config=True, help="Members of the groups that the policy names: {'vision': ['alice']}.")
+
+    @default("state_dir")
+    def _state_dir_default(self) -> str:
+        return str(state_directory())
+
+    def house(self) -> House:
+        """What is configured. Raises GpuShareError."""
+        return House(
+            Path(self.state_dir),
+            policy_file=Path(self.policy_file) if self.policy_file else None,
+            db_url=self.db_url or None,
+            groups_of=self._groups_of,
+            open_metrics=not self.protect_metrics,
+        )
+
+    def _groups_of(self, user: str) -> tuple[str, ...]:
+        return tuple(sorted(group for group, members in self.groups.items() if user in members))
+
+    def address(self) -> Address:
+        """Where to listen."""
+        return Address(self.host, self.port, self.certfile, self.keyfile, Path(self.token_file) if self.token_file else None)
+
+    async def serve(self, say: Callable[[str], None]) -> None:
+        """Runs until SIGINT or SIGTERM. `say` is told once, when calls are answered and decisions are made. Raises GpuShareError."""
+        over = asyncio.Event()
+        house = self.house()
+        try:
+            listening = Listening(house, self.address(), Path(self.state_dir))
+        except BaseException:
+            await house.stop()
+            raise
+        try:
+            house.start()
+            self._signals(over, house)
+            await house.decided.wait()
+            listening.leave_note()
+            say(f"jupyter gpushare scheduler listening on {listening.url} (policy {house.service.loaded.source})")
+            self.log.info("the admin's token is in %s", listening.token_file)
+            await over.wait()
+        finally:
+            house.hub.close()  # listeners leave by themselves, before the server waits for them
+            house.agents.close()
+            await listening.stop()
+            await house.stop()
+
+    def _signals(self, over: asyncio.Event, house: House) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, over.set)
+        loop.add_signal_handler(signal.SIGHUP, lambda: house.loop.reload_policy(force=True))
