@@ -58,7 +58,8 @@ class Ledger:
     def _remember(self) -> None:
         """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is back or not."""
         known = self.store.remembered()
-        self.revision = known.revision + 1
+        # beyond every number that was told, committed or not: `since` of an earlier life is then known to be of another life
+        self.revision = max(known.revision + 1, self.clock())
         for report in known.nodes:
             self.fleet.remember(report, self.clock())
         for row in known.workloads:
