@@ -1,0 +1,109 @@
+"""Node agents with character, on the real link: obedient, slow, silent, lying."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import AgentLink, SchedulerClient
+from jupyter_gpushare.core.errors import GpuShareError
+
+MIB = 80 * 1024
+
+
+def node(name: str = "n0", gpus: int = 2) -> m.NodeReport:
+    devices = [m.DeviceReport(index=i, uuid=f"SIM-GPU-{name}-{i}", model="Simulated A100-80GB", total_mib=MIB) for i in range(gpus)]
+    return m.NodeReport(name=name, simulated=True, devices=devices, tiers=["observe", "suspend"])
+
+
+class FakeAgent:
+    """Does what it is told, at once: attaches what is wanted, lets go what is to go. Keeps what it holds over links that break.
+
+    `told`: every lease that it was ever told to hold, so that a test can compare with what the scheduler remembers.
+    """
+
+    def __init__(self, name: str = "n0", gpus: int = 2) -> None:
+        self.node = node(name, gpus)
+        self.holds: dict[str, m.LeaseBody] = {}
+        self.told: dict[str, m.LeaseBody] = {}
+        self.plan: m.Plan | None = None
+        self.orders: list[m.ToAgent] = []
+        self.changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def linked(self, client: SchedulerClient) -> AsyncIterator[AgentLink]:
+        """Its link, from the hello on; orders are obeyed until the block ends or the link breaks."""
+        async with client.agent_link() as link:
+            await link.send(m.AgentHello(version="1", node=self.node, leases=[self._report(lease) for lease in self.holds.values()]))
+            obeying = asyncio.create_task(self._obey(link))
+            try:
+                yield link
+            finally:
+                obeying.cancel()
+                with contextlib.suppress(asyncio.CancelledError, GpuShareError):
+                    await obeying
+
+    async def until(self, seen: object, *, patience: float = 20.0) -> None:
+        """Waits until this is so."""
+        async with asyncio.timeout(patience), self.changed:
+            await self.changed.wait_for(seen)  # type: ignore[arg-type]
+
+    async def _obey(self, link: AgentLink) -> None:
+        async for order in link:
+            self.orders.append(order)
+            match order:
+                case m.Plan():
+                    self.plan = order
+                    wanted = {lease.id for lease in order.leases}
+                    for id_ in [id_ for id_ in self.holds if id_ not in wanted]:
+                        del self.holds[id_]
+                    for lease in order.leases:
+                        await self._take(link, lease)
+                case m.LeaseWanted(lease=lease):
+                    await self._take(link, lease)
+                case m.LeaseUnwanted(lease=id_):
+                    self.holds.pop(id_, None)
+            async with self.changed:
+                self.changed.notify_all()
+
+    async def _take(self, link: AgentLink, lease: m.LeaseBody) -> None:
+        self.told[lease.id] = lease
+        if lease.wanted == "evict":
+            self.holds.pop(lease.id, None)
+            await link.send(m.LeaseLetGo(lease=lease.id, ended=False, message="Saved to host memory."))
+        else:
+            self.holds[lease.id] = lease
+            await link.send(m.LeaseChanged(report=self._report(lease)))
+
+    def _report(self, lease: m.LeaseBody) -> m.LeaseReport:
+        uuids = [self.node.devices[i].uuid for i in lease.planned_gpus]
+        return m.LeaseReport(lease=lease.id, state="attached", gpu_uuids=uuids, memory_mib=m.MemoryMib(guaranteed=lease.request_mib))
+
+    def booked(self) -> dict[int, int]:
+        """MiB that are guaranteed on each GPU."""
+        return {
+            i: sum(lease.request_mib for lease in self.holds.values() if i in lease.planned_gpus) for i in range(len(self.node.devices))
+        }
+
+
+class SlowAgent(FakeAgent):
+    """Takes its time to let go: until `may` is set."""
+
+    def __init__(self, name: str = "n0", gpus: int = 2) -> None:
+        super().__init__(name, gpus)
+        self.may = asyncio.Event()
+
+    async def _take(self, link: AgentLink, lease: m.LeaseBody) -> None:
+        if lease.wanted == "evict":
+            await self.may.wait()
+        await super()._take(link, lease)
+
+
+class SilentAgent(FakeAgent):
+    """Hears its orders, does nothing, says nothing."""
+
+    async def _take(self, link: AgentLink, lease: m.LeaseBody) -> None:
+        self.told[lease.id] = lease

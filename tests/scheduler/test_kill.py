@@ -1,0 +1,112 @@
+"""kill -9 of a real scheduler process, at any moment between request and announcement: nothing acknowledged is lost, nothing leaks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import SchedulerClient
+from jupyter_gpushare.core.errors import GpuShareError, NotFound
+from jupyter_gpushare.scheduler.policy import default_demo_policy
+
+from .agents import MIB, FakeAgent
+from .nursery import Child, Nursery
+
+RUNS = 40
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@dataclass
+class Told:
+    """What people know: what was acknowledged to them, and what they asked without an answer."""
+
+    kept: set[str] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
+    unsure: set[str] = field(default_factory=set)
+
+
+def asking(id_: str, gpu: float) -> m.WorkloadRequest:
+    return m.WorkloadRequest(id=id_, project="vision", pods=[m.PodRequest(name="kernel", gpu=gpu)])
+
+
+async def people(client: SchedulerClient, told: Told, run: int, dice: random.Random) -> None:
+    """Ask and give back, as fast as answers come, until the scheduler is gone."""
+    for i in range(1000):
+        id_ = f"w{run}-{i}"
+        told.unsure.add(id_)
+        await client.submit(asking(id_, dice.choice([0.1, 0.5, 1])))
+        told.unsure.discard(id_)
+        told.kept.add(id_)
+        if len(told.kept) > 4:
+            gone = dice.choice(sorted(told.kept))
+            told.kept.discard(gone)
+            told.unsure.add(gone)
+            await client.end(gone)
+            told.unsure.discard(gone)
+            told.ended.add(gone)
+
+
+async def one_life(child: Child, agent: FakeAgent, told: Told, run: int, dice: random.Random) -> None:
+    client = child.client()
+    talking = asyncio.create_task(people(client, told, run, dice))
+    with contextlib.suppress(GpuShareError):
+        async with agent.linked(client):
+            await asyncio.sleep(dice.uniform(0, 0.08))  # the point of the test: any moment
+            child.kill()
+            with contextlib.suppress(GpuShareError):
+                await talking
+    client.transport.close()
+
+
+async def check(child: Child, agent: FakeAgent, told: Told) -> None:
+    """After a restart: what was acknowledged holds, and what is booked is what somebody has."""
+    client = child.client()
+    there = {view.id: view for view in (await client.workloads()).workloads}
+    assert told.kept <= set(there)
+    assert not told.ended & set(there)
+    for id_ in told.unsure:  # asked, never answered: either is right, and asking again is harmless
+        with contextlib.suppress(NotFound):
+            assert (await client.end(id_)).ended
+    told.ended |= told.unsure
+    told.unsure.clear()
+    async with agent.linked(client):
+        await agent.until(lambda: agent.plan is not None)
+        leases = {lease.id: lease for lease in agent.plan.leases}
+        alive = set(there) - told.ended
+        for lease in agent.told.values():  # announced, so committed
+            assert lease.id in leases or lease.workload not in alive
+        assert {lease.workload for lease in leases.values()} <= set(there)
+        agent.told.clear()
+        assert all(booked <= MIB for booked in agent.booked().values())
+    client.transport.close()
+
+
+def test_killed_at_any_moment_it_keeps_what_it_acknowledged(nursery: Nursery, tmp_path: Path):
+    policy = tmp_path / "gpushare.yaml"
+    policy.write_text(default_demo_policy(2))
+    dice, told, agent = random.Random(7), Told(), FakeAgent()
+
+    async def lives() -> None:
+        for run in range(RUNS):
+            await one_life(nursery.start(tmp_path / "state", policy_file=str(policy)), agent, told, run, dice)
+            agent.plan = None
+            child = nursery.start(tmp_path / "state", policy_file=str(policy))
+            await check(child, agent, told)
+            child.kill()
+
+    asyncio.run(lives())
+    assert told.kept
+    assert told.ended
