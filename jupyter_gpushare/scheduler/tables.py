@@ -123,6 +123,8 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
 
 
 def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.DeviceRow:
+    """`guaranteed` and `used` are of those that are here now. Who is planned here and runs elsewhere (or nowhere yet) is named, but
+    not added: planned and actual GPUs do not mix in one sum."""
     here, planned, guaranteed, used = [], [], 0, 0
     for record, lease in held:
         report = record.reports.get(lease.id)
@@ -133,8 +135,6 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
             here.append(name)
             guaranteed += lease.request_mib
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
-        elif (report is None or not report.gpu_uuids) and device.index in lease.planned_gpus:
-            guaranteed += lease.request_mib  # granted, not attached yet (or parked): it counts where it is planned
     memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used)
     return m.DeviceRow(uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned)
 
