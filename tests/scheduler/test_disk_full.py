@@ -1,0 +1,80 @@
+"""A full disk: what cannot be written is not acknowledged, what was acknowledged stays, and with room again everything goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import SchedulerClient
+from jupyter_gpushare.core.errors import Unavailable
+
+from .agents import FakeAgent
+from .nursery import Child, Nursery
+
+ROOM = 300_000
+"""The largest file, in bytes, that the scheduler may write while its disk is full."""
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+def asking(i: int) -> m.WorkloadRequest:
+    return m.WorkloadRequest(id=f"w{i}", pods=[m.PodRequest(gpu=0.1)])
+
+
+async def fill(client: SchedulerClient) -> list[str]:
+    """Asks until the disk is full. Gives what was acknowledged."""
+    known = []
+    for i in range(2000):
+        try:
+            known.append((await client.submit(asking(i))).id)
+        except Unavailable as error:
+            assert error.code == "store-unavailable"
+            assert error.status_hint == 503
+            return known
+    raise AssertionError("the disk was never full")
+
+
+async def ids(client: SchedulerClient) -> set[str]:
+    return {view.id for view in (await client.workloads()).workloads}
+
+
+def make_room(child: Child) -> None:
+    _, hard = resource.prlimit(child.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(child.pid, resource.RLIMIT_FSIZE, (hard, hard))
+
+
+@pytest.mark.timeout(90)
+def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp_path: Path):
+    async def story() -> None:
+        child = nursery.start(tmp_path, limit_bytes=ROOM)
+        client, agent = child.client(), FakeAgent()
+        async with agent.linked(client):
+            known = await fill(client)
+            assert await ids(client) == set(known)
+            with pytest.raises(Unavailable):
+                await client.end(known[0])
+            assert await ids(client) == set(known)
+            assert {lease.workload for lease in agent.told.values()} <= set(known)  # told, so kept
+            make_room(child)
+            known.append((await client.submit(asking(5000))).id)
+            assert (await client.end(known[0])).ended
+            assert await ids(client) == set(known[1:])
+        client.transport.close()
+        child.kill()
+        again = nursery.start(tmp_path)
+        client = again.client()
+        assert await ids(client) == set(known[1:])
+        client.transport.close()
+        assert again.end() == 0
+
+    asyncio.run(story())
