@@ -15,7 +15,7 @@ and an agent that was restarted goes on where the last one stopped.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from .situation import Occupant, Situation
@@ -109,6 +109,7 @@ class _Books:
     now: int
     claims: dict[int, dict[str, int]] = field(default_factory=dict)
     chosen: set[str] = field(default_factory=set)
+    admitted: set[str] = field(default_factory=set)
     steps: list[Step] = field(default_factory=list)
     deadlines: list[int] = field(default_factory=list)
 
@@ -116,6 +117,15 @@ class _Books:
         """How much is missing for it on this GPU."""
         others = sum(mib for name, mib in self.claims[gpu].items() if name != one.id)
         return one.need(gpu) + others + self.situation.lagging.get(gpu, 0) - self.situation.totals[gpu]
+
+    def is_there(self, one: Occupant) -> bool:
+        """Whether its need fits beside what the others really hold now: memory that is only promised has not been given back yet."""
+        return all(one.need(gpu) + self._really_taken(gpu, one) <= self.situation.totals[gpu] for gpu in one.home)
+
+    def _really_taken(self, gpu: int, one: Occupant) -> int:
+        others = [other for other in self.situation.occupants if other.id != one.id]
+        lag = self.situation.lagging.get(gpu, 0)
+        return lag + sum(other.need(gpu) if other.id in self.admitted and gpu in other.home else other.holds(gpu) for other in others)
 
     def take(self, victim: Occupant) -> None:
         """What it holds is promised to somebody else now."""
@@ -130,10 +140,11 @@ class _Books:
 
 def decide(situation: Situation, now: int) -> Decision:
     """The next steps for everyone. Ties go to the one who asked first, then to the id."""
+    situation = replace(situation, occupants=tuple(sorted(situation.occupants, key=lambda one: one.id)))
     books = _Books(situation, now)
     for gpu in situation.totals:
         books.claims[gpu] = {one.id: claim for one in situation.occupants if (claim := one.claim(gpu))}
-    for one in sorted(situation.occupants, key=lambda o: o.id):
+    for one in situation.occupants:
         if one.evict or one.gives_up:
             _let_go(books, one)
     asking = [one for one in situation.occupants if one.wants_since is not None and one.home and not (one.evict or one.gives_up)]
@@ -174,7 +185,7 @@ def _is_due(books: _Books, one: Occupant) -> bool:
 
 
 def _serve(books: _Books, one: Occupant) -> None:
-    if one.transit is not None:
+    if one.transit is not None or one.id in books.chosen:  # it is being copied, or has just been chosen to make room for an earlier one
         books.steps.append(Wait(one.id, (), None))
         return
     if one.is_away():
@@ -190,7 +201,9 @@ def _serve(books: _Books, one: Occupant) -> None:
     for gpu in one.home:
         books.claims[gpu][one.id] = one.need(gpu)
     if not victims and not pending:
-        books.steps.append(Admit(one.id))
+        there = books.is_there(one)
+        books.steps.append(Admit(one.id) if there else Wait(one.id, (), None))
+        books.admitted |= {one.id} if there else set()
         return
     for victim in victims:
         _press(books, victim, one.id, _demand(books, one, victim))

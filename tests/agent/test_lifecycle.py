@@ -232,6 +232,8 @@ def test_eviction_warns_who_runs_saves_and_lets_go_without_ending():
             assert not let_gos(world)[0].ended
             kinds = world.scheduler.kinds("a")
             assert kinds.index("notice") < kinds.index("suspended")
+            await asyncio.sleep(0.2)
+            assert not any("done" in body or "error" in body for body in a.said[mark:]), "the cell stands still meanwhile"
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1/kernel#2")
             assert (await a.hear("done", mark))["result"] == 2
 
