@@ -36,9 +36,8 @@ def _jupyter_labextension_paths() -> list[dict[str, str]]:
 
 def _jupyter_server_extension_points() -> list[dict[str, Any]]:
     """The server extension, for ``jupyter server extension``."""
-    from jupyter_gpushare.server_extension.extension import GpuShareExtension
-
-    return [{"module": "jupyter_gpushare", "app": GpuShareExtension}]
+    extension = import_module("jupyter_gpushare.server_extension.extension")
+    return [{"module": "jupyter_gpushare", "app": extension.GpuShareExtension}]
 
 
 def load_ipython_extension(ip: Any) -> None:

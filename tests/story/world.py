@@ -241,11 +241,11 @@ class Server:
         for name, config in {**SPECS, "plain": None}.items():
             provisioner = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}} if config else {}
             spec = {"argv": argv, "display_name": name, "language": "python", "metadata": provisioner}
-            self._kernelspec(name, spec)
+            self.kernelspec(name, spec)
         echo = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
-        self._kernelspec("echo", {"argv": echo, "display_name": "echo", "language": "echo"})
+        self.kernelspec("echo", {"argv": echo, "display_name": "echo", "language": "echo"})
 
-    def _kernelspec(self, name: str, spec: dict) -> None:
+    def kernelspec(self, name: str, spec: dict) -> None:
         folder = self.folder / "data/kernels" / name
         folder.mkdir()
         (folder / "kernel.json").write_text(json.dumps(spec))
@@ -292,7 +292,7 @@ class Server:
     def start_agent(self) -> None:
         self._start(
             "agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--scheduler", f"http://127.0.0.1:{self.scheduler_port}",
-            "--simulate", f"A100-80GB:{self.gpus}", "--state-dir", str(self.state), "--token-file", str(self.state / "admin.token"),
+            "--simulate", f"A100:{self.gpus}", "--state-dir", str(self.state), "--token-file", str(self.state / "admin.token"),
         )  # fmt: skip
 
     @staticmethod

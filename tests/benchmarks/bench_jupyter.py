@@ -1,0 +1,77 @@
+"""Kernel start through our provisioner against the stock one, and a cell through the gate. `python -m tests.benchmarks.bench_jupyter`.
+
+Real server, real kernels, real agent. A start is timed from the POST to the reply of a first cell, alternating between the two so that a
+slower moment of the machine hits both. Exit 1: a bar was missed.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.story.world import Server, eventually
+
+STARTS = 20
+GATES = 500
+START_BAR, GATE_BAR_MS = 1.10, 2.0
+ASK = """
+import time, statistics
+from jupyter_gpushare.kernel.extension import current
+gate, times = current().gate, []
+for _ in range({count}):
+    begun = time.perf_counter(); assert gate.ask().go; times.append(time.perf_counter() - begun)
+times.sort(); print(statistics.median(times) * 1000, times[int(len(times) * 0.99)] * 1000)
+"""
+
+
+def start(server: Server, spec: str) -> float:
+    begun = time.perf_counter()
+    notebook = server.notebook(spec, f"{spec}.ipynb")
+    assert notebook.run("1").ok
+    took = time.perf_counter() - begun
+    notebook.shut_down()
+    eventually(lambda: server.allocated() == 0, "given back")
+    return took
+
+
+def kernel_starts(server: Server) -> bool:
+    """Plain: asks for nothing. Half: asks for half a GPU that is free, and has it when its first cell runs."""
+    times: dict[str, list[float]] = {"stock": [], "plain": [], "half": []}
+    for spec in times:
+        start(server, spec)
+    for _ in range(STARTS):
+        for spec, seen in times.items():
+            seen.append(start(server, spec))
+    medians = {spec: statistics.median(seen) for spec, seen in times.items()}
+    for spec, median in medians.items():
+        sys.stdout.write(f"kernel start, {spec:<6} median of {STARTS}: {median:.3f} s, {median / medians['stock']:.3f} x stock\n")
+    return max(medians["plain"], medians["half"]) <= START_BAR * medians["stock"]
+
+
+def gate(server: Server) -> bool:
+    notebook = server.notebook("half", "gate.ipynb")
+    notebook.ok("1")
+    median, p99 = map(float, notebook.ok(ASK.format(count=GATES)).split())
+    sys.stdout.write(f"gate with nothing to do, {GATES} cells: median {median:.3f} ms, p99 {p99:.3f} ms (bar {GATE_BAR_MS} ms)\n")
+    notebook.shut_down()
+    return median <= GATE_BAR_MS
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        server = Server(Path(folder) / "w")
+        spec = json.loads((server.folder / "data/kernels/plain/kernel.json").read_text())
+        server.kernelspec("stock", {**spec, "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner", "config": {}}}})
+        try:
+            server.start()
+            return 0 if all([kernel_starts(server), gate(server)]) else 1
+        finally:
+            server.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

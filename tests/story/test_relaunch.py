@@ -1,0 +1,49 @@
+"""The last rung: a kernel that cannot be suspended is told, relaunched by Jupyter's own restart, and told again what was lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.simnode import SimNode
+
+from .world import eventually, shown
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)"
+
+
+def test_a_kernel_that_cannot_be_suspended_is_relaunched_and_goes_on(world):
+    server = world()
+    SimNode(server.state / "simgpu.sqlite").fault("unsupported")
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
+    for n in (a, b):
+        n.ok(FILL)
+    pids, generations = {n: n.pid for n in (a, b)}, {n: n.view["generation"] for n in (a, b)}
+    cells = {n: n.submit("print('begun', flush=True)\nsimgpu.busy(40)") for n in (a, b)}
+    for n, cell in cells.items():
+        n.until_shown(cell, "begun")
+    c = server.notebook("whole", "c.ipynb")
+    waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
+
+    # the one that has to go: a notice first, then its cell ends with one clear error, then the same page talks to a new process
+    victim = eventually(lambda: next((n for n in (a, b) if "killed" in n.kinds()), None), "one is killed", 60)
+    assert c.collect(waiting, 60).ok
+    result = victim.collect(cells[victim], 20)
+    assert result.ename == "GpuReclaimed"
+    assert len([one for one in result.outputs if one["msg_type"] == "error"]) == 1
+    kinds = victim.kinds()
+    assert kinds.index("notice") < kinds.index("killed")
+    assert any("taken" in shown(one) or "free memory" in shown(one).lower() for one in result.outputs), [shown(o) for o in result.outputs]
+    eventually(lambda: victim.pid != pids[victim], "a new process")
+    text = victim.ok("print('hello')", 60)
+    assert "lost" in text
+    assert text.endswith("hello\n")
+    assert "lost" not in victim.ok("print('again')")
+    assert victim.run("b").ename == "NameError"
+    victim.ok("from jupyter_gpushare import simgpu\nb = simgpu.alloc('10GiB')", 60)
+    eventually(lambda: victim.view["generation"] > generations[victim], "a new generation")
+    assert "reattached" in victim.kinds()
+    assert not any(n.saw(state) for n in (a, b, c) for state in ("restarting", "dead"))
+    for n in (a, b, c):
+        n.shut_down()
+    server.nothing_is_left()
