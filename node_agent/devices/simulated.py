@@ -34,16 +34,26 @@ class Simulation:
     copy_gib_s: float = 100.0
 
 
+DEFAULT_MEMORY = "80GiB"
+"""Of a model that is not in the table: nothing real depends on it."""
+
+
 def read_simulation(text: str, *, memory: str | None = None, copy_gib_s: float = 100.0) -> Simulation:
-    """`A100:2` (model and number) or `2`. Raises InvalidInput."""
+    """`A100:2`, `A100-40GB:2` (model and number) or `2`. Raises InvalidInput."""
     model, _, number = text.rpartition(":") if ":" in text else (("", "", text) if text.isdecimal() else (text, "", "1"))
     if not number.isdecimal() or not 0 < int(number) <= MAX_GPUS:
         raise InvalidInput(f"--simulate must be MODEL:N with 1 to {MAX_GPUS} GPUs, such as A100:2, got {text!r}", field="simulate")
-    model = model or "A100"
-    size = memory or KNOWN.get(model.upper())
-    if size is None:
-        raise InvalidInput(f"--simulate knows {', '.join(KNOWN)}, got {model!r}", field="simulate")
+    model, suffix = _model_and_size(model or "A100")
+    size = memory or suffix or KNOWN.get(model.upper(), DEFAULT_MEMORY)
     return Simulation(model, int(number), read_memory(size, what="gpu memory"), copy_gib_s)
+
+
+def _model_and_size(text: str) -> tuple[str, str | None]:
+    """`A100-80GB` is a model with the memory in its name, as vendors write it (their GB are GiB)."""
+    model, _, size = text.rpartition("-")
+    if model and size.upper().endswith("GB") and size[:-2].isdecimal():
+        return model, f"{size[:-2]}GiB"
+    return text, None
 
 
 class SimulatedDevices:
