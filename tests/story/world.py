@@ -98,13 +98,13 @@ def shown(message: dict) -> str:
 class Notebook:
     """A session and the one websocket that its page keeps."""
 
-    def __init__(self, server: Server, spec: str, path: str) -> None:
+    def __init__(self, server: Rest, spec: str, path: str) -> None:
         self.server, self.path = server, path
         session = server.rest("POST", "api/sessions", {"path": path, "name": path, "type": "notebook", "kernel": {"name": spec}})
         self.kernel_id = session["kernel"]["id"]
         self.session_id = session["id"]
         self.all: list[dict] = []
-        url = f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels?session_id={uuid.uuid4().hex}&token={TOKEN}"
+        url = f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels?session_id={uuid.uuid4().hex}&token={server.token}"
         self.ws = websocket.create_connection(url, timeout=PATIENCE)
 
     def submit(self, code: str) -> str:
@@ -211,15 +211,51 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     return found
 
 
-class Server:
+class Rest:
+    """A server that somebody started: its address, and what a front end asks it."""
+
+    def __init__(self, port: int, token: str = TOKEN) -> None:
+        self.port, self.token = port, token
+        self.notebooks: list[Notebook] = []
+
+    def rest(self, verb: str, path: str, body: object = None, *, raw: bool = False) -> object:
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}/{path}",
+            method=verb,
+            data=json.dumps(body).encode() if body is not None else None,
+            headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            raise RestError(error.code, error.read().decode()) from None
+        return text if raw else json.loads(text) if text else None
+
+    def status(self) -> dict:
+        return self.rest("GET", "gpushare/api/status")
+
+    def devices(self) -> list[dict]:
+        return [device for node in self.rest("GET", "gpushare/api/nodes")["nodes"] for device in node["devices"]]
+
+    def allocated(self) -> float:
+        return sum(node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"])
+
+    def notebook(self, spec: str, path: str) -> Notebook:
+        made = Notebook(self, spec, path)
+        self.notebooks.append(made)
+        return made
+
+
+class Server(Rest):
     """A Jupyter server: embedded, or with scheduler and agent as processes of their own (`remote`)."""
 
     def __init__(self, folder: Path, *, remote: bool = False, gpus: int = 2) -> None:
+        super().__init__(free_port())
         self.folder, self.remote, self.gpus = folder, remote, gpus
-        self.port, self.scheduler_port = free_port(), free_port()
+        self.scheduler_port = free_port()
         self.state = folder / "state"
         self.processes: dict[str, subprocess.Popen] = {}
-        self.notebooks: list[Notebook] = []
         for name in ("notebooks", "state", "config", "data/kernels", "runtime"):
             (folder / name).mkdir(parents=True)
         (folder / "gpushare.yaml").write_text(POLICY)
@@ -330,36 +366,6 @@ class Server:
 
     def logs(self) -> str:
         return "\n".join(f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}" for path in sorted(self.folder.glob("*.log")))
-
-    # ---- REST
-
-    def rest(self, verb: str, path: str, body: object = None, *, raw: bool = False) -> object:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/{path}",
-            method=verb,
-            data=json.dumps(body).encode() if body is not None else None,
-            headers={"Authorization": f"token {TOKEN}", "Content-Type": "application/json"},
-        )
-        try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-                text = answer.read().decode()
-        except urllib.error.HTTPError as error:
-            raise RestError(error.code, error.read().decode()) from None
-        return text if raw else json.loads(text) if text else None
-
-    def status(self) -> dict:
-        return self.rest("GET", "gpushare/api/status")
-
-    def devices(self) -> list[dict]:
-        return [device for node in self.rest("GET", "gpushare/api/nodes")["nodes"] for device in node["devices"]]
-
-    def allocated(self) -> float:
-        return sum(node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"])
-
-    def notebook(self, spec: str, path: str) -> Notebook:
-        made = Notebook(self, spec, path)
-        self.notebooks.append(made)
-        return made
 
     def nothing_is_left(self, *, within: float = 12.0) -> None:
         """Nothing booked, no GPU memory held, no kernel process."""

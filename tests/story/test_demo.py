@@ -1,0 +1,91 @@
+"""`jupyter gpushare demo`: what it says, what its tutorial does, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .world import Rest, eventually, processes_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def demo(tmp_path):
+    """A running demo, and what it printed so far."""
+    argv = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--port", "0", "--gpus", "2"]
+    env = {**os.environ, "TMPDIR": str(tmp_path), "STORY_WORLD": str(tmp_path)}
+    with (tmp_path / "out").open("wb") as out:
+        process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=tmp_path)
+    yield process, tmp_path
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for left in processes_of(tmp_path):
+        left.kill()
+
+
+def printed(folder: Path) -> str:
+    return (folder / "out").read_text()
+
+
+def opened(folder: Path) -> Rest:
+    found = eventually(lambda: re.search(r"http://127\.0\.0\.1:(\d+)/lab\S*\?token=(\w+)", printed(folder)), "the address is printed", 60)
+    rest = Rest(int(found[1]), found[2])
+    eventually(lambda: rest.status()["scheduler"]["reachable"] and rest.status()["agent"]["reachable"], "it runs", 60)
+    return rest
+
+
+@pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
+def test_it_ends_cleanly_and_leaves_nothing(demo, ending):
+    process, folder = demo
+    rest = opened(folder)
+    assert "simulated GPUs" in printed(folder)
+    assert rest.status()["simulated"]
+    nb = rest.notebook("python3", "a.ipynb")
+    nb.ok("%gpu request 0.5")
+    nb.ws.close()
+    process.send_signal(ending)
+    assert process.wait(30) == 0
+    assert processes_of(folder) == []
+    assert list(folder.glob("gpushare-demo-*")) == []
+
+
+def test_the_tutorial_runs_as_it_is_written(demo):
+    process, folder = demo
+    rest = opened(folder)
+    (file,) = folder.glob("gpushare-demo-*/notebooks/tutorial.ipynb")
+    cells = ["".join(cell["source"]) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    a, b = rest.notebook("python3", "tutorial.ipynb"), rest.notebook("python3", "copy.ipynb")
+    burst = next(i for i, cell in enumerate(cells) if "alloc" in cell)
+    for nb in (a, b):
+        for cell in cells[: burst + 1]:
+            nb.ok(cell)
+    c = rest.notebook("python3", "third.ipynb")
+    c.ok("%gpu request 1.0 --project language\nfrom jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')")
+    shown = {cell: a.ok(cell, 60) for cell in cells[burst + 1 :] if not cell.startswith("%%gpu")}
+    assert any("(True, 'SIM-GPU" in text for text in shown.values())
+    assert "NonPreemptibleOverQuota" in shown["%gpu why"]
+    assert "simulated" in shown["%gpu nodes"]
+    for nb in (a, b, c):
+        nb.ws.close()
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+
+
+def test_a_bad_policy_is_one_line_and_nothing_starts(tmp_path):
+    (tmp_path / "bad.yaml").write_text("projects: [{name: p, pools: {default: {gpu: {quota: -1}}}}]\n")
+    argv = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--policy", str(tmp_path / "bad.yaml")]
+    env = {**os.environ, "TMPDIR": str(tmp_path)}
+    answer = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60, env=env)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: ")
+    assert len(answer.stderr.strip().splitlines()) == 1
+    assert list(tmp_path.glob("gpushare-demo-*")) == []
