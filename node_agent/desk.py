@@ -288,7 +288,7 @@ class Desk:
 
     def _places(self, book: Book, allowed: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         if book.lease is None and book.holding.suspended and book.asks() and not book.gave_up:
-            return tuple((gpu, 0) for gpu, _ in book.last_caps or ((0, 0),))  # evicted in the middle of a cell: it stands still, and goes on
+            return tuple((gpu, 0) for gpu, _ in book.last_caps or ((0, 0),))  # evicted in a cell: it stands still, and goes on
         if not book.attached or book.unwanted or book.lease is None:
             return ()
         if book.site != book.home and book.held():  # on its way out: it keeps what it has and cannot grow

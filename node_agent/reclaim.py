@@ -153,7 +153,7 @@ def decide(situation: Situation, now: int) -> Decision:
     for one in situation.occupants:
         if one.notice is not None and one.id not in books.chosen:
             books.steps.append(Recall(one.id))
-    return Decision(tuple(books.steps), min((d for d in books.deadlines if d > now), default=None))
+    return Decision(tuple(books.steps), min(books.deadlines, default=None))
 
 
 def _let_go(books: _Books, one: Occupant) -> None:
