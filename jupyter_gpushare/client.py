@@ -10,7 +10,7 @@ import asyncio
 import random
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -32,6 +32,7 @@ T = TypeVar("T")
 CONNECT_S: Final = 5.0
 CALL_S: Final = 20.0
 PING_S: Final = 20.0
+GOODBYE_S: Final = 1.0
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 15.0
 LONGEST_FRAME: Final = 64 << 20
@@ -97,10 +98,11 @@ class HttpTransport:
         request = self._request("ws" + self.url.removeprefix("http") + _with_query(path, query), request_timeout=CONNECT_S)
         with _reaching(self.url):
             socket = await websocket_connect(request, ping_interval=PING_S, max_message_size=LONGEST_FRAME)
+        wire = _Socket(socket, self.url)
         try:
-            yield _Socket(socket, self.url)
+            yield wire
         finally:
-            socket.close()
+            await wire.close()
 
     def _request(self, url: str, **more: Any) -> HTTPRequest:
         token = self._token if isinstance(self._token, str) else self._token()
@@ -118,7 +120,7 @@ class HttpTransport:
 
 class _Socket:
     def __init__(self, socket: WebSocketClientConnection, url: str) -> None:
-        self._socket, self._url = socket, url
+        self._socket, self._url, self._is_over = socket, url, False
 
     async def send(self, data: bytes) -> None:
         with _reaching(self._url):
@@ -127,6 +129,15 @@ class _Socket:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         while (data := await self._socket.read_message()) is not None:
             yield data.encode() if isinstance(data, str) else data
+        self._is_over = True
+
+    async def close(self) -> None:
+        """Says goodbye, and waits a moment for the peer's."""
+        self._socket.close()
+        with suppress(TimeoutError, WebSocketClosedError, OSError):
+            async with asyncio.timeout(GOODBYE_S):
+                while not self._is_over and await self._socket.read_message() is not None:
+                    pass
 
 
 class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`

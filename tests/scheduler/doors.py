@@ -1,0 +1,81 @@
+"""A real house behind a real HTTP server on a free port, with clients of every scope."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tornado.httpclient import HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.scheduler.house import House
+from jupyter_gpushare.scheduler.listening import Address, Listening
+from jupyter_gpushare.scheduler.policy import parse_policy
+
+POLICY = """\
+departments:
+  - {name: research, pools: {default: {gpu: {quota: 2}}}}
+projects:
+  - {name: vision, department: research, members: [alice], pools: {default: {gpu: {quota: 1}}}}
+  - {name: language, department: research, members: [bob, "group:night"], pools: {default: {gpu: {quota: 1}}}}
+"""
+
+
+@dataclass
+class Doors:
+    house: House
+    listening: Listening
+
+    @property
+    def url(self) -> str:
+        return self.listening.url
+
+    @property
+    def admin_token(self) -> str:
+        return self.listening.token_file.read_text().strip()
+
+    @property
+    def admin(self) -> SchedulerClient:
+        return self.client(self.admin_token)
+
+    def token(self, name: str, scope: str = "person", **more: str) -> str:
+        return str(self.house.tokens.create(m.TokenRequest(scope=scope, name=name, **more)).token)
+
+    def client(self, token: str) -> SchedulerClient:
+        return SchedulerClient(HttpTransport(self.url, token))
+
+    def of(self, name: str, scope: str = "person") -> SchedulerClient:
+        return self.client(self.token(name, scope))
+
+    async def raw(self, verb: str, path: str, body: bytes | None = None, token: str | None = None, **more: object) -> HTTPResponse:
+        """A call by somebody who does not use our client."""
+        http = SimpleAsyncHTTPClient(force_instance=True)
+        try:
+            headers = {"Authorization": f"Bearer {token}"} if token else {}
+            request = HTTPRequest(self.url + path, method=verb, headers=headers, body=body, allow_nonstandard_methods=True, **more)
+            return await http.fetch(request, raise_error=False)
+        finally:
+            http.close()
+
+
+@asynccontextmanager
+async def open_house(folder: Path, *, policy: str = POLICY, **more: object) -> AsyncIterator[Doors]:
+    house = House(folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more)
+    listening = Listening(house, Address(), folder / "state")
+    house.start()
+    await house.decided.wait()
+    try:
+        yield Doors(house, listening)
+    finally:
+        house.hub.close()
+        house.agents.close()
+        await listening.stop()
+        await house.stop()
+
+
+def asking(id_: str, gpu: object = 0.5, **more: object) -> m.WorkloadRequest:
+    return m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu)], **more)

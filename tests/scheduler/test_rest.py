@@ -1,0 +1,295 @@
+"""The doors over real HTTP: who gets in, what every error looks like, and that nothing is lost when the disk is full."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import socket
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
+from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.routes import ROUTES, openapi
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.dispatch import LONGEST_BODY
+from jupyter_gpushare.scheduler.embedded import InProcessTransport
+from jupyter_gpushare.scheduler.house import House
+
+from .agents import FakeAgent
+from .doors import asking, open_house
+
+
+def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            for token in (None, "gpushare_wrong"):
+                for route in ROUTES:
+                    verb = "GET" if route.verb == "WS" else route.verb
+                    answer = await doors.raw(verb, route.path.replace("{id}", "x"), b"{}" if verb == "POST" else None, token)
+                    assert answer.code == (200 if route.scope == "open" else 401), route.name
+                    assert route.scope == "open" or json.loads(answer.body)["error"]["code"] == "not-authenticated"
+
+    asyncio.run(story())
+
+
+def test_scopes_open_no_more_than_they_say(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            person, agent = doors.of("alice"), doors.of("n0", "agent")
+            for client, call in ((person, "snapshot"), (person, "tokens"), (agent, "status"), (agent, "queues")):
+                with pytest.raises(NotAllowed):
+                    await getattr(client, call)()
+            with pytest.raises(NotAllowed):
+                async with person.agent_link():
+                    pass
+            assert (await person.status()).user == "alice"
+            assert (await doors.admin.snapshot())["projects"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "status", "field"),
+    [
+        ("GET", "/api/v1/nothing", None, 404, None),
+        ("GET", "/", None, 404, None),
+        ("PUT", "/api/v1/queues", b"", 405, None),
+        ("DELETE", "/api/v1/workloads", None, 405, None),
+        ("GET", "/api/v1/workloads/nobody", None, 404, "id"),
+        ("DELETE", "/api/v1/workloads/nobody", None, 404, "id"),
+        ("DELETE", "/api/v1/tokens/nobody", None, 404, "id"),
+        ("POST", "/api/v1/workloads", b"", 400, None),
+        ("POST", "/api/v1/workloads", b"{", 400, None),
+        ("POST", "/api/v1/workloads", b"\xff\xfe", 400, None),
+        ("POST", "/api/v1/workloads", b'{"pods": []}', 400, "id"),
+        ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": 1, "colour": 1}]}', 400, "pods[0].colour"),
+        ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": []}]}', 400, "pods[0].gpu"),
+        ("POST", "/api/v1/workloads", b'{"id": "a", "project": "none", "pods": [{"gpu": 1}]}', 400, "project"),
+        ("POST", "/api/v1/tokens", b'{"scope": "king", "name": "x"}', 400, "scope"),
+        ("POST", "/api/v1/tokens", b'{"scope": "person", "name": " "}', 400, "name"),
+        ("POST", "/api/v1/tokens", b'{"scope": "person", "name": "x", "expires": "soon"}', 400, None),
+        ("GET", "/api/v1/queues?format=xml", None, 400, "format"),
+        ("GET", "/api/v1/queues?format=csv&columns=queue,colour", None, 400, "columns"),
+        ("GET", "/api/v1/queues?format=%ff", None, 400, None),
+        ("GET", "/api/v1/stream?since=yesterday", None, 400, None),
+        ("POST", "/api/v1/workloads", b" " * (LONGEST_BODY + 1), 413, None),
+    ],
+)
+def test_every_error_has_one_body(tmp_path: Path, verb, path, body, status, field):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            answer = await doors.raw(verb, path, body, doors.admin_token)
+            error = json.loads(answer.body)["error"]
+            assert answer.code == status
+            assert error["code"]
+            assert error["message"]
+            assert error.get("field") == field
+            assert status != 405 or answer.headers["Allow"]
+
+    asyncio.run(story())
+
+
+def test_an_endless_body_is_refused_before_it_is_in_memory(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            reader, writer = await asyncio.open_connection("127.0.0.1", int(doors.url.rsplit(":", 1)[1]))
+            head = f"POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
+            writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
+            for _ in range(8):
+                writer.write(f"{LONGEST_BODY // 4:x}\r\n".encode() + b" " * (LONGEST_BODY // 4) + b"\r\n")
+            assert b" 413 " in await reader.readline()
+            writer.close()
+
+    asyncio.run(story())
+
+
+def test_both_carriers_say_the_same(tmp_path: Path):
+    calls = [
+        ("GET", "/api/v1/status"), ("GET", "/api/v1/queues"), ("GET", "/api/v1/nodes"), ("GET", "/api/v1/pools"),
+        ("GET", "/api/v1/projects"), ("GET", "/api/v1/workloads"), ("GET", "/api/v1/workloads/a"), ("GET", "/api/v1/none"),
+        ("PUT", "/api/v1/queues"), ("GET", "/api/v1/tokens"), ("DELETE", "/api/v1/workloads/none"), ("GET", "/api/v1/openapi.json"),
+    ]  # fmt: skip
+
+    async def story():
+        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+            await doors.admin.submit(asking("a", project="vision"))
+            await doors.admin.submit(asking("b", 2, project="language"))
+            who = await doors.admin.status()
+            inside = InProcessTransport(doors.house, Identity(who.user, scope="admin"))
+            for verb, path in calls:
+                answer = await doors.raw(verb, path, None, doors.admin_token)
+                assert (answer.code, answer.body) == (await inside.call(verb, path, {}, None))[::2], path
+
+    asyncio.run(story())
+
+
+def test_the_document_is_rendered_from_the_routes(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            assert json.loads((await doors.raw("GET", "/api/v1/openapi.json")).body) == openapi(__version__)
+
+    asyncio.run(story())
+
+
+def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            rows = (await doors.admin.queues()).queues
+            answer = await doors.raw("GET", "/api/v1/queues?format=csv&columns=resource,queue", None, doors.admin_token)
+            assert answer.headers["Content-Type"].startswith("text/csv")
+            assert answer.body.decode().splitlines() == ["resource,queue", *(f"{row.resource},{row.queue}" for row in rows)]
+            whole = await doors.raw("GET", "/api/v1/projects?format=csv", None, doors.admin_token)
+            assert whole.body.decode().splitlines()[0] == ",".join(m.ProjectRow.__annotations__)
+
+    asyncio.run(story())
+
+
+def test_asking_again_is_no_second_request(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+            alice = doors.of("alice")
+            first = await alice.submit(asking("a"))
+            assert (await alice.submit(asking("a"))).id == first.id
+            with pytest.raises(Conflict) as taken:
+                await alice.submit(asking("a", 1))
+            assert taken.value.field == "id"
+            assert len((await alice.workloads()).workloads) == 1
+            for _ in range(2):
+                assert (await alice.end("a")).ended
+
+    asyncio.run(story())
+
+
+def test_who_acts_for_whom(tmp_path: Path):
+    """A server asks for its users; a person only for themselves; nobody sees another project's workloads."""
+
+    async def story():
+        async with open_house(tmp_path, groups_of=lambda user: ("night",) if user == "carol" else ()) as doors:
+            server, alice, bob = doors.of("hub", "server"), doors.of("alice"), doors.of("bob")
+            assert (await server.submit(asking("a", user="alice"))).user == "alice"
+            assert (await server.submit(asking("c", user="carol"))).project == "language"
+            with pytest.raises(NotAllowed) as refused:
+                await alice.submit(asking("x", user="bob"))
+            assert refused.value.field == "user"
+            assert [w.id for w in (await alice.workloads()).workloads] == ["a"]
+            assert [w.id for w in (await bob.workloads()).workloads] == ["c"]
+            with pytest.raises(NotFound):
+                await bob.end("a")
+
+    asyncio.run(story())
+
+
+def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            made = await doors.admin.create_token(m.TokenRequest(scope="person", name="alice"))
+            alice = doors.client(str(made.token))
+            assert (await alice.status()).user == "alice"
+            assert (await doors.admin.revoke_token(made.id)).revoked
+            with pytest.raises(NotAllowed) as refused:
+                await alice.status()
+            assert refused.value.status_hint == 401
+            listed = await doors.admin.tokens()
+            assert {t.id: t.revoked for t in listed.tokens}[made.id]
+            assert not any(isinstance(t.token, str) for t in listed.tokens)
+
+    asyncio.run(story())
+
+
+def test_no_log_has_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    async def story():
+        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+            token = doors.token("alice")
+            await doors.client(token).status()
+            await doors.raw("GET", f"/api/v1/none?token={token}", None, token)
+            assert any("/api/v1/status" in record.getMessage() for record in caplog.records)
+            assert token not in caplog.text
+            assert doors.admin_token not in caplog.text
+
+    caplog.set_level(logging.DEBUG)
+    asyncio.run(story())
+
+
+def test_it_is_ready_when_it_has_decided(tmp_path: Path):
+    house = House(tmp_path)
+
+    def readiness() -> int:
+        return house.dispatch.handle(None, "GET", "/readyz", {}, None).status
+
+    assert readiness() == 503
+    assert house.dispatch.handle(None, "GET", "/healthz", {}, None).status == 200
+    house.loop.turn(is_tick=False)
+    assert readiness() == 200
+    asyncio.run(house.stop())
+
+
+def test_metrics_can_be_protected(tmp_path: Path):
+    house = House(tmp_path, open_metrics=False)
+    assert house.dispatch.handle(None, "GET", "/metrics", {}, None).status == 401
+    assert house.dispatch.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
+    asyncio.run(house.stop())
+
+
+def test_what_cannot_be_reached_is_unavailable(tmp_path: Path):
+    async def story():
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # bound, not listening: refused
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}"
+            client = SchedulerClient(HttpTransport(url, "x"))
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                await client.status()
+            with pytest.raises(Unavailable, match="cannot be reached"):
+                async with client.agent_link():
+                    pass
+            taken.listen()  # accepts, and never answers
+            with pytest.raises(Unavailable):
+                await SchedulerClient(HttpTransport(url, "x", call_s=0.1)).status()
+        with pytest.raises(Unavailable) as unreadable:
+            await SchedulerClient(HttpTransport(url, token_in(tmp_path / "none"))).status()
+        assert unreadable.value.field == str(tmp_path / "none")
+        with pytest.raises(InvalidInput):
+            HttpTransport("localhost:8470", "x")
+
+    asyncio.run(story())
+
+
+@contextmanager
+def full_disk(file: Path):
+    """No file of this process may grow beyond this one's size: what SQLite meets is a real error of a real write."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+            alice = doors.of("alice")
+            await alice.submit(asking("kept"))
+            refused, said = [], set()
+            with full_disk(tmp_path / "state/scheduler.sqlite-wal"):
+                for i in range(20):  # a few may fit: the log is written over from its start now and then
+                    try:
+                        await alice.submit(asking(f"w{i}", 0.1))
+                    except Unavailable as error:
+                        refused.append(f"w{i}")
+                        said.add(error.code)
+                assert said == {"store-unavailable"}
+                assert (await alice.workload("kept")).state in ("running", "pending")
+            listed = {w.id for w in (await alice.workloads()).workloads}
+            assert listed == {"kept", *(f"w{i}" for i in range(20))} - set(refused)
+            assert (await alice.submit(asking(refused[0], 0.1))).id == refused[0]
+        async with open_house(tmp_path) as doors:
+            assert {w.id for w in (await doors.admin.workloads()).workloads} == listed | {refused[0]}
+
+    asyncio.run(story())

@@ -1,0 +1,145 @@
+"""Tokens: shown once, kept as hashes, over when they are over; and the file with the admin's."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.scheduler.auth import Identity, NotKnown, Tokens, admin_token_file
+from jupyter_gpushare.scheduler.store import Store
+
+DAY = 24 * 3600 * 1000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 1_000_000
+
+    def __call__(self) -> int:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    store = Store(f"sqlite:///{tmp_path / 'store.sqlite'}")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def tokens(store: Store, clock: Clock) -> Tokens:
+    return Tokens(store, clock, lambda user: (f"friends of {user}",))
+
+
+def made(tokens: Tokens, scope: str = "person", **more: str) -> m.TokenView:
+    return tokens.create(m.TokenRequest(scope=scope, name="alice", **more))
+
+
+@pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "token {}", "  Bearer   {}  "])
+def test_a_token_says_who_one_is(tokens: Tokens, form: str):
+    assert tokens.authenticate(form.format(made(tokens, "server").token)) == Identity("alice", ("friends of alice",), "server")
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic {}", "{}", "Bearer {}x", "Bearer x{}"])
+def test_anything_else_says_nothing(tokens: Tokens, header: str | None):
+    secret = made(tokens).token
+    with pytest.raises(NotKnown):
+        tokens.authenticate(header and header.format(secret))
+
+
+def test_secrets_are_nowhere_on_disk(tokens: Tokens, store: Store, tmp_path: Path):
+    secret = str(made(tokens).token)
+    store.close()
+    for file in tmp_path.iterdir():
+        assert secret.encode() not in file.read_bytes()
+        assert secret.removeprefix("gpushare_").encode() not in file.read_bytes()
+
+
+def test_a_token_ends_when_its_time_is_over(tokens: Tokens, clock: Clock):
+    secret = made(tokens, expires="30d").token
+    clock.time += 30 * DAY - 1
+    tokens.authenticate(f"Bearer {secret}")
+    clock.time += 1
+    with pytest.raises(NotKnown):
+        tokens.authenticate(f"Bearer {secret}")
+    assert tokens.list().tokens[0].revoked
+
+
+@pytest.mark.parametrize("expires", ["0s", "-1d", "soon", "nan"])
+def test_a_lifetime_must_be_one(tokens: Tokens, expires: str):
+    with pytest.raises(InvalidInput):
+        made(tokens, expires=expires)
+    assert not tokens.list().tokens
+
+
+def test_revoking_is_for_good_and_may_be_said_twice(tokens: Tokens):
+    one, other = made(tokens), made(tokens)
+    assert tokens.revoke(one.id).revoked
+    assert tokens.revoke(one.id).revoked
+    with pytest.raises(NotKnown):
+        tokens.authenticate(f"Bearer {one.token}")
+    tokens.authenticate(f"Bearer {other.token}")
+    with pytest.raises(NotFound):
+        tokens.revoke("none")
+
+
+def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: Tokens, tmp_path: Path):
+    file = tmp_path / "admin.token"
+    admin_token_file(tokens, file, "root")
+    first = file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert tokens.authenticate(f"Bearer {first.strip()}").is_admin
+    admin_token_file(tokens, file, "root")
+    assert file.read_text() == first
+    assert len(tokens.list().tokens) == 1
+
+
+def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(tokens: Tokens, tmp_path: Path):
+    file = tmp_path / "admin.token"
+    file.write_text("s" * 40 + "\n")
+    admin_token_file(tokens, file, "root")
+    assert tokens.authenticate("Bearer " + "s" * 40).is_admin
+    tokens.revoke(tokens.list().tokens[0].id)
+    admin_token_file(tokens, file, "root")
+    assert file.read_text().strip() != "s" * 40
+    assert tokens.authenticate(f"Bearer {file.read_text().strip()}").is_admin
+
+
+def test_a_short_admins_token_is_refused(tokens: Tokens, tmp_path: Path):
+    (tmp_path / "admin.token").write_text("secret")
+    with pytest.raises(InvalidInput, match="32"):
+        admin_token_file(tokens, tmp_path / "admin.token", "root")
+
+
+@pytest.mark.parametrize(
+    ("scope", "opens"),
+    [
+        ("person", {"open", "person"}),
+        ("server", {"open", "person", "server"}),
+        ("agent", {"open", "agent"}),
+        ("admin", {"open", "person", "server", "agent", "admin"}),
+    ],
+)
+def test_what_a_scope_opens(scope, opens):
+    assert {each for each in ("open", "person", "server", "agent", "admin") if Identity("x", scope=scope).may(each)} == opens
+
+
+def test_who_may_speak_for_others():
+    groups = {"bob": ("night",)}
+    for scope in ("server", "admin"):
+        assert Identity("hub", scope=scope, groups_of=lambda user: groups[user]).acting_for("bob") == ("bob", ("night",))
+    alice = Identity("alice", ("day",))
+    assert alice.acting_for(None) == alice.acting_for("alice") == ("alice", ("day",))
+    with pytest.raises(NotAllowed):
+        alice.acting_for("bob")
+    with pytest.raises(NotAllowed):
+        alice.must_be_admin()
