@@ -2,7 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { kernelName, secondsLeft } from './format';
-import { EventKind, Kernel } from './schema';
+import { Event, EventKind, Kernel } from './schema';
 import { INews } from './state';
 
 export type Tone = 'info' | 'success' | 'warning' | 'error';
@@ -23,9 +23,19 @@ const TONES: { readonly [kind in EventKind]?: Tone } = {
 };
 
 /** The message for an event; null when it is none of those worth interrupting for. */
-export function messageOf({ kernel, event }: INews): IMessage | null {
+export function messageOf({ kernel, event }: INews, trans: TranslationBundle): IMessage | null {
   const tone = TONES[event.kind];
-  return tone === undefined ? null : { tone, text: `${kernelName(kernel)}: ${event.message}` };
+  return tone === undefined ? null : { tone, text: `${kernelName(kernel)}: ${words(event, trans)}` };
+}
+
+/**
+ * The event's own sentences; only a kill has shorter ones. JupyterLab cuts a notification after 140 characters, and what
+ * was lost must not be cut off; the whole story is in the sidebar.
+ */
+function words(event: Event, trans: TranslationBundle): string {
+  return event.kind === 'killed'
+    ? trans.__('restarted, because its GPU memory was needed and could not be saved. Its variables are lost.')
+    : event.message;
 }
 
 /** The words of a notice while it counts down; null when it is over or was withdrawn. */

@@ -20,7 +20,7 @@ export class Notifier {
   }
 
   private tell(item: INews): void {
-    const message = messageOf(item);
+    const message = messageOf(item, this.trans);
     if (message === null || item.event.kind === 'notice') {
       return; // a notice is told by its countdown, which ends when the notice does
     }

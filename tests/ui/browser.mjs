@@ -8,7 +8,7 @@ const require = createRequire(new URL('../../labextension/package.json', import.
 const { chromium } = require('playwright-core');
 
 // what Chromium itself writes when a server refuses or is away; the scripts make both happen
-const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/];
+const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/, /debugger state/];
 
 /** Open JupyterLab, run the story in it, and fail on whatever the page complains about. */
 export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
@@ -58,6 +58,17 @@ export class Lab {
   async showPanel() {
     await this.command('gpushare:show');
     await this.panel.waitFor();
+  }
+
+  /** As somebody arranges it who looks at notebooks and their shares: no file browser, a wider sidebar. */
+  async arrange(widerBy = 90) {
+    await this.command('application:toggle-left-area');
+    const box = await this.panel.boundingBox();
+    const { x, y } = { x: box.x - 2, y: box.y + 300 };
+    await this.page.mouse.move(x, y);
+    await this.page.mouse.down();
+    await this.page.mouse.move(x - widerBy, y, { steps: 5 });
+    await this.page.mouse.up();
   }
 
   /** The card of one notebook in the sidebar. */
@@ -144,7 +155,7 @@ export class Lab {
   /** JupyterLab asks a newcomer about its news in a corner where the sidebar's buttons are. */
   async declineNews() {
     const question = this.page.locator('.Toastify__toast', { hasText: 'official Jupyter news' });
-    await question.waitFor({ timeout: 5000 }).then(
+    await question.waitFor({ timeout: 3000 }).then(
       () => question.getByRole('button', { name: 'No', exact: true }).click(),
       () => undefined
     );
@@ -161,6 +172,8 @@ export class Lab {
 
   async shot(name, folder) {
     mkdirSync(folder, { recursive: true });
+    // notifications fly in and out: a picture in between shows half of them
+    await this.page.waitForFunction(() => document.querySelector('.Toastify--animate') === null, undefined, { timeout: 5000 }).catch(() => undefined);
     await this.page.screenshot({ path: join(folder, `${name}.png`) });
   }
 }

@@ -66,6 +66,7 @@ def running(command: list[str], folder: Path, server_config: dict[str, object] |
     env = {
         **os.environ,
         "JUPYTER_CONFIG_DIR": str(config),
+        "JUPYTER_CONFIG_PATH": str(config),  # the demo has a config directory of its own
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "run"),
         "PYTHONPATH": str(HERE),

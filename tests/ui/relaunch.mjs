@@ -35,7 +35,7 @@ await inLab(url, async lab => {
   await say({ status: { kernels: [kernel([killed])] } });
   assert.equal((await lab.done('a.ipynb', running)).prompt, '[ ]:');
   assert.equal((await lab.done('a.ipynb', queued)).prompt, '[ ]:');
-  await lab.page.locator('.Toastify__toast', { hasText: 'could not be saved' }).waitFor();
+  await lab.page.locator('.Toastify__toast', { hasText: 'Its variables are lost' }).waitFor();
 
   // the notebook goes on, on the same websocket's terms
   const next = await lab.done('a.ipynb', await lab.run('a.ipynb', 'print("alive")'));

@@ -11,6 +11,7 @@ from ui.lab import demo, play
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images").resolve()
-    with demo() as url:
-        play("story.mjs", url, str(folder))
+    for story in ("story.mjs", "killed.mjs"):
+        with demo() as url:
+            play(story, url, str(folder))
     print(*sorted(path.name for path in folder.glob("*.png")), sep="\n")  # noqa: T201 - it is a command

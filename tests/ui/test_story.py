@@ -14,3 +14,12 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it() -> None:
     """The sidebar shows each step; the moved notebook keeps its data; no dialog says that a kernel died."""
     with demo() as url:
         play("story.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
+    """A countdown first; then no cell spins, one message says what is lost, and the notebook has a share again."""
+    with demo() as url:
+        play("killed.mjs", url)

@@ -42,11 +42,15 @@ test('seconds left are whole and never negative', () => {
 });
 
 test('only what changes a GPU unasked interrupts people', () => {
-  expect(messageOf({ kernel: kernel(), event: event('killed', 'taken back for c.ipynb') })).toEqual({
-    tone: 'error',
-    text: 'a.ipynb: taken back for c.ipynb'
-  });
-  expect(messageOf({ kernel: kernel(), event: event('granted', 'half a GPU') })).toBeNull();
+  expect(messageOf({ kernel: kernel(), event: event('moved', 'to GPU 1') }, english)).toEqual({ tone: 'info', text: 'a.ipynb: to GPU 1' });
+  expect(messageOf({ kernel: kernel(), event: event('granted', 'half a GPU') }, english)).toBeNull();
+});
+
+test('a kill says what is lost within what JupyterLab shows', () => {
+  const told = messageOf({ kernel: kernel(), event: event('killed', 'why '.repeat(100)) }, english);
+  expect(told?.tone).toBe('error');
+  expect(told?.text).toContain('lost');
+  expect(told?.text.length).toBeLessThan(140);
 });
 
 test('a countdown ends with its deadline, and with the notice', () => {

@@ -57,6 +57,11 @@ export function KernelCard(props: IKernelCardProps): JSX.Element {
       {hasMemory(kernel) && (
         <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} trans={trans} />
       )}
+      {kernel.state === 'suspended' && (
+        <div className="jp-GpuShare-faint">
+          {trans.__('What it held is saved in host memory, and comes back by itself at its next cell.')}
+        </div>
+      )}
       {kernel.reason !== null && <Reason reason={kernel.reason} position={kernel.queue_position} trans={trans} />}
       {refusal !== null && !(asking && refusal.field !== null) && (
         <div className="jp-GpuShare-refusal" role="alert">

@@ -1,0 +1,65 @@
+/**
+ * A notebook whose GPU memory cannot be saved is warned, killed and goes on: node killed.mjs URL [FOLDER FOR PICTURES]
+ *
+ * Played against the real demo, with the simulated driver's fault "suspend is not supported" switched on.
+ */
+import assert from 'node:assert/strict';
+
+import { inLab } from './browser.mjs';
+
+const [url, shots] = process.argv.slice(2);
+
+const FAULT = `import os
+from jupyter_gpushare.simnode import SimNode
+SimNode(os.environ["GPUSHARE_SIMGPU"]).fault("unsupported")`;
+const fill = gib => `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("filled", simgpu.device_uuid())`;
+const BUSY = 'print("begun")\nsimgpu.busy(600)';
+
+await inLab(
+  url,
+  async lab => {
+    const { page, panel } = lab;
+    const run = async (name, code, timeout) => lab.done(name, await lab.run(name, code), timeout);
+    const toast = text => page.locator('.Toastify__toast', { hasText: text }).first();
+    await lab.showPanel();
+    await lab.arrange();
+
+    // the smaller one is the one that moves: the fewest bytes
+    for (const [name, gib] of [['small.ipynb', 50], ['large.ipynb', 70]]) {
+      await lab.notebook(name);
+      await run(name, '%gpu request 0.5');
+      assert.match((await run(name, fill(gib))).text, /filled/);
+    }
+    await run('small.ipynb', FAULT);
+    const busy = await lab.run('small.ipynb', BUSY);
+    const queued = await lab.run('small.ipynb', 'print("never")');
+    await page.waitForFunction(index => window.__cell('small.ipynb', index)?.text.includes('begun'), busy);
+
+    // notice, with a countdown, before anything is taken
+    await lab.notebook('whole.ipynb');
+    await lab.run('whole.ipynb', '%gpu request 1');
+    await toast('small.ipynb: GPU memory will be taken back in').waitFor();
+    await lab.card('small.ipynb').getByText(/will be taken back in \d+ s/).waitFor();
+    await lab.front('small.ipynb');
+    if (shots) await lab.shot('notice', shots);
+
+    // then it is taken: no cell spins, nobody says that the kernel "appears to have died", one message says what was lost
+    await lab.card('small.ipynb').locator('[data-kind=killed]').waitFor({ state: 'attached' });
+    const ended = await lab.done('small.ipynb', busy);
+    assert.equal((await lab.done('small.ipynb', queued)).text.includes('never'), false);
+    await toast('Its variables are lost').waitFor();
+    assert.deepEqual(await lab.dialogs(), []);
+    if (shots) await lab.shot('killed', shots);
+    assert.match(ended.text, /GpuReclaimed/);
+
+    // the same notebook goes on with a new process and a share again
+    const alive = await run('small.ipynb', 'print("alive")');
+    assert.match(alive.text, /alive/);
+    const again = await run('small.ipynb', fill(10));
+    assert.match(again.text, /filled SIM-GPU/, again.text);
+    await lab.done('whole.ipynb', 0);
+    assert.deepEqual(await lab.dialogs(), []);
+    assert.deepEqual(lab.complaints, []);
+  },
+  { width: 1360, height: 820 }
+);
