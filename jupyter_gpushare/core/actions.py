@@ -21,6 +21,7 @@ from .pools import PoolState
 from .preempt import PriorityTaking
 from .quota import refusal
 from .reclaim import FairTaking, is_entitled
+from .reservation import keep_closed, reserved_turn
 from .solver import Judge, Solver
 from .state import State
 from .turns import Turn, Turns, asked
@@ -56,11 +57,21 @@ def _walk(
             for alike in here:
                 tried[alike.key] += 1
             if asking:
-                _walk_pool(pool, Turns(state, pool, asking), attempt, evicts)
+                _walk_pool(state, pool, asking, attempt, evicts)
                 state.refresh()
 
 
-def _walk_pool(pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
+def _walk_pool(
+    state: State, pool: PoolState, asking: list[Alike], attempt: Callable[[PoolState, Turn], bool], evicts: bool
+) -> None:  # fmt: skip
+    first = reserved_turn(state, pool)
+    if first is not None and first.alike in asking and attempt(pool, first):
+        asking = [alike for alike in asking if alike is not first.alike]  # its kind is asked again in the next cycle
+    with keep_closed(pool):
+        _ask_all(pool, Turns(state, pool, asking), attempt, evicts)
+
+
+def _ask_all(pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
     while (turn := turns.next()) is not None:
         if attempt(pool, turn):
             turns.served(again=not evicts and turn.work.pending > 0)  # only allocate lets a workload grow in the same cycle

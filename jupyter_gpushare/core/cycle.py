@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from .actions import ACTIONS_BY_NAME, Notes
 from .cluster import Cluster
 from .decisions import Bind, Decisions, Evict, Pipeline, WhatIf
 from .entitlement import entitle
 from .explain import Explainer, Free, eviction_message, free_in
 from .facts import WorkloadSubmitted
+from .fragmentation import Defragmenter, mix_of
 from .model import Workload
+from .need import Need
+from .pools import PoolState
+from .reservation import reserve
 from .state import State
 from .work import Member
 
@@ -29,6 +35,8 @@ def _run(state: State, now: int) -> Decisions:
     state.refresh()
     for pool in state.pools.values():
         entitle(state, pool)
+        reserve(state, pool, now)
+        _learn_mix(state, pool)
     before = {pool.name: free_in(pool) for pool in state.pools.values()}
     notes: Notes = {}
     for action in state.policy.options.actions:
@@ -52,6 +60,19 @@ def _settle(state: State) -> None:
                 state.put(member, "pending")
             else:
                 state.put(member, "releasing", member.old, member.old_devices)
+
+
+def _learn_mix(state: State, pool: PoolState) -> None:
+    """What is typical in a pool that is to be kept unfragmented: all that runs or waits there now."""
+    if not pool.config.defragment:
+        return
+    counts: Counter[Need] = Counter()
+    for work in state.works.values():
+        if pool.name in state.pools_for(work):
+            counts.update(m.need for m in work.members.values() if m.status not in ("succeeded", "failed"))
+    mix = mix_of(counts)
+    if pool.defragmenter is None or pool.defragmenter.mix != mix:
+        pool.defragmenter = Defragmenter(mix)
 
 
 def what_if(cluster: Cluster, workload: Workload, now: int) -> WhatIf:

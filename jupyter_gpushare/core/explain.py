@@ -15,6 +15,7 @@ from .pools import PoolState
 from .positions import Line, positions_in
 from .queue import QueueState
 from .reasons import Reason
+from .reservation import kept_free
 from .state import State
 from .why import Case, Free, PoolView, reason_of
 from .work import Alike, Member, Work
@@ -150,7 +151,10 @@ def _view(pool: PoolState, before: Free) -> PoolView:
             lent += queue.gpu - queue.fixed_gpu
     paths = {name: tuple(q.name for q in pool.queue(name).path) for name in names if pool.queue(name).kind == "project"}
     ranks = {name: pool.queue(name).share for name in names}
-    return PoolView(pool.name, shares, fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent)
+    return PoolView(
+        pool.name, shares, fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent, pool.reservation,
+        kept_free(pool),
+    )  # fmt: skip
 
 
 def _is_used(queue: QueueState) -> bool:

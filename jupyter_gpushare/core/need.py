@@ -69,6 +69,14 @@ class Need:
         return self.stated
 
     @property
+    def order(self) -> tuple[object, ...]:
+        """What it asks for, to sort by: two requests that differ in anything that counts never tie."""
+        return (
+            self.whole, self.share, self.memory, self.devices, self.mig, self.cpu, self.ram, self.selector, sorted(self.node_names), self.labels,
+            self.tolerations, repr(self.affinity), repr(self.anti_affinity),
+        )  # fmt: skip
+
+    @property
     def stated(self) -> Amounts:
         """What it costs in quota as far as that does not depend on the node: nothing for GPU memory."""
         return Amounts(self.whole * GPU + quota_of_fraction(self.share, self.devices) + self._slices(), self.cpu, self.ram)

@@ -53,6 +53,10 @@ def best_seat(
             seat = _seat(pool, node, need, allowed)
             if seat is not None:
                 return seat
+    if pool.defragmenter is not None and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
+        nodes = [pool.nodes[name] for name in pool.where]
+        chosen = pool.defragmenter.best(need, nodes, allowed)
+        return None if chosen is None else Seat(*chosen, chosen[0].is_free_now(need, chosen[1]))
     if need.gpu and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
         seat = _from_buckets(pool, need, allowed)
         if seat is None or seat.now:

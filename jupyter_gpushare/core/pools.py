@@ -7,7 +7,7 @@ thousands of alike nodes has a few dozen buckets, and the best node for a pod is
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final
@@ -16,6 +16,7 @@ from .amounts import NOTHING, UNLIMITED, Amounts
 from .capacity import Machines
 from .devices import NodeState
 from .errors import InvalidInput
+from .fragmentation import Defragmenter
 from .model import DEFAULT_POOL, NodePool, Policy, Quota
 from .queue import QueueState
 
@@ -93,8 +94,8 @@ class PoolState:
     at a `freed` does not fit while it stays the same."""
 
     __slots__ = (
-        "buckets", "config", "estimated_with", "fair_stamp", "freed", "largest", "machines", "name", "nodes", "queues", "smallest", "specs",
-        "total", "version", "where",
+        "buckets", "closed", "config", "defragmenter", "estimated_with", "fair_stamp", "freed", "largest", "machines", "name", "nodes", "queues",
+        "reservation", "smallest", "specs", "total", "version", "where",
     )  # fmt: skip
 
     def __init__(self, config: NodePool, specs: dict[str, QueueSpec]) -> None:
@@ -103,6 +104,11 @@ class PoolState:
         self.buckets: dict[BucketKey, list[str]] = {}
         self.where: dict[str, BucketKey] = {}
         self.queues: dict[str, QueueState] = {}
+        self.defragmenter: Defragmenter | None = None
+        """Set at the start of a cycle where the option asks for it."""
+        self.closed: frozenset[str] = frozenset()
+        self.reservation: tuple[str, tuple[str, ...]] | None = None
+        """A starving workload and the nodes that are kept free for it (option `reserve_after`)."""
         self.total = NOTHING
         self.machines = Machines(())
         """What is known of every node, by name."""
@@ -144,16 +150,29 @@ class PoolState:
         """Files a node under what it has free now. Nodes that are not ready are in no bucket."""
         key = (node.capacity, node.node.gpus, node.room, node.idle, node.shared_later, node.shared_now)
         name = node.name
-        if self.where.get(name) == key and node.node.ready:
+        is_open = node.node.ready and name not in self.closed
+        if self.where.get(name) == key and is_open:
             return
         self._unlist(name)
-        if node.node.ready:
+        if is_open:
             self.where[name] = key
             bucket = self.buckets.get(key)
             if bucket is None:
                 self.buckets[key] = [name]
             else:
                 insort(bucket, name)
+
+    def close(self, names: Iterable[str]) -> None:
+        """Takes these nodes out of the buckets, and puts back those that were closed before."""
+        before, self.closed = self.closed, frozenset(names)
+        for name in before | self.closed:
+            if name in self.nodes:
+                self.place(self.nodes[name])
+
+    def reserve(self, reservation: tuple[str, tuple[str, ...]] | None) -> None:
+        """Keeps nodes for somebody, or for nobody any more; either changes what others can have."""
+        self.reservation = reservation
+        self.version = self.freed = tick()
 
     def _unlist(self, name: str) -> None:
         key = self.where.pop(name, None)

@@ -18,6 +18,7 @@ from .placement import best_seat
 from .pools import PoolState
 from .queue import QueueState, turn_key
 from .quota import refusal
+from .smallest import Cheapest
 from .state import State
 from .turns import asked
 from .victims import Unit, Victims
@@ -48,6 +49,7 @@ class Solver:
         self.by_host: dict[str, list[Unit]] = {}
         self.position = 0
         self.need: object = None
+        self.cheapest: Cheapest | None = None
 
     def solve(self) -> bool:
         """Whether every asking member got a promise."""
@@ -93,6 +95,8 @@ class Solver:
         for that one does not for this one either."""
         if member.need is not self.need:
             self.need, self.position, self.by_host = member.need, 0, {}
+        if self.pool.config.victims == "smallest":
+            return self._make_room_cheaply(member)
         somewhere = best_seat(self.pool, member.need) is not None  # then a bound is in the way, and any victim may lift it
         while self.tries > 0:
             unit = self._unit_at(self.position)
@@ -105,6 +109,19 @@ class Solver:
                 self.by_host.setdefault(host, []).append(unit)
             if any(self._would_fit(member, host, somewhere) and self._try(member, self.by_host[host]) for host in unit.hosts):
                 self.position = max(0, self.position - 1)  # its host may have room for one more
+                return True
+        return False
+
+    def _make_room_cheaply(self, member: Member) -> bool:
+        """The same with the cheapest victims of all, by node (option `victims: smallest`)."""
+        while self._unit_at(len(self.units)) is not None:
+            continue
+        if self.cheapest is None or self.cheapest.need is not member.need:
+            self.cheapest = Cheapest(self.pool, member.need, self.units)
+        while self.tries > 0 and (units := self.cheapest.next()) is not None:
+            if self._try(member, units):
+                for host in {h for u in units for h in u.hosts}:
+                    self.cheapest.again(host)
                 return True
         return False
 

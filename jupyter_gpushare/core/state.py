@@ -62,7 +62,10 @@ class State:
         self.policy = policy
         configs = {config.name: config for config in policy.node_pools}
         configs.setdefault(DEFAULT_POOL, Policy().node_pools[0])
+        kept = {pool.name: pool.reservation for pool in self.pools.values()}
         self.pools = {name: PoolState(config, specs) for name, config in sorted(configs.items())}
+        for pool in self.pools.values():
+            pool.reservation = kept.get(pool.name)
         self.projects = {project.name: project for project in policy.projects}
         for node in self.nodes.values():
             node.pool = self.pool_of(node.node)

@@ -7,6 +7,7 @@ the cluster nobody can exceed a tenth of the capacity, so the plain rule hardly 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -83,13 +84,14 @@ class UsageHistory:
 
 
 def _weight(sample: Sample, now: int, window: int, half_life: int) -> float:
-    """ms of the sample that are in the window and not in the future, decayed by the age of their middle."""
+    """ms of the sample that are in the window and not in the future, decayed moment by moment (the integral, so that one long sample
+    weighs what many short ones do)."""
     start, end = max(sample.start, now - window), min(sample.start + sample.length, now)
     if end <= start:
         return 0.0
     if half_life <= 0:
         return float(end - start)
-    return float((end - start) * 0.5 ** ((now - (start + end) / 2) / half_life))
+    return float(half_life / math.log(2) * (0.5 ** ((now - end) / half_life) - 0.5 ** ((now - start) / half_life)))
 
 
 def _add(sums: list[float], amounts: Amounts, weight: float) -> None:

@@ -48,6 +48,10 @@ class PoolView:
     smallest: int
     lent: int
     """Milli-GPU that preemptible work of all projects holds."""
+    reservation: tuple[str, tuple[str, ...]] | None = None
+    """Who keeps nodes free for itself, and which."""
+    kept: int = 0
+    """Milli-GPU that are free there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +134,9 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
         found = case.found[view.name]
         text = f"There is room for {found} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
         return _explained(case, Code.WAITING_FOR_GANG, text, view)
+    if view.reservation is not None and view.reservation[0] != case.id and view.free.total - view.kept < ask.gpu <= view.free.total:
+        text = f"The free GPUs of pool {view.name} are kept for workload {view.reservation[0]}, which has waited for longer."
+        return _explained(case, Code.WAITING_FOR_RESERVATION, text, view)
     if view.before.total >= ask.gpu > view.free.total and view.before.largest >= min(largest, GPU):
         text = f"The free GPUs of pool {view.name} went to workloads that were ahead of it."
         return _explained(case, Code.WAITING_BEHIND, text, view)

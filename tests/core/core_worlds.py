@@ -95,6 +95,7 @@ def picture(cluster: Cluster) -> dict[str, Any]:
         "apart": sorted(state.apart),
         "stale": sorted(state.stale),
         "unsettled": sorted(m.key for m in state.unsettled),
+        "reservations": {p.name: p.reservation for p in state.pools.values()},
         "usage": {key: usage for key, usage in state.usage.items() if any(usage)},
     }  # fmt: skip
 
@@ -142,7 +143,13 @@ def policies(draw: st.DrawFn) -> Policy:
         projects.append(Project(f"p{i}", parent, rules, created=i % 2))
     strategy = draw(st.sampled_from(["binpack", "binpack", "spread"]))
     return Policy(
-        node_pools=(NodePool("default", gpu=strategy), NodePool("big")), departments=tuple(departments), projects=tuple(projects),
+        node_pools=(
+            NodePool(
+                "default", gpu=strategy, victims=draw(st.sampled_from(["fair", "fair", "smallest"])), usage=draw(st.sampled_from(["cluster", "siblings"])),
+                reserve_after=draw(st.sampled_from([None, None, 3000])),
+            ),
+            NodePool("big"),
+        ), departments=tuple(departments), projects=tuple(projects),
         topologies=(Topology("fabric", ("rack",)),), options=Options(staleness_grace=draw(st.sampled_from([0, 5000]))),
     )  # fmt: skip
 

@@ -1,0 +1,82 @@
+"""Option `victims: smallest`: the cheapest set of victims instead of the first that suffices in the order of fairness.
+
+Cheap means few GPUs lost, then few units, then young ones. Who may be taken from does not change: the same candidates, the same judge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+
+from .need import Need
+from .pools import PoolState
+from .victims import Unit
+
+__all__ = ["Cheapest"]
+
+Cost = tuple[int, int, int, str]
+"""GPUs lost (milli), units, the oldest one's age (negated creation), node."""
+
+
+class Cheapest:
+    """Nodes of a pool by what it would cost to make room for one need there."""
+
+    def __init__(self, pool: PoolState, need: Need, units: Iterable[Unit]) -> None:
+        self.pool, self.need = pool, need
+        self.by_host: dict[str, list[Unit]] = {}
+        for unit in units:
+            for host in unit.hosts:
+                self.by_host.setdefault(host, []).append(unit)
+        self.heap = [cost for cost in map(self._cost, self.by_host) if cost is not None]
+        heapify(self.heap)
+
+    def next(self) -> list[Unit] | None:
+        """The units to evict at the cheapest node that was not tried yet; None when no node is left."""
+        while self.heap:
+            cost = heappop(self.heap)
+            now = self._cost(cost[3])
+            if now is None:
+                continue
+            if now > cost:  # somebody here was taken meanwhile
+                heappush(self.heap, now)
+                continue
+            return self._set(cost[3])
+        return None
+
+    def again(self, host: str) -> None:
+        """The node may have room for one more."""
+        cost = self._cost(host)
+        if cost is not None:
+            heappush(self.heap, cost)
+
+    def _cost(self, host: str) -> Cost | None:
+        units = self._set(host)
+        if not units:
+            return None
+        return sum(u.charge.gpu for u in units), len(units), -min(u.work.created for u in units), host
+
+    def _set(self, host: str) -> list[Unit]:
+        """The smallest single unit that suffices, else small ones first until it does, without those that turn out needless."""
+        units = [u for u in self.by_host.get(host, ()) if not u.taken]
+        units.sort(key=lambda u: (u.charge.gpu, -u.work.created, u.work.id))
+        for unit in units:
+            if self._suffices(host, [unit]):
+                return [unit]
+        chosen: list[Unit] = []
+        for unit in units:
+            chosen.append(unit)
+            if self._suffices(host, chosen):
+                break
+        else:
+            return []
+        for unit in sorted(chosen, key=lambda u: (-u.charge.gpu, u.work.created, u.work.id)):
+            rest = [u for u in chosen if u is not unit]
+            if self._suffices(host, rest):
+                chosen = rest
+        return chosen
+
+    def _suffices(self, host: str, units: list[Unit]) -> bool:
+        node = self.pool.nodes.get(host)
+        if node is None or host not in self.pool.where or not node.admits(self.need):
+            return False
+        return node.would_fit(self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node])
