@@ -74,6 +74,9 @@ class AgentSession:
             log.warning("node %s: a report is not taken: %s (%s)", self._node or "?", error.message, error.field or error.code)
             if self._node is None:
                 self.end(error.message)
+        except Exception:  # ours, not the agent's: its link ends, the service does not
+            log.exception("node %s: a report cannot be dealt with", self._node or "?")
+            self.end("the scheduler failed at a report; its log says why")
 
     def _heard(self, message: m.FromAgent) -> None:
         if self._node is not None:

@@ -102,14 +102,15 @@ class Fleet:
     # -- what a node is ---------------------------------------------------------------------------------------------------------------
 
     def _node(self, report: m.NodeReport) -> Node:
-        healthy = [device for device in report.devices if device.healthy]
-        reasons = [*report.reasons, *([self._problems[report.name]] if report.name in self._problems else [])]
+        # Planned GPUs are indexes: one that fell ill must not renumber the others, so its node takes nothing new instead.
+        ill = ["GPU unhealthy"] if any(not device.healthy for device in report.devices) else []
+        reasons = [*report.reasons, *ill, *([self._problems[report.name]] if report.name in self._problems else [])]
         labels = {"kubernetes.io/hostname": report.name, **report.labels}
         return Node(
             name=report.name,
             pool=self.pool_of(labels).name,
-            gpus=len(healthy),
-            gpu_memory=min((device.total_mib for device in healthy), default=0),
+            gpus=len(report.devices),
+            gpu_memory=min((device.total_mib for device in report.devices), default=0),
             cpu=report.cpu_milli or UNLIMITED,
             memory=report.memory_mib or UNLIMITED,
             max_pods=1_000_000,  # kernels are processes: Kubernetes' 110 pods per node is no bound of ours

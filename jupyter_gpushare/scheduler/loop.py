@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.errors import GpuShareError, Unavailable
 
 from .policy import LoadedPolicy, PolicyProblems, load_policy
 from .service import Service
@@ -75,13 +75,23 @@ class Loop:
 
     def reload_policy(self, *, force: bool = False) -> None:
         """Takes a changed policy file into force, whole or not at all."""
-        if self.policy_file is None or (self._stamp() == self._seen and not force):
+        stamp = self._stamp()
+        if self.policy_file is None or (stamp == self._seen and not force):
             return
-        self._seen = self._stamp()
         loaded = self._read(self.policy_file)
-        if loaded is not None:
+        if loaded is not None and not self._take(loaded):
+            return  # tried again at the next tick
+        self._seen = stamp
+
+    def _take(self, loaded: LoadedPolicy) -> bool:
+        """False: not now, because the store does not answer. Decisions go on meanwhile under the old policy."""
+        try:
             self.service.use_policy(loaded)
-            log.info("policy %s is in force", self.policy_file)
+        except Unavailable as error:
+            log.error("policy %s is not in force yet: %s", self.policy_file, error.message)
+            return False
+        log.info("policy %s is in force", self.policy_file)
+        return True
 
     def _read(self, path: Path) -> LoadedPolicy | None:
         try:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import Conflict
+from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased
 
 from .fleet import Send
 from .ledger import Ledger
+from .records import Record
 
 __all__ = ["Reports"]
 
 log = logging.getLogger("gpushare.scheduler")
+LONGEST_USE: Final = 1 << 53
+"""More ms, or MiB times ms, than anybody used since the last report: a number that cannot be true would spoil the sums for ever."""
 
 
 class Reports:
@@ -25,12 +29,13 @@ class Reports:
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
         name = hello.node.name
+        _check_devices(hello.node)
         with self.ledger.together() as write:
             self.ledger.fleet.join(hello.node)
             write.node(hello.node)
         self.ledger.fleet.connect(name, send)
         for report in hello.leases:
-            self._reported(report)
+            self._reported(name, report)
         self.send_plan(name)
         self.ledger.status_changed()
         self.ledger.wake()
@@ -42,35 +47,54 @@ class Reports:
             self.ledger.status_changed()
 
     def said(self, node: str, message: m.FromAgent) -> None:
-        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted."""
+        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted.
+
+        Raises:
+            Conflict: it speaks for another node.
+            InvalidInput: its numbers cannot be true.
+        """
         match message:
             case m.AgentHello():
                 raise Conflict("an agent says hello once", field="type")
             case m.NodeChangedReport(node=report):
+                if report.name != node:
+                    raise Conflict(f"this link speaks for node {node}, not for {report.name}", field="node.name")
+                _check_devices(report)
                 with self.ledger.together() as write:
                     self.ledger.fleet.join(report)
                     write.node(report)
                 self.ledger.wake()
             case m.LeaseChanged(report=report):
-                if not self._reported(report):
+                if not self._reported(node, report):
                     self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease))
             case m.LeaseLetGo(lease=lease):
                 self.let_go(node, message)
                 self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease))
             case m.LeaseEvent(lease=lease, event=event):
-                if (record := self.ledger.holder(lease)) is not None:
+                if (record := self._holder(node, lease)) is not None:
                     with self.ledger.together() as write:
                         write.event(record.id, event)
                         self.ledger.untold.append((record, event))
             case m.UsageReport(rows=rows):
-                with self.ledger.store.transaction() as write:
-                    for row in rows:
-                        if (record := self.ledger.holder(row.lease)) is not None:
-                            write.used(row, record.project)
+                self._used(node, rows)
 
-    def _reported(self, report: m.LeaseReport) -> bool:
-        """False: this lease is not in force."""
-        record = self.ledger.holder(report.lease)
+    def _used(self, node: str, rows: list[m.LeaseUsage]) -> None:
+        for row in rows:
+            _check_usage(row)
+        with self.ledger.store.transaction() as write:
+            for row in rows:
+                if (record := self._holder(node, row.lease)) is not None:
+                    write.used(row, record.project)
+
+    def _holder(self, node: str, lease: str) -> Record | None:
+        """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
+        record = self.ledger.holder(lease)
+        here = record is not None and any(body.id == lease and body.node == node for body in record.leases.values())
+        return record if here else None
+
+    def _reported(self, node: str, report: m.LeaseReport) -> bool:
+        """False: this lease is not in force on this node."""
+        record = self._holder(node, report.lease)
         if record is None:
             return False
         if record.reports.get(report.lease) != report:
@@ -117,3 +141,15 @@ class Reports:
         for record in list(self.ledger.records.values()):
             for lease in [body for body in record.leases.values() if body.node == node]:
                 self.let_go(node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost."))
+
+
+def _check_devices(report: m.NodeReport) -> None:
+    """A planned GPU is named by its index, so the devices must be numbered from 0 and in order."""
+    if [device.index for device in report.devices] != list(range(len(report.devices))):
+        raise InvalidInput(f"the GPUs of node {report.name} are not numbered from 0 in order", field="node.devices")
+
+
+def _check_usage(row: m.LeaseUsage) -> None:
+    for name in ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"):
+        if not 0 <= getattr(row, name) < LONGEST_USE:
+            raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")

@@ -23,6 +23,7 @@ from .answers import what_if_answer
 from .auth import Identity
 from .fleet import Send
 from .ledger import Announcer, Ledger
+from .metering import Meter
 from .policy import LoadedPolicy
 from .records import Record, lease_body, view, words
 from .reports import Reports
@@ -41,6 +42,7 @@ class Service(Ledger):
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.status(Identity.nobody())
         self.reports = Reports(self)
+        self.meter = Meter(store)
 
     # -- people's commands --
 
@@ -239,16 +241,24 @@ class Service(Ledger):
         return any(record.reason is not None for record in self.records.values())
 
     def tick(self, now: int) -> None:
-        """What the passing of time changes: agents that are silent for too long."""
+        """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
         self.reports.silent(now)
+        if facts := self.meter.measure(self.cluster, now):
+            for fact in facts:
+                self.cluster.apply(fact)
+            self.needs_cycle = True
 
     # -- policy --
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
-        """A new policy is in force as a whole."""
-        with self.together():
-            self.cluster.apply(PolicyChanged(loaded.policy))
-            self.fleet.use_policy(loaded)
+        """A new policy is in force as a whole, or the old one as it was."""
+        try:
+            with self.together():
+                self.cluster.apply(PolicyChanged(loaded.policy))
+                self.fleet.use_policy(loaded)
+        except BaseException:
+            self.fleet.loaded = self.loaded
+            raise
         self.loaded, self.policy_problems = loaded, []
         for node in self.fleet.connected():
             self.reports.send_plan(node)

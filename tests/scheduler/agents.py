@@ -54,6 +54,7 @@ class FakeAgent:
     async def _obey(self, link: AgentLink) -> None:
         async for order in link:
             self.orders.append(order)
+            await self._seen()
             match order:
                 case m.Plan():
                     self.plan = order
@@ -66,8 +67,11 @@ class FakeAgent:
                     await self._take(link, lease)
                 case m.LeaseUnwanted(lease=id_):
                     self.holds.pop(id_, None)
-            async with self.changed:
-                self.changed.notify_all()
+            await self._seen()
+
+    async def _seen(self) -> None:
+        async with self.changed:
+            self.changed.notify_all()
 
     async def _take(self, link: AgentLink, lease: m.LeaseBody) -> None:
         self.told[lease.id] = lease
