@@ -173,6 +173,13 @@ class Store:
             query = sql.select(_workloads.c.ended_ms).where(_workloads.c.id == workload, _workloads.c.ended_ms.is_not(None))
             return connection.execute(query).first() is not None
 
+    def lease_spans(self, ended_after: int) -> list[tuple[m.LeaseBody, int, int | None]]:
+        """Leases that are in force or ended after that time, with when they started and ended (ms), oldest first."""
+        query = sql.select(_leases).where(_leases.c.ended_ms.is_(None) | (_leases.c.ended_ms > ended_after))
+        with _ours(), self._engine.connect() as connection:
+            rows = connection.execute(query.order_by(_leases.c.started_ms, _leases.c.id)).all()
+            return [(m.decode(m.LeaseBody, row.body), row.started_ms, row.ended_ms) for row in rows]
+
     def usage(self) -> list[Mapping[str, Any]]:
         """The ledger, a row per lease."""
         with _ours(), self._engine.connect() as connection:
@@ -230,8 +237,10 @@ class Write:
         self.do(held.values(ended_ms=now_ms))
 
     def lease(self, body: m.LeaseBody, started_ms: int) -> None:
-        """A new lease, or a new version of one."""
-        self._put(_leases, {"id": body.id}, {"workload": body.workload, "body": _text(body), "started_ms": started_ms, "ended_ms": None})
+        """A new lease, or a new version of one, which keeps the time at which it started."""
+        if self.do(_leases.update().where(_leases.c.id == body.id).values(body=_text(body), ended_ms=None)) == 0:
+            values = {"id": body.id, "workload": body.workload, "body": _text(body), "started_ms": started_ms, "ended_ms": None}
+            self.do(_leases.insert().values(**values))
 
     def lease_ended(self, lease: str, now_ms: int) -> None:
         self.do(_leases.update().where(_leases.c.id == lease).values(ended_ms=now_ms))

@@ -1,0 +1,111 @@
+"""Time-based fair share in the service: usage from the leases in the store, through restarts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.facts import UsageMeasured
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.metering import Span, usage_facts
+from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.service import Service
+from jupyter_gpushare.scheduler.store import Store
+
+HOUR = 3_600_000
+POLICY = """
+node_pools: [{name: default, time_based_fairshare: {window: 10h}}]
+departments: [{name: d}]
+projects: [{name: a, department: d}, {name: b, department: d}]
+"""
+ALICE = Identity("alice", (), "person")
+
+
+class Silent:
+    """Hears announcements and orders, and does nothing."""
+
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
+
+    def send(self, order: m.ToAgent) -> None: ...
+
+
+class House:
+    """A service on a file with a node of two GPUs; its time is in hours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.url, self.hours = f"sqlite:///{folder}/gpushare.db", 100.0
+        self.start()
+        devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=80 * 1024) for i in range(2)]
+        hello = m.AgentHello(version="1", node=m.NodeReport(name="n0", simulated=True, devices=devices))
+        self.service.agent_hello(hello, Silent().send)
+
+    def start(self) -> None:
+        self.service = Service(Store(self.url), parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
+
+    def ask(self, id_: str, project: str, gpu: float) -> None:
+        self.service.submit(ALICE, m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]))
+        self.service.run_cycle()
+
+    def usage(self, hours: float) -> dict[str, float]:
+        """What the cluster knows of GPU usage after the time went on to that hour."""
+        self.hours = hours
+        self.service.tick(round(hours * HOUR))
+        return {queue: used[0] / 1_000_000 for (queue, _), used in self.service.cluster.usage.items() if any(used)}
+
+
+def test_what_was_held_is_what_the_next_cycles_weigh(tmp_path: Path) -> None:
+    """Of two GPUs, a held one for two hours and b a half for one: in four hours that is 2 and 0.5 of 8 GPU-hours."""
+    house = House(tmp_path)
+    house.ask("x", "a", 1)
+    house.hours = 101
+    house.ask("y", "b", 0.5)
+    house.hours = 102
+    house.service.end(ALICE, "x")
+    house.service.end(ALICE, "y")
+
+    assert house.usage(104) == {"a": 0.25, "b": 0.0625, "d": 0.3125}
+
+
+def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.ask("x", "a", 1)
+    house.hours = 102
+    house.service.end(ALICE, "x")
+    before = house.usage(104)
+
+    house.start()
+
+    assert house.usage(104) == before == {"a": 0.25, "d": 0.25}
+
+
+def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    house.ask("x", "a", 2)
+    house.hours = 101
+    house.service.end(ALICE, "x")
+    assert house.usage(102)["a"] == 0.5
+    assert house.usage(102.001)["a"] == 0.5, "too early for another measurement"
+    assert house.usage(104)["a"] == 0.25, "it still counts, though it was read before"
+
+
+def test_a_wish_of_the_one_who_used_less_is_larger(tmp_path: Path) -> None:
+    """a used everything for hours; now both want two GPUs, and the surplus goes to b."""
+    house = House(tmp_path)
+    house.ask("x", "a", 2)
+    house.hours = 105
+    house.service.end(ALICE, "x")
+    house.usage(105.1)
+    house.ask("y", "a", 2)
+    house.ask("z", "b", 2)
+    fair = {share.queue: share.fair_share.gpu for share in house.service.decisions.queues}
+    assert (fair["a"], fair["b"]) == (0, 2000)
+
+
+def test_leases_outside_the_window_do_not_count() -> None:
+    policy = parse_policy(POLICY).policy
+    spans = [
+        Span("a", "default", 1000, 0, HOUR),
+        Span("a", "other", 1000, 0, 20 * HOUR),
+        Span("gone", "default", 1000, 19 * HOUR, 20 * HOUR),
+    ]
+    assert usage_facts(policy, spans, lambda pool: 2000, 20 * HOUR)[0] == UsageMeasured("a", "default", (0, 0, 0))
