@@ -108,9 +108,12 @@ class Notebook:
         self.ws = websocket.create_connection(url, timeout=PATIENCE)
 
     def submit(self, code: str) -> str:
-        msg_id = uuid.uuid4().hex
-        header = {"msg_id": msg_id, "msg_type": "execute_request", "username": "", "session": "s", "version": "5.3", "date": ""}
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        return self.send("execute_request", content)
+
+    def send(self, kind: str, content: dict) -> str:
+        msg_id = uuid.uuid4().hex
+        header = {"msg_id": msg_id, "msg_type": kind, "username": "", "session": "s", "version": "5.3", "date": ""}
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
         self.ws.send(json.dumps(message))
         return msg_id
