@@ -19,7 +19,7 @@ __all__ = ["fairshare"]
 def fairshare(files: tuple[str, ...], form: str) -> int:
     """Divide the resources of each FILE among its queues. JSON: one object per file per line, in the same order."""
     from jupyter_gpushare.scheduler.fairshare_file import fair_shares
-    from jupyter_gpushare.scheduler.file_problems import error_object
+    from jupyter_gpushare.scheduler.file_problems import error_object, name_in
     from jupyter_gpushare.scheduler.files import FileProblems
 
     status = 0
@@ -29,7 +29,7 @@ def fairshare(files: tuple[str, ...], form: str) -> int:
         except FileProblems as error:
             status = BAD_INPUT
             say_error(error.message, error.where)
-            result = error_object(file, error)
+            result = error_object(name_in(file), error)
         click.echo(json.dumps(result) if form == "json" else _table(file, result))
     return status
 

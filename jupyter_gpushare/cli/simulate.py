@@ -21,7 +21,7 @@ __all__ = ["simulate"]
 @click.option("--plot", type=click.Path(), metavar="FILE.png", help="Also draw allocation and fair share of the queues over the cycles.")
 def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
     """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that cannot be read gives its error."""
-    from jupyter_gpushare.scheduler.file_problems import error_object
+    from jupyter_gpushare.scheduler.file_problems import error_object, name_in
     from jupyter_gpushare.scheduler.files import FileProblems
     from jupyter_gpushare.scheduler.scenario import run
     from jupyter_gpushare.scheduler.scenario_file import read_scenario
@@ -33,7 +33,7 @@ def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
         except FileProblems as error:
             status = BAD_INPUT
             say_error(error.message, error.where)
-            result = error_object(_name_in(file), error)
+            result = error_object(name_in(file), error)
         results.append(result)
         click.echo(json.dumps(result) if form == "json" else "\n".join(_tables(result)))
     if plot is not None:
@@ -41,18 +41,6 @@ def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
 
         draw([result for result in results if "cycles" in result], Path(plot))
     return status
-
-
-def _name_in(file: str) -> str:
-    """The scenario's own name as far as it can be made out, else the file's."""
-    from jupyter_gpushare.scheduler.files import FileProblems, read
-
-    try:
-        value = read(file).value
-    except FileProblems:
-        value = None
-    name = value.get("name") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else Path(file).stem
 
 
 def _tables(result: dict[str, Any]) -> Iterator[str]:

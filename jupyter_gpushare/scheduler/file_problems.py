@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
+from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Final, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from .files import Document, FileProblems, Place, Problem
+from .files import Document, FileProblems, Place, Problem, read
 
-__all__ = ["error_object", "refuse_if", "shape_problems", "shaped", "unknown_name"]
+__all__ = ["error_object", "name_in", "refuse_if", "shape_problems", "shaped", "unknown_name"]
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -100,6 +101,16 @@ def refuse_if(problems: list[Problem]) -> None:
     """Raises FileProblems when there are any."""
     if problems:
         raise FileProblems(problems)
+
+
+def name_in(file: str) -> str:
+    """The name that a broken file gives itself, as far as it can be made out, else the file's own."""
+    try:
+        value = read(file).value
+    except FileProblems:
+        value = None
+    name = value.get("name") if isinstance(value, dict) else None
+    return name if isinstance(name, str) else Path(file).stem
 
 
 def error_object(name: str, error: FileProblems) -> dict[str, Any]:
