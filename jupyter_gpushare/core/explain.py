@@ -50,7 +50,7 @@ class Explainer:
 
     def __init__(self, state: State, before: dict[str, Free], evictions: tuple[Evict, ...]) -> None:
         self.views = {pool.name: _view(pool, before[pool.name]) for pool in state.pools.values()}
-        self.queues = tuple(share for view in self.views.values() for share in view.queues.values())
+        self.queues = tuple(share for view in self.views.values() for name, share in view.queues.items() if name in view.listed)
         self.projects = dict(state.projects)
         self.policy = state.policy
         self.waiting = dict(state.waiting)
@@ -142,7 +142,8 @@ def _view(pool: PoolState, before: Free) -> PoolView:
     shares = {}
     fixed = {}
     lent = 0
-    names = {name for name, spec in pool.specs.items() if pool.name in spec.rules} | {q.name for q in pool.queues.values() if _is_used(q)}
+    listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules} | {q.name for q in pool.queues.values() if _is_used(q)}
+    names = {above.name for name in listed for above in pool.queue(name).path}
     for name in sorted(names):
         queue = pool.queue(name)
         shares[name] = QueueShare(name, queue.kind, pool.name, queue.quota, queue.limit, queue.fair, queue.allocated, queue.request)
@@ -152,7 +153,7 @@ def _view(pool: PoolState, before: Free) -> PoolView:
     paths = {name: tuple(q.name for q in pool.queue(name).path) for name in names if pool.queue(name).kind == "project"}
     ranks = {name: pool.queue(name).share for name in names}
     return PoolView(
-        pool.name, shares, fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent, pool.reservation,
+        pool.name, shares, frozenset(listed), fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent, pool.reservation,
         kept_free(pool),
     )  # fmt: skip
 

@@ -202,8 +202,8 @@ class Solver:
         version, freed = pool.version, pool.freed
         leaf = pool.queue(unit.work.project)
         if not refusal(leaf, unit.charge, unit.work.preemptible):
-            seating = Seating(state, pool, unit.work, promise=True)
-            if all(seating.seat(m) for m in unit.members if m.status == "releasing"):
+            evicted = [m for m in unit.members if m.status == "releasing"]
+            if Seating(state, pool, unit.work, promise=True).seat_all(evicted):
                 return True
         state.journal.undo_to(mark)
         pool.version, pool.freed = version, freed

@@ -267,7 +267,8 @@ class State:
         self._want(alike, -1)
         if alike.members:
             if alike.sample is work:
-                alike.sample = self.works[alike.members[0][1]]
+                present = (self.works[id_] for _, id_ in alike.members if id_ in self.works)  # others are about to be withdrawn
+                alike.sample = next(present, work)
             return
         del self.alike[alike.key]
         for pool in alike.pools:

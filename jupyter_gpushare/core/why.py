@@ -35,6 +35,8 @@ class PoolView:
 
     name: str
     queues: Mapping[str, QueueShare]
+    listed: frozenset[str]
+    """Those that are configured here or used; the others are only on somebody's path."""
     fixed: Mapping[str, Amounts]
     """What each queue holds non-preemptibly."""
     paths: Mapping[str, tuple[str, ...]]

@@ -145,7 +145,8 @@ def policies(draw: st.DrawFn) -> Policy:
     return Policy(
         node_pools=(
             NodePool(
-                "default", gpu=strategy, victims=draw(st.sampled_from(["fair", "fair", "smallest"])), usage=draw(st.sampled_from(["cluster", "siblings"])),
+                "default", gpu=strategy, victims=draw(st.sampled_from(["fair", "fair", "smallest"])),
+                usage=draw(st.sampled_from(["cluster", "siblings"])), defragment=draw(st.sampled_from([False, False, True])),
                 reserve_after=draw(st.sampled_from([None, None, 3000])),
             ),
             NodePool("big"),

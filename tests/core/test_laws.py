@@ -141,6 +141,9 @@ def check_gangs(cluster: Cluster, before: dict[str, list[int]]) -> None:
             if was == 0:
                 assert podset.active == 0 or podset.active >= podset.minimum, (work.id, podset.name)
                 assert bound == 0 or bound >= podset.minimum, (work.id, podset.name)
+        if work.workload.topology is not None:
+            active = [m for m in work.members.values() if m.status in ("running", "bound", "pipelined") and m.node is not None]
+            assert len({m.node.node.labels["rack"] for m in active}) <= 1, work.id
 
 
 def check_evictions(cluster: Cluster, decisions: Decisions) -> None:
