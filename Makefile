@@ -9,6 +9,7 @@ BIN    := $(CURDIR)/$(VENV)/bin
 PY     := $(BIN)/python
 STAMPS := $(VENV)/.stamps
 LAB    := jupyter_gpushare/labextension
+SHARED := $(VENV)/share/jupyter/labextensions/jupyter-gpushare
 LAB_SOURCES := $(shell find labextension/src labextension/style -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
 ARGS   ?=
 # jlpm and node run from anywhere in the tree, and never ask questions
@@ -43,8 +44,9 @@ $(STAMPS)/labextension: $(LAB_SOURCES) $(STAMPS)/node_modules
 	@touch $@
 
 $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/server_extension/enable.json $(STAMPS)/tools $(STAMPS)/node_modules | $(STAMPS)/labextension
+	@rm -rf $(SHARED) # pip must not follow the link of an earlier run into our tree
 	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo]'
-	$(PY) -m jupyter_builder.main develop --overwrite . >/dev/null
+	@rm -rf $(SHARED) && ln -s $(CURDIR)/$(LAB) $(SHARED) # a later build shows without another install
 	@touch $@
 
 venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with everything, the front end built
