@@ -224,6 +224,7 @@ class Desk:
         """The cell may run."""
         book.question, book.caches = None, None
         book.cells.add(question.n)
+        self._node.took["gate_wait"].append(now - question.since)
         message, book.resumed = book.resumed, ""
         self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
 

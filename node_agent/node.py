@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol
 
 from jupyter_gpushare.messages import (
     EventKind,
@@ -35,6 +35,7 @@ __all__ = ["Config", "Node", "Ports", "log"]
 
 log = logging.getLogger("gpushare.agent")
 
+Timed = Literal["gate_wait", "suspend", "resume"]
 MEMORY_EVERY_MS = 250
 """Changes of memory alone are told to people this often: a loop that allocates is not a flood of messages."""
 REPORT_EVERY_MS = 1000
@@ -90,6 +91,8 @@ class Node:
         """Whether the scheduler has told its plan since this agent started."""
         self.used: dict[int, int] = {}
         self.story = Story(devices.simulated)
+        self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
+        """How long (ms) these took since the last report of usage."""
         self.dirty = True
         """Something that the journal keeps has changed."""
         self.wake: Callable[[], None] = lambda: None

@@ -79,7 +79,7 @@ class Mover:
         self._node.wake()
 
     async def _suspend(self, book: Book, asker: Book | None, reason: str, own: bool) -> None:
-        node, old = self._node, book.site
+        node, old, begun = self._node, book.site, self._node.clock()
         try:
             mib = await self._run(node.devices.suspend, book.kernel_id)
         except CopyFailed as error:
@@ -89,6 +89,7 @@ class Mover:
             book.transit = None
             node.wake()
         if mib:
+            node.took["suspend"].append(node.clock() - begun)
             node.happened(book, "suspended", node.story.suspended(mib, asker, reason, own))
         if book.is_running(node.clock()) and not book.held_back:
             book.stalled = node.clock()
@@ -117,6 +118,7 @@ class Mover:
         book.held_back = False
         book.stalled = None
         if mib:
+            node.took["resume"].append(node.clock() - begun)
             book.resumed = node.story.resumed(mib, home, node.clock() - begun)
             node.happened(book, "resumed", book.resumed)
 

@@ -151,6 +151,10 @@ class Talk:
     def _cell_start(self, book: Book, body: CellStart) -> None:
         node, now = self._node, self._node.clock()
         book.unsure_until = 0
+        if body.running:
+            book.cells.add(body.n)
+            node.wake()
+            return
         if body.exempt:
             node.ports.to_kernel(book.kernel_id, CellGo(n=body.n))
             return

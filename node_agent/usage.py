@@ -10,6 +10,8 @@ from .node import Node
 
 __all__ = ["Usage"]
 
+LONGEST_STORY = 1_000
+"""Times that are kept for a scheduler that is away."""
 LONGEST_MS = 5_000
 """A longer gap between two samples (a machine that slept) is not booked as use."""
 
@@ -50,8 +52,8 @@ class Usage:
 
     def report(self) -> None:
         """Hand the rows to the scheduler; kept and added to when the link is down."""
-        now = self._node.clock()
-        if not self._rows:
+        now, took = self._node.clock(), self._node.took
+        if not self._rows and not any(took.values()):
             self._reported = now
             return
         rows = [
@@ -60,6 +62,11 @@ class Usage:
             )
             for lease, row in sorted(self._rows.items())
         ]
-        if self._node.ports.to_scheduler(UsageReport(since_ms=now - self._reported, rows=rows)):
+        waits, outs, ins = (list(took[name]) for name in ("gate_wait", "suspend", "resume"))
+        sent = UsageReport(since_ms=now - self._reported, rows=rows, gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins)
+        delivered = self._node.ports.to_scheduler(sent)
+        if delivered:
             self._rows.clear()
             self._reported = now
+        for each in took.values():  # of these only the latest are worth keeping
+            del each[: None if delivered else -LONGEST_STORY]

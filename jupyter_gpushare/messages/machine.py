@@ -64,6 +64,8 @@ class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
     n: int
     exempt: bool = False
     wait: bool = False
+    running: bool = False
+    """The cell was let go already: said to an agent that came back, so that it does not take the kernel for an idle one."""
 
 
 class CellCancel(Tagged, frozen=True, kw_only=True, tag="cell_cancel"):

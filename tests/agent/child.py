@@ -15,7 +15,7 @@ import traceback
 
 from jupyter_gpushare.kernel.link import Link, address_from
 
-notes: list = []
+cells: set = set()
 
 
 def say(body: dict) -> None:
@@ -24,6 +24,9 @@ def say(body: dict) -> None:
 
 
 def on_message(message: dict) -> None:
+    if message["type"] == "kernel_welcome":
+        for n in list(cells):
+            link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
     if message["type"] == "drop_caches":
         link.send({"type": "caches_dropped"})
     if message["type"] in ("notice", "notice_over", "told", "end_cell"):
@@ -56,6 +59,7 @@ def run_cell(code: str, scope: dict) -> None:
     except RuntimeError as error:
         say({"error": str(error)})
         return
+    cells.add(n)
     say({"running": n})
     try:
         scope["result"] = None
@@ -64,6 +68,7 @@ def run_cell(code: str, scope: dict) -> None:
     except BaseException as error:
         say({"error": f"{type(error).__name__}: {error}", "trace": traceback.format_exc()})
     finally:
+        cells.discard(n)
         link.send({"type": "cell_end", "n": n})
 
 

@@ -130,6 +130,7 @@ def test_a_new_agent_finds_its_kernels_and_they_go_on():
             await a.hear("running", mark)
             await restart_agent(world)
             await world.until(lambda: world.book("a").connected and world.book("b").connected, "both are back")
+            await world.until(lambda: world.book("a").cells and not world.book("b").cells, "a says that its cell is running")
             assert {name: world.book(name).home for name in "ab"} == homes
             assert (await a.hear("done", mark))["result"] == 3
             assert (await b.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 4
