@@ -83,6 +83,10 @@ class Extension:
 
     def _heard(self, message: Json) -> None:
         match message.get("type"):
+            case "kernel_welcome":
+                self.gate.say_again()
+            case "kernel":
+                self.gate.catch_up()
             case "notice":
                 self._noticed(message)
             case "notice_over" | "told":

@@ -74,31 +74,35 @@ class Gate:
         self.running = False
         self._progress = progress
         self._wants_gpu = wants_gpu
-        self._refused: str | None = None
-        self._open: set[int] = set()
+        self._refused = threading.local()
+        """Per thread: cells of subshells run in threads of their own."""
+        self._granted: set[int] = set()
+        """Questions of the running cell that were answered with "go": the agent takes this kernel to be busy until they end."""
+        self._asking = 0
 
     # ---- hooks of IPython
 
     def before_cell(self, info: Any) -> None:
         """`pre_run_cell`."""
-        self._refused, self.ending, self.running = None, None, True
+        self._refused.message, self.ending, self.running = None, None, True
         _raise_own_error_on_interrupt(self)
         if not self.is_needed():
             return
         verdict = self.ask(exempt=is_exempt(info.raw_cell or ""))
         if not verdict.go:
-            self._refused = verdict.message
+            self._refused.message = verdict.message
 
     def after_cell(self, *_: Any) -> None:
         """`post_run_cell`: also after a cell that failed or was refused."""
         self.running = False
-        for n in sorted(self._open):
+        for n in sorted(self._granted):
             self.link.send({"type": "cell_end", "n": n})
-        self._open.clear()
+        self._granted.clear()
 
     def visit(self, node: ast.AST) -> ast.AST:
         """The AST transformer: turns a refusal into the one error of the cell."""
-        message, self._refused = self._refused, None
+        message = getattr(self._refused, "message", None)
+        self._refused.message = None
         if message is not None:
             raise CellNotRun(message)
         return node
@@ -121,7 +125,7 @@ class Gate:
         if wait:
             self.gave_up = False
         if exempt and not wait:
-            return self._tell_only()
+            return Verdict(True)
         started, progress = time.monotonic(), self._progress()
         deadline = None if timeout is None else started + timeout
         try:
@@ -134,12 +138,6 @@ class Gate:
                         return verdict
         except KeyboardInterrupt:
             return self._interrupted(progress)
-
-    def _tell_only(self) -> Verdict:
-        with self.link.asking() as (n, _):
-            if self.link.send({"type": "cell_start", "n": n, "exempt": True, "wait": False}):
-                self._open.add(n)
-        return Verdict(True)
 
     def _line_stands(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> bool:
         """Wait for the agent where that makes sense; False: go on without asking."""
@@ -158,13 +156,15 @@ class Gate:
     def _ask_once(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> Verdict | None:
         """One question over one connection; None when the line broke before the answer."""
         with self.link.asking() as (n, answers):
-            self._open.add(n)
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": wait})
+            self._asking += 1
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": wait, "running": False})
             try:
                 return self._hear(n, answers, progress, started, deadline)
             except KeyboardInterrupt:
                 self._withdraw(n)
                 raise
+            finally:
+                self._asking -= 1
 
     def _interrupted(self, progress: Progress) -> Verdict:
         progress.done("Stopped waiting for the GPU.")
@@ -185,15 +185,14 @@ class Gate:
                 message = {"type": "tick"}
             waited, kind = time.monotonic() - started, message["type"]
             if kind == "cell_go":
+                self._granted.add(n)
                 self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
                 progress.done(message.get("message") or (f"GPU ready after {waited:.1f} s." if shown else ""))
                 return Verdict(True)
             if kind == "cell_refused":
-                self._open.discard(n)
                 progress.done("")
                 return Verdict(False, message["message"])
             if kind == "away":
-                self._open.discard(n)
                 return None
             if _is_over(deadline):
                 self._withdraw(n)
@@ -205,8 +204,22 @@ class Gate:
                 progress.show(_with_position(sentence, message, self.link.kernel), waited)
 
     def _withdraw(self, n: int) -> None:
-        self._open.discard(n)
         self.link.send({"type": "cell_cancel", "n": n})
+
+    # ---- what the agent has to know of a cell that runs (in the link's thread)
+
+    def say_again(self) -> None:
+        """The agent is a new one: what runs, runs."""
+        for n in sorted(self._granted):
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
+
+    def catch_up(self) -> None:
+        """The GPU came while a cell ran that did not ask for it (the sidebar did): from now on this kernel is busy."""
+        if not self.running or self._granted or self._asking or self.link.kernel["state"] != "attached":
+            return
+        with self.link.asking() as (n, _):
+            self._granted.add(n)
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
 
     # ---- the end of a cell that was not the person's wish
 

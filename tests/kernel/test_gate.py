@@ -7,6 +7,7 @@ import pytest
 from jupyter_gpushare.kernel.gate import is_exempt
 
 pytestmark = pytest.mark.slow
+RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"
 
 
 def test_a_kernel_that_asked_for_nothing_never_asks_the_agent(agent, notebook):
@@ -43,14 +44,9 @@ def test_an_interrupt_refuses_the_cell_and_later_cells_run(agent, notebook):
     result = nb.collect(cell, timeout=2)
     assert (result.reply["status"], result.reply["ename"]) == ("error", "CellNotRun")
     assert "\nran" not in result.text
-    assert agent.hear("cell_cancel")["n"] == agent_question(agent)
+    assert agent.hear("cell_start")["n"] == agent.hear("cell_cancel")["n"]
     agent.holding = False
     assert nb.run("print('later')").text == "later\n"
-
-
-def agent_question(agent):
-    """The number of the only question that was asked."""
-    return 1
 
 
 def test_a_cell_that_awaits_can_be_interrupted_too(agent, notebook):
@@ -98,6 +94,32 @@ def test_a_kernel_with_its_lease_runs_on_without_the_agent(agent, notebook):
     assert nb.run("x = 1").ok
     agent.close()
     assert nb.run("print(x)").text == "1\n"
+
+
+def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    cell = nb.submit(RUNS_UNTIL_STOPPED)
+    nb.until_shown(cell, "begun")
+    first = agent.hear("cell_start")
+    agent.close()
+    agent.open()
+    agent.hear("kernel_hello")
+    assert agent.hear("cell_start")["n"] == first["n"]
+    (agent.path.parent / "stop").touch()
+    assert nb.collect(cell).ok
+    assert agent.hear("cell_end")["n"] == first["n"]
+
+
+def test_a_gpu_that_comes_while_a_cell_runs_finds_the_kernel_busy(agent, notebook):
+    nb = notebook()
+    cell = nb.submit(RUNS_UNTIL_STOPPED)
+    nb.until_shown(cell, "begun")
+    agent.become("attached")
+    question = agent.hear("cell_start")
+    (agent.path.parent / "stop").touch()
+    assert nb.collect(cell).ok
+    assert agent.hear("cell_end")["n"] == question["n"]
 
 
 def test_a_running_cell_ends_with_the_reason_when_its_kernel_is_to_be_relaunched(agent, notebook):

@@ -13,7 +13,7 @@ from jupyter_gpushare.messages import FromKernel, Kernel, convert, to_json
 
 SENT = [
     {"type": "kernel_hello", "kernel_id": "k", "token": "t", "pid": 1},
-    {"type": "cell_start", "n": 1, "exempt": True, "wait": False},
+    {"type": "cell_start", "n": 1, "exempt": True, "wait": False, "running": False},
     {"type": "cell_cancel", "n": 1},
     {"type": "cell_end", "n": 1},
     {"type": "ask", "n": 1, "action": "request", "body": {"gpu": 0.5}},
