@@ -217,7 +217,7 @@ class Desk:
         book.entering = None
         if book.question is not None:
             question = book.question
-            return [lambda: self.let_run(book, question, now)]
+            return [lambda: self.let_run(book, question, self._node.clock())]
         return []
 
     def let_run(self, book: Book, question: Question, now: int) -> None:
@@ -226,6 +226,8 @@ class Desk:
         book.cells.add(question.n)
         self._node.took["gate_wait"].append(now - question.since)
         message, book.resumed = book.resumed, ""
+        if book.lease is not None:
+            self._node.timings.gate_waits.append(now - question.since)
         self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
 
     def _wait(self, book: Book, step: Wait, now: int) -> None:

@@ -80,10 +80,13 @@ class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
 
 
 class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
-    """GPU-milliseconds per lease since the last report; folded into ledgers."""
+    """GPU-milliseconds per lease since the last report, folded into ledgers; and how long what happened since then took."""
 
     since_ms: int
     rows: list[LeaseUsage]
+    gate_waits_ms: list[int] = field(default_factory=list)
+    suspends_ms: list[int] = field(default_factory=list)
+    resumes_ms: list[int] = field(default_factory=list)
 
 
 class LeaseUsage(Body, frozen=True, kw_only=True):

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, Unavailable
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 
+from .auth import Identity
 from .service import Service
 
 __all__ = ["AgentDoor", "AgentSession"]
@@ -29,10 +30,12 @@ class AgentDoor:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._sessions: dict[str, AgentSession] = {}
+        self.tap: Callable[[m.FromAgent], None] = lambda _: None
+        """Is told every report that was taken: for counting."""
 
-    def open(self) -> AgentSession:
-        """A link that has said nothing yet."""
-        return AgentSession(self)
+    def open(self, identity: Identity) -> AgentSession:
+        """A link that has said nothing yet, by the owner of this token."""
+        return AgentSession(self, identity)
 
     def speaks_for(self, node: str, session: AgentSession) -> None:
         older = self._sessions.get(node)
@@ -53,8 +56,8 @@ class AgentDoor:
 class AgentSession:
     """One link. `hear` takes what the agent sends, `orders` gives what it is told; either ends when the link is over."""
 
-    def __init__(self, door: AgentDoor) -> None:
-        self._door = door
+    def __init__(self, door: AgentDoor, identity: Identity) -> None:
+        self._door, self._identity = door, identity
         self._orders: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._node: str | None = None
         self.over: str | None = None
@@ -81,9 +84,12 @@ class AgentSession:
     def _heard(self, message: m.FromAgent) -> None:
         if self._node is not None:
             self._door.service.agent_said(self._node, message)
+            self._door.tap(message)
             return
         if not isinstance(message, m.AgentHello):
             raise InvalidInput("an agent's first frame is its hello", field="type")
+        if not self._identity.may_speak_for(message.node.name):
+            raise NotAllowed(f"the token of {self._identity.user!r} does not speak for node {message.node.name!r}", field="node")
         self._node = self._door.service.agent_hello(message, self._tell)
         self._door.speaks_for(self._node, self)
         log.info("node %s is here: %d GPUs, %d leases", self._node, len(message.node.devices), len(message.leases))

@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
 
@@ -79,6 +80,10 @@ class Identity:
         if not (self.is_admin or self.is_server):
             raise NotAllowed(f"you are {self.user!r} and cannot ask on behalf of {user!r}", field="user")
         return user, self.groups_of(user)
+
+    def may_speak_for(self, node: str) -> bool:
+        """An agent's token is named for its node; a pattern such as `gpu-*` stands for several."""
+        return self.is_admin or (self.scope == "agent" and fnmatchcase(node, self.user))
 
     def must_be_admin(self) -> None:
         """Raises NotAllowed."""

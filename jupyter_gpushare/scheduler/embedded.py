@@ -57,7 +57,7 @@ class InProcessTransport:
 
     @asynccontextmanager
     async def _speak(self) -> AsyncIterator[Wire]:
-        session = self._house.agents.open()
+        session = self._house.agents.open(self._identity)
         try:
             yield _Link(session)
         finally:

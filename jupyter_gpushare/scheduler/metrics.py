@@ -38,6 +38,11 @@ class Metrics:
         self._evictions = prometheus.Counter("evictions", "Pods evicted, by the action that did it.", ["action"], **more)
         self._grant_wait = prometheus.Histogram("grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more)
         self._reclaims = prometheus.Counter("reclaims", "GPU memory taken back on nodes, by the rung of the ladder.", ["rung"], **more)
+        self._took = {
+            "gate_waits_ms": prometheus.Histogram("gate_wait_seconds", "From a cell's start to its go.", buckets=WAITS, **more),
+            "suspends_ms": prometheus.Histogram("suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more),
+            "resumes_ms": prometheus.Histogram("resume_seconds", "Bringing it back.", buckets=CYCLES, **more),
+        }
         self._registry.register(_Now(service))
 
     def text(self) -> bytes:
@@ -57,6 +62,14 @@ class Metrics:
         """Something was announced."""
         if isinstance(frame, m.WorkloadEvent) and frame.event.kind in RUNGS:
             self._reclaims.labels(frame.event.kind).inc()
+
+
+    def report(self, message: m.FromAgent) -> None:
+        """An agent said something, and it was taken."""
+        if isinstance(message, m.UsageReport):
+            for name, histogram in self._took.items():
+                for ms in getattr(message, name):
+                    histogram.observe(max(0, ms) / 1000)
 
 
 class _Now:

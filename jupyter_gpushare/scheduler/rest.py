@@ -199,7 +199,7 @@ class AgentHandler(_Socket):
     session: AgentSession
 
     def open(self, *_: str, **__: str) -> None:
-        self.session = self._house.agents.open()
+        self.session = self._house.agents.open(self.caller)
         super().open()
 
     def on_message(self, message: str | bytes) -> None:

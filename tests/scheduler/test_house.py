@@ -97,6 +97,7 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 await link.send(m.LeaseEvent(lease=lease.id, event=event))
                 memory = m.MemoryMib(guaranteed=1024, used=512, borrowed=0)
                 await link.send(m.LeaseChanged(report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)))
+                await link.send(m.UsageReport(since_ms=5000, rows=[], gate_waits_ms=[2000, 4000], suspends_ms=[100], resumes_ms=[]))
                 await doors.of("bob").submit(asking("b", 1))  # takes its quota back from `a`
                 await agent.until(lambda: any(held.workload == "b" for held in agent.holds.values()))
                 text = (await doors.raw("GET", "/metrics")).body.decode()
@@ -105,6 +106,9 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 assert value(text, 'gpushare_evictions_total{action="reclaim"}') == 1
                 assert value(text, "gpushare_grant_wait_seconds_count") == 2
                 assert value(text, 'gpushare_reclaims_total{rung="suspended"}') == 1
+                assert value(text, "gpushare_gate_wait_seconds_sum") == 6
+                assert value(text, "gpushare_suspend_seconds_count") == 1
+                assert value(text, "gpushare_resume_seconds_count") == 0
                 assert value(text, 'gpushare_node_ready{node="n0",reason=""}') == 1
                 assert value(text, 'gpushare_agent_tier{node="n0",tier="suspend"}') == 1
                 assert value(text, 'gpushare_workloads{pool="default",reason="",state="running"}') == 1
@@ -127,6 +131,22 @@ def test_a_second_agent_for_a_node_ends_the_first_ones_link(tmp_path: Path):
                     assert (await doors.admin.status()).agents == ["n0"]
                     await doors.admin.submit(asking("a", project="vision"))
                     await second.until(lambda: second.holds)
+
+    asyncio.run(story())
+
+
+def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            for token, node, is_welcome in (("n0", "n0", True), ("n0", "n1", False), ("gpu-*", "gpu-7", True), ("gpu-*", "n1", False)):
+                async with doors.of(token, "agent").agent_link() as link:
+                    await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))
+                    assert [type(order) async for order in once(link)] == ([m.Plan] if is_welcome else []), (token, node)
+
+    async def once(link):
+        async for order in link:
+            yield order
+            break
 
     asyncio.run(story())
 
