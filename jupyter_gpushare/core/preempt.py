@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from .pools import PoolState
 from .queue import QueueState
+from .quota import is_within_quota
 from .state import State
 from .turns import Turn
 from .victims import ALL, NONE, SURPLUS, Victims
@@ -36,9 +37,7 @@ class PriorityTaking:
         lenders = self.leaf.lenders
         if not lenders or -lenders[-1][0][0] >= self.work.priority:
             return False
-        if self.work.preemptible:
-            return True
-        return all(queue.fixed.plus(self.ask).fits_in(queue.quota) for queue in self.leaf.path)
+        return self.work.preemptible or is_within_quota(self.leaf, self.ask)
 
     def victims(self) -> Victims:
         return Victims(self.pool, [self.leaf], self._accepts)

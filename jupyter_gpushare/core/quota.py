@@ -12,7 +12,7 @@ from .amounts import Amounts
 from .queue import QueueState
 from .reasons import Code
 
-__all__ = ["RESOURCES", "Refusal", "refusal"]
+__all__ = ["RESOURCES", "Refusal", "is_within_quota", "refusal"]
 
 RESOURCES: Final = ("gpu", "cpu", "memory")
 
@@ -46,6 +46,15 @@ def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None
         ):  # fmt: skip
             return _refused(Code.NON_PREEMPTIBLE_OVER_QUOTA, queue, ask, quota, queue.fixed)
     return None
+
+
+def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
+    """Whether non-preemptible work may grow by `ask` on every level. Says nothing of limits: who takes from others may bring the queue
+    back below one by taking, so limits are asked when the place is tried (sections 6.4 and 7.2)."""
+    for queue in leaf.path:
+        if any(amount and held + amount > quota for amount, held, quota in zip(ask, queue.fixed, queue.quota, strict=True)):
+            return False
+    return True
 
 
 def _refused(code: Code, queue: QueueState, ask: Amounts, bound: Amounts, held: Amounts) -> Refusal:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .amounts import MILLI, NOTHING, Amounts
 from .pools import PoolState
 from .queue import QueueState
-from .quota import refusal
+from .quota import is_within_quota
 from .state import State
 from .turns import Turn
 from .victims import ALL, NONE, SURPLUS, Unit, Victims, chunks
@@ -24,7 +24,7 @@ def is_entitled(turn: Turn) -> bool:
     """Whether the project stays within its fair share with what it asks for, and its non-preemptible work within quota (section 6.1)."""
     if turn.leaf.exceeds(turn.leaf.fair, turn.ask):
         return False
-    return turn.work.preemptible or refusal(turn.leaf, turn.ask, preemptible=False) is None
+    return turn.work.preemptible or is_within_quota(turn.leaf, turn.ask)
 
 
 def protected_until(state: State, reclaimer: QueueState, victim: QueueState, started: int | None) -> int:
