@@ -21,7 +21,7 @@ __all__ = ["API_ROOT", "JUPYTER_ROUTES", "ROUTES", "Route", "openapi", "typescri
 
 API_ROOT: Final = "/api/v1"
 Scope = Literal["open", "person", "server", "agent", "admin"]
-"""Who may call: "open" needs no token; "person" is anybody with one; the others need a token of that scope (an admin may do all)."""
+"""Who may call: "open" needs no token; "person" is a person or a server; the others need a token of that scope (an admin may do all)."""
 
 
 @dataclass(frozen=True, slots=True)
