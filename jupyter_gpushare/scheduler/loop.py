@@ -49,11 +49,14 @@ class Loop:
         self._woken.set()
 
     async def _run(self) -> None:
+        ticked = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), PERIOD)
-            is_tick = not self._woken.is_set()
+                await asyncio.wait_for(self._woken.wait(), max(0, ticked + PERIOD - time.monotonic()))
             self._woken.clear()
+            is_tick = time.monotonic() - ticked >= PERIOD  # by the clock: a service that is woken all the time ticks as well
+            if is_tick:
+                ticked = time.monotonic()
             try:
                 self.turn(is_tick=is_tick)
             except GpuShareError as error:

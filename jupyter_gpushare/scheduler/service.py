@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from itertools import islice
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -18,6 +19,7 @@ from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
+from jupyter_gpushare.core.reasons import Reason
 
 from .answers import what_if_answer
 from .auth import Identity
@@ -34,6 +36,9 @@ from .tables import node_rows, pool_rows, project_rows, queue_rows
 
 __all__ = ["Service"]
 
+NUMBERS_PER_TICK: Final = 100
+"""Workloads per tick that are told new numbers of a reason that is otherwise the same."""
+
 
 class Service(Ledger):
     """See the module. Every method raises `GpuShareError` for the caller and then has changed nothing."""
@@ -42,6 +47,8 @@ class Service(Ledger):
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.status(Identity.nobody())
         self.reports = Reports(self)
+        self._untold_numbers: dict[str, None] = {}
+        """Workloads whose reason has new numbers that were not announced yet; oldest first."""
         self.meter = Meter(store)
 
     # -- people's commands --
@@ -228,11 +235,28 @@ class Service(Ledger):
         return record, wanted
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
-        """Gives every waiting record its reason and place; announces those that changed."""
+        """Gives every waiting record its reason and place; announces those that changed.
+
+        Where only the numbers beside the same sentence changed, the announcement is left to the ticks: one grant changes "GPUs free" for
+        everybody who waits, and telling ten thousand of them at once would delay the next grant.
+        """
         for record in list(self.records.values()):
             reason, position = decisions.reasons.get(record.id), decisions.positions.get(record.id)
-            if record.id in touched or record.reason != reason or record.position != position:
-                record.reason, record.position = reason, position
+            is_news = record.id in touched or record.position != position or _gist(record.reason) != _gist(reason)
+            if not is_news and record.reason == reason:
+                continue
+            record.reason, record.position = reason, position
+            if is_news:
+                self._untold_numbers.pop(record.id, None)
+                self.changed(record)
+            else:
+                self._untold_numbers[record.id] = None
+
+    def _tell_numbers(self) -> None:
+        """Announces some of what `_explain` left."""
+        for id_ in list(islice(self._untold_numbers, NUMBERS_PER_TICK)):
+            del self._untold_numbers[id_]
+            if (record := self.records.get(id_)) is not None:
                 self.changed(record)
 
     @property
@@ -242,6 +266,7 @@ class Service(Ledger):
 
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
+        self._tell_numbers()
         self.reports.silent(now)
         if facts := self.meter.measure(self.cluster, now):
             for fact in facts:
@@ -270,6 +295,11 @@ class Service(Ledger):
         if problems != self.policy_problems:
             self.policy_problems = problems
             self.status_changed()
+
+
+def _gist(reason: Reason | None) -> object:
+    """A reason without its numbers."""
+    return None if reason is None else (reason.code, reason.message, reason.helps)
 
 
 def _row(record: Record) -> WorkloadRow:
