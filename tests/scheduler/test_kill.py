@@ -19,6 +19,7 @@ from jupyter_gpushare.scheduler.policy import default_demo_policy
 from .agents import MIB, FakeAgent
 from .nursery import Child, Nursery
 
+pytestmark = pytest.mark.slow
 RUNS = 40
 
 
