@@ -1,0 +1,157 @@
+"""What drives the service: ticks come however busy it is, a store that is away delays and loses nothing, and the clock may jump."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.loop import Loop
+from jupyter_gpushare.scheduler.policy import load_policy
+from jupyter_gpushare.scheduler.service import NUMBERS_PER_TICK, Service
+from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+
+from .agents import node
+from .doors import asking, open_house
+
+ADMIN = Identity("root", (), "admin")
+ONE, TWO = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n", "projects: [{name: two}]\n"
+DAY = 24 * 3600 * 1000
+
+
+class Listener:
+    def __init__(self) -> None:
+        self.frames: list[m.SchedulerFrame] = []
+
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
+        self.frames.append(frame)
+
+    def told(self) -> list[str]:
+        """Workloads of which something was told since the last call."""
+        told = [frame.workload.id for frame in self.frames if isinstance(frame, m.WorkloadChanged)]
+        self.frames.clear()
+        return told
+
+
+class Bench:
+    """A service on a file with one node of two GPUs, and hands on its clock."""
+
+    def __init__(self, folder: Path, policy: str) -> None:
+        self.time, self.listener = 10 * DAY, Listener()
+        self.orders: list[m.ToAgent] = []
+        self.policy_file = folder / "gpushare.yaml"
+        self.policy_file.write_text(policy)
+        self.store = Store(f"sqlite:///{folder}/x.db")
+        self.service = Service(self.store, load_policy(self.policy_file), self.listener, clock=lambda: self.time)
+        self.service.agent_hello(m.AgentHello(version="1", node=node()), self.orders.append)
+        self.loop = Loop(self.service, self.policy_file)
+
+    def ask(self, id_: str, gpu: object = 1, **more: object) -> None:
+        self.service.submit(ADMIN, asking(id_, gpu, **more))
+
+    def tick(self, ms: int = 1000) -> None:
+        self.time += ms
+        self.loop.turn(is_tick=True)
+
+    def state(self, id_: str) -> str:
+        return self.service.workload(ADMIN, id_).state
+
+    @contextmanager
+    def store_away(self) -> Iterator[None]:
+        """Every write is refused, as a full disk or a lost database would."""
+        with self.store._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA query_only=ON")
+        yield
+        with self.store._engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA query_only=OFF")
+
+
+def test_ticks_come_while_requests_never_stop(tmp_path: Path):
+    """A policy that changes while somebody asks all the time still comes into force."""
+    file = tmp_path / "gpushare.yaml"
+    file.write_text(ONE)
+
+    async def story() -> None:
+        async with open_house(tmp_path, policy_file=file) as doors:
+            file.write_text(TWO + "# another size\n")
+            async with asyncio.timeout(20):
+                while doors.house.service.loaded.policy.projects[0].name != "two":
+                    doors.house.service.wake()
+                    await asyncio.sleep(0.02)
+
+    asyncio.run(story())
+
+
+def test_a_policy_that_cannot_be_stored_yet_is_taken_when_the_store_is_back(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.ask("a", project="one")
+    bench.tick()
+    bench.policy_file.write_text(TWO + "# another size\n")
+    with bench.store_away():
+        bench.tick()
+        assert bench.service.status(ADMIN).projects == ["one"]
+        assert bench.service.fleet.loaded is bench.service.loaded
+    bench.tick()
+    assert "two" in bench.service.status(ADMIN).projects
+
+
+def test_what_could_not_be_committed_is_decided_when_the_store_is_back(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.ask("a")
+    with bench.store_away(), pytest.raises(StoreUnavailable):
+        bench.tick()
+    assert bench.state("a") == "pending"
+    assert not any(isinstance(order, m.LeaseWanted) and order.lease.workload == "a" for order in bench.orders)
+    bench.tick()
+    assert bench.state("a") == "running"
+
+
+@pytest.mark.parametrize("jump", [-DAY, DAY], ids=["back", "ahead"])
+def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
+    bench = Bench(tmp_path, ONE)
+    bench.ask("a")
+    bench.tick()
+    bench.tick(jump)
+    assert bench.service.nodes(ADMIN).nodes[0].status == "Ready"
+    bench.ask("b")
+    bench.tick()
+    bench.ask("c")
+    bench.tick()
+    assert [bench.state(id_) for id_ in "abc"] == ["running", "running", "pending"]
+    bench.service.end(ADMIN, "a")
+    bench.tick()
+    assert bench.state("c") == "running"
+
+
+def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.service.agent_gone("n0", bench.service.fleet._sends["n0"])
+    bench.tick(-DAY)
+    for _ in range(4):
+        bench.tick(60_000)
+    assert bench.service.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
+
+
+def test_new_numbers_alone_are_told_at_leisure(tmp_path: Path):
+    """Those who are refused by a limit all see "GPUs free" change; a grant tells of itself at once, of them bit by bit."""
+    policy = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
+    bench = Bench(tmp_path, policy)
+    waiting = [f"w{i}" for i in range(NUMBERS_PER_TICK + 20)]
+    for id_ in waiting:
+        bench.ask(id_, project="none")
+    bench.loop.turn(is_tick=False)
+    bench.listener.told()
+    bench.ask("a", project="one")
+    bench.loop.turn(is_tick=False)
+    assert set(bench.listener.told()) == {"a"}
+    assert bench.service.workload(ADMIN, "w7").reason.numbers["free_total"] == 1  # whoever asks gets the truth
+    told: list[str] = []
+    for _ in range(2):
+        bench.service.tick(bench.time)
+        told += bench.listener.told()
+    assert told == waiting
