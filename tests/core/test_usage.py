@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpushare.core.amounts import Amounts
-from jupyter_gpushare.core.usage import Sample, UsageHistory, among_siblings, usage_of
+from jupyter_gpushare.core.usage import Sample, usage_of
 
 HOUR = 3_600_000
 TEN = Amounts(10_000, 0, 0)
@@ -35,15 +35,11 @@ def test_half_life_weighs_an_old_hour_half() -> None:
     assert usage["b"] == (800_000, 0, 0)
 
 
-def test_usage_among_siblings_adds_up_to_one() -> None:
-    usage = {"a": (60_000, 0, 0), "b": (20_000, 0, 0), "other": (900_000, 0, 0)}
-    assert among_siblings(usage, ["a", "b", "idle"]) == {"a": (750_000, 0, 0), "b": (250_000, 0, 0), "idle": (0, 0, 0)}
-
-
-def test_history_merges_seconds_into_minutes_and_drops_what_is_old() -> None:
-    history = UsageHistory(window=2 * HOUR)
-    for second in range(3 * 3600):
-        history.record(Sample(second * 1000, 1000, TEN, {"a": Amounts(10_000 if second < 3600 else 2000)}))
-
-    assert len(history.samples) <= 121
-    assert history.usage(3 * HOUR) == {"a": (200_000, 0, 0)}
+def test_one_long_sample_weighs_what_many_short_ones_do() -> None:
+    """Decay is moment by moment: four hours in one piece, or in four."""
+    whole = Sample(0, 4 * HOUR, TEN, {"a": Amounts(5000)})
+    pieces = [hour(i, a=5) for i in range(4)]
+    later = hour(4, b=10)
+    assert usage_of([whole, later], 5 * HOUR, window=24 * HOUR, half_life=HOUR) == usage_of(
+        [*pieces, later], 5 * HOUR, window=24 * HOUR, half_life=HOUR
+    )
