@@ -25,7 +25,8 @@ def commands() -> str:
         WRITTEN,
         "`jupyter gpushare COMMAND`. Errors are one line on stderr; exit status 2: bad input, 1: refused or failed.",
     ]
-    group = click.Context(gpushare, info_name="jupyter gpushare", terminal_width=WIDTH, max_content_width=WIDTH)
+    looks = {**gpushare.context_settings, "terminal_width": WIDTH, "max_content_width": WIDTH}
+    group = click.Context(gpushare, info_name="jupyter gpushare", **looks)
     for name in COMMANDS:
         command = gpushare.get_command(group, name)
         assert command is not None
@@ -36,8 +37,8 @@ def commands() -> str:
 
 
 def command_help(command: click.Command, name: str, parent: click.Context) -> str:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, max_content_width=WIDTH)
-    return command.get_help(context)
+    """What `jupyter gpushare NAME --help` prints, in our width."""
+    return command.get_help(click.Context(command, info_name=name, parent=parent))
 
 
 def rest() -> str:
