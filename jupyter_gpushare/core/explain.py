@@ -142,7 +142,8 @@ def _view(pool: PoolState, before: Free) -> PoolView:
     shares = {}
     fixed = {}
     lent = 0
-    listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules} | {q.name for q in pool.queues.values() if _is_used(q)}
+    listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules}
+    listed |= {queue.name for queue in pool.queues.values() if _is_used(queue)}
     names = {above.name for name in listed for above in pool.queue(name).path}
     for name in sorted(names):
         queue = pool.queue(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from .amounts import GPU, is_unlimited
-from .reasons import Code, Help
+from .reasons import Code, Help, counted
 
 if TYPE_CHECKING:
     from .why import Case, PoolView
@@ -46,7 +46,7 @@ def _smaller(case: Case, view: PoolView) -> list[Help]:
     if need.mig or not need.gpu or room <= 0:
         return []
     sizes = [room // GPU * GPU] if room >= GPU else [f for f in FRACTIONS if f <= room][:1]
-    return [Help("gpu", f"{s / GPU:g}", f"A request for {s / GPU:g} GPUs would fit now.") for s in sizes if 0 < s < asked]
+    return [Help("gpu", f"{s / GPU:g}", f"A request for {counted(s / GPU, 'GPU')} would fit now.") for s in sizes if 0 < s < asked]
 
 
 def _other_pools(case: Case, view: PoolView) -> list[Help]:
@@ -62,7 +62,7 @@ def _other_pools(case: Case, view: PoolView) -> list[Help]:
         room = other.queues[project].quota.gpu - other.fixed[project].gpu if project in other.queues else 0
         if not case.work.preemptible and asked > room:
             continue
-        helps.append(Help("node_pools", name, f"Pool {name} has {other.free.total / GPU:g} free GPUs."))
+        helps.append(Help("node_pools", name, f"Pool {name} has {counted(other.free.total / GPU, 'free GPU')}."))
     return helps
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-__all__ = ["Code", "Help", "Reason"]
+__all__ = ["Code", "Help", "Reason", "counted"]
+
+
+def counted(number: float, noun: str, many: str = "") -> str:
+    """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPUs."""
+    return f"{number:g} {noun}" if number == 1 else f"{number:g} {many or noun + 's'}"
 
 
 class Code(StrEnum):

@@ -2,8 +2,8 @@
 
 For one asking pod after the other, victims are thought away in order until the pod would fit on a node that hosts them; those are evicted
 in the journal, the pod and then the victims are seated again in queue order, and the caller's rule judges what is left evicted. What was
-found for one pod stays while the next one is served, so a gang costs the sum of its pods, not their product. Victims that fit somewhere
-after all stay where they are if they can, else they move. Source: scheduling rules, section 5.
+found for one pod stays while the next one is served, so a gang costs the sum of its pods, not their product; only victims that were moved
+make way again for later pods, as all of them come before. Source: scheduling rules, section 5.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from .amounts import NOTHING, Amounts
-from .devices import NodeState
 from .gang import Seating
 from .placement import best_seat
 from .pools import PoolState
 from .queue import QueueState, turn_key
 from .quota import refusal
+from .reseating import Reseating, Trial, is_lost, is_moved, is_touched
 from .smallest import Cheapest
 from .state import State
-from .turns import asked
+from .structured import seat_structured
 from .victims import Unit, Victims
 from .work import Member, Work
 
@@ -42,6 +42,8 @@ class Solver:
         self.state, self.pool, self.work, self.victims, self.judge = state, pool, work, victims, judge
         self.max_moved, self.tries = max_moved, max_tries
         self.leaf = pool.queue(work.project)
+        self.asking = work.asking()
+        self.places = Reseating(state, pool)
         self.ask = NOTHING
         self.units: list[Unit] = []
         self.used: list[Unit] = []
@@ -50,45 +52,73 @@ class Solver:
         self.position = 0
         self.need: object = None
         self.cheapest: Cheapest | None = None
+        self.is_outranked = False
+        """Whether a victim came before the workload in the order of the queues."""
 
     def solve(self) -> bool:
         """Whether every asking member got a promise."""
-        state, pool, mark = self.state, self.pool, self.state.journal.mark()
-        version, freed = pool.version, pool.freed
-        if not self.victims.exist:
-            solved = False  # without anybody to take from nothing is tried: allocate has failed already
-        elif self._is_structured():
-            solved = self._solve_together()
-        else:
-            solved = all(self._help(member) for member in self.work.asking())
-        if solved:
-            self._send_back()
-            self.used = [u for u in self.used if any(m.status != "running" for m in u.members)]
-        if solved and self._is_allowed(self.used):  # once more for all of it: pods that found room by themselves count too
-            return True
-        state.journal.undo_to(mark)
-        pool.version, pool.freed = version, freed
+        trial = Trial(self.state, self.pool)
+        if self._is_solved():
+            self.places.send_back(self.used)
+            self.places.keep_in_place(self.used, self.asking)
+            self.used = [u for u in self.used if is_touched(u)]
+            if self._is_allowed(self.used):  # once more for all of it: pods that found room by themselves count too
+                return True
+        trial.undo()
         return False
 
-    @property
-    def evicted(self) -> list[Unit]:
-        """Units that lost their place and got no other."""
-        return [unit for unit in self.used if any(m.status == "releasing" for m in unit.members)]
+    def _is_solved(self) -> bool:
+        if not self.victims.exist:
+            return False  # without anybody to take from nothing is tried: allocate has failed already
+        if self.work.workload.topology is not None or self.work.workload.groups:
+            found = seat_structured(self.state, self.pool, self.work, self.victims, self._judged)
+            self.used = found or []
+            return found is not None
+        if not all(self._help(member) for member in self.asking):
+            return False
+        if len(self.asking) > 1 and not self.is_outranked:
+            self._seat_again()
+        return True
 
-    def _is_structured(self) -> bool:
-        return self.work.workload.topology is not None or bool(self.work.workload.groups)
+    def _judged(self, used: list[Unit], ask: Amounts) -> bool:
+        self.ask = ask
+        return self._is_allowed(used)
 
-    # -- pod by pod ------------------------------------------------------------------------------------------------
+    def _is_allowed(self, used: list[Unit]) -> bool:
+        if self.max_moved is not None and len({u.work for u in used}) > self.max_moved:
+            return False
+        return self.judge([u for u in used if is_lost(u)], self.ask)
+
+    # -- one pod ---------------------------------------------------------------------------------------------------
 
     def _help(self, member: Member) -> bool:
+        """Seats one more pod: on what is free by now, else by taking more."""
         self.ask = self.ask.plus(member.need.estimate(self.pool.smallest))
-        return self._seat(member) or self._make_room(member)
+        trial = Trial(self.state, self.pool)
+        moved = self._lift_moved()
+        if self._seat(member):
+            self._seat_units(moved)
+            if not moved or self._is_allowed(self.used):
+                return True
+        trial.undo()
+        return self._make_room(member)
+
+    def _lift_moved(self) -> list[Unit]:
+        """Victims that were moved for earlier pods make way for this one, and are seated again behind it."""
+        moved = [unit for unit in reversed(self.used) if is_moved(unit)]
+        for unit in moved:
+            self.places.lift(unit)
+        return moved
 
     def _seat(self, member: Member) -> bool:
         """Promises the pod a place that is free, or is being left already."""
         if refusal(self.leaf, member.need.stated, self.work.preemptible):
             return False
         return Seating(self.state, self.pool, self.work, promise=True).seat(member)
+
+    def _seat_units(self, units: list[Unit]) -> None:
+        for unit in units:
+            self.places.seat(unit)
 
     def _make_room(self, member: Member) -> bool:
         """Goes down the list of victims until the pod fits. A like pod goes on where the last one stopped: what did not make room
@@ -135,45 +165,35 @@ class Solver:
 
     def _would_fit(self, member: Member, host: str, somewhere: bool) -> bool:
         node = self.pool.nodes.get(host)
-        if node is None or host not in self.pool.where:
+        live = self.by_host[host] = [u for u in self.by_host[host] if not u.taken]
+        if somewhere or node is None or host not in self.pool.where:
             return somewhere
-        live = [u for u in self.by_host[host] if not u.taken]
-        self.by_host[host] = live
-        if somewhere:
-            return True
         if not node.admits(member.need):
             return False
-        return node.would_fit(member.need, [(m.need, m.devices) for u in live for m in u.members if m.node is node])
+        moved_in = [m for u in self.used for m in u.members if m.node is node and m.status == "pipelined"]
+        gone = [(m.need, m.devices) for u in live for m in u.members if m.node is node]
+        return node.would_fit(member.need, gone + [(m.need, m.devices) for m in moved_in])
 
     def _try(self, member: Member, units: list[Unit]) -> bool:
         """Evicts, seats the pod and the victims again in queue order, and asks the judge; undone unless it says yes."""
         self.tries -= 1
-        state, pool, mark = self.state, self.pool, self.state.journal.mark()
-        version, freed = pool.version, pool.freed
+        trial = Trial(self.state, self.pool)
         units = list(dict.fromkeys(units))
+        moved = self._lift_moved()
         for unit in units:
-            self._evict(unit)
+            self.places.evict(unit)
         if self._seat_in_order(member, units):
+            self._seat_units(moved)
             for unit in units:
-                unit.taken = any(m.status != "running" for m in unit.members)
+                unit.taken = is_touched(unit)
             used = [*self.used, *(u for u in units if u.taken)]
             if self._is_allowed(used):
                 self.used = used
                 return True
-        state.journal.undo_to(mark)
-        pool.version, pool.freed = version, freed
+        trial.undo()
         for unit in units:
             unit.taken = False
         return False
-
-    def _is_allowed(self, used: list[Unit]) -> bool:
-        if self.max_moved is not None and len({u.work for u in used}) > self.max_moved:
-            return False
-        return self.judge([u for u in used if any(m.status == "releasing" for m in u.members)], self.ask)
-
-    def _evict(self, unit: Unit) -> None:
-        for member in unit.members:
-            self.state.put(member, "releasing", member.node, member.devices)
 
     def _seat_in_order(self, member: Member, units: list[Unit]) -> bool:
         """Seats the pod and the victims as the queues would have it; whether the pod found a seat. Victims that come first get theirs
@@ -189,113 +209,25 @@ class Solver:
             asks = [ask if unit is None else unit.charge for unit in waiting]
             unit = waiting.pop(_next_in(lines, asks, self.pool.total))
             if unit is not None:
-                self._seat_unit(unit)
+                self.places.seat(unit)
+                self.is_outranked = self.is_outranked or not seated
             elif self._seat(member):
                 seated = True
             else:
                 return False
         return seated
 
-    def _seat_unit(self, unit: Unit) -> bool:
-        """All of its pods, or none."""
-        state, pool, mark = self.state, self.pool, self.state.journal.mark()
-        version, freed = pool.version, pool.freed
-        leaf = pool.queue(unit.work.project)
-        if not refusal(leaf, unit.charge, unit.work.preemptible):
-            evicted = [m for m in unit.members if m.status == "releasing"]
-            if Seating(state, pool, unit.work, promise=True).seat_all(evicted):
-                return True
-        state.journal.undo_to(mark)
-        pool.version, pool.freed = version, freed
-        return False
-
-    def _send_back(self) -> None:
-        """Moved pods whose old place is still free stay there, and evicted ones that now fit somewhere keep running or move."""
-        for unit in reversed(self.used):
-            for member in unit.members:
-                old = member.old
-                if member.status == "pipelined" and old is not None and old.is_free_on(member.need, member.old_devices):
-                    self.state.put(member, "running", old, member.old_devices, member.need.charge(old.capacity))
-            if all(m.status == "releasing" for m in unit.members):
-                self._stay_or_move(unit)
-
-    def _stay_or_move(self, unit: Unit) -> None:
-        mark = self.state.journal.mark()
-        version, freed = self.pool.version, self.pool.freed
-        if refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible):
-            return  # the bound that it was evicted for
-        for member in unit.members:
-            node = member.node
-            if node is not None and node.is_free_on(member.need, member.devices):
-                self.state.put(member, "running", node, member.devices, member.need.charge(node.capacity))
-        if all(m.status == "running" for m in unit.members):
-            return
-        self.state.journal.undo_to(mark)
-        self.pool.version, self.pool.freed = version, freed
-        self._seat_unit(unit)
-
-    # -- workloads with topology or sub-groups ---------------------------------------------------------------------
-
-    def _solve_together(self) -> bool:
-        """Evicts down the list, inside one required domain after the other, until the whole tree can be seated; who was evicted in vain
-        stays. Pod by pod would not do: the first pod's domain decides for all."""
-        members = self.work.asking()
-        self.ask = asked(members, self.pool.smallest)
-        while self._unit_at(len(self.units)) is not None:
-            continue
-        return any(self._solve_inside(domain, members) for domain in self._domains())
-
-    def _domains(self) -> list[frozenset[str]]:
-        """Node names of each required domain of the whole workload, the one with most room first; else all nodes."""
-        nodes = list(self.pool.ready_nodes())
-        constraint = self.work.workload.topology
-        if constraint is None or constraint.required is None:
-            return [frozenset(n.name for n in nodes)]
-        levels = next(t.levels for t in self.state.policy.topologies if t.name == constraint.name)
-        depth = levels.index(constraint.required) + 1
-        domains: dict[tuple[str, ...], list[NodeState]] = {}
-        for node in nodes:
-            if all(level in node.node.labels for level in levels):
-                domains.setdefault(tuple(node.node.labels[level] for level in levels[:depth]), []).append(node)
-        ranked = sorted(domains.items(), key=lambda d: (-sum(n.room for n in d[1]), d[0]))
-        return [frozenset(n.name for n in inside) for _, inside in ranked]
-
-    def _solve_inside(self, domain: frozenset[str], members: list[Member]) -> bool:
-        state, pool, mark = self.state, self.pool, self.state.journal.mark()
-        version, freed = pool.version, pool.freed
-        self.used = []
-        wanted = sum(m.need.whole for m in members)
-        patience = 1
-        for unit in self.units:
-            if not domain.intersection(unit.hosts):
-                continue
-            self._evict(unit)
-            self.used.append(unit)
-            patience -= 1
-            if patience > 0 or sum(pool.nodes[n].room for n in domain) < wanted or self.tries <= 0:
-                continue
-            self.tries -= 1
-            if self._seat_all(members):
-                return True
-            patience = 1 + len(self.used) // 10  # a larger step after more of them, so that the tries stay few
-        if self.used and self._seat_all(members):
-            return True
-        state.journal.undo_to(mark)
-        pool.version, pool.freed = version, freed
-        return False
-
-    def _seat_all(self, members: list[Member]) -> bool:
-        mark = self.state.journal.mark()
-        if refusal(self.leaf, asked(members, self.pool.smallest), self.work.preemptible):
-            return False
-        if not Seating(self.state, self.pool, self.work, promise=True).seat_all(members):
-            return False
-        self._send_back()
-        if self._is_allowed([u for u in self.used if any(m.status != "running" for m in u.members)]):
-            self.used = [u for u in self.used if any(m.status != "running" for m in u.members)]
-            return True
-        self.state.journal.undo_to(mark)
-        return False
+    def _seat_again(self) -> None:
+        """Seats the whole gang once more in its own order, now that all victims are known; the old seats stay if that fails."""
+        trial = Trial(self.state, self.pool)
+        moved = self._lift_moved()
+        for member in self.asking:
+            self.state.put(member, "pending")
+        if all(self._seat(member) for member in self.asking):
+            self._seat_units(moved)
+            if self._is_allowed(self.used):
+                return
+        trial.undo()
 
 
 def _next_in(lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]], asks: list[Amounts], total: Amounts) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from .amounts import GPU, Amounts, is_unlimited
 from .capacity import Machines
@@ -15,11 +15,14 @@ from .decisions import QueueShare
 from .helps import helps_for
 from .model import Policy
 from .need import Need
-from .reasons import Code, Help, Reason
+from .reasons import Code, Help, Reason, counted
 from .topology import problem_of
 from .work import Work
 
 __all__ = ["Case", "Free", "PoolView", "reason_of"]
+
+UNITS: Final = (("GPU", "GPUs"), ("CPU", "CPUs"), ("MiB of memory", "MiB of memory"))
+MEMORY: Final = 2
 
 
 class Free(NamedTuple):
@@ -145,11 +148,11 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
     own = mine.allocated.gpu - view.fixed[case.work.project].gpu
     if over and view.lent - own >= ask.gpu:
         text = (
-            f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {_gpus(mine.fair_share.gpu)} GPUs in pool "
-            f"{view.name}, so this request for {_gpus(ask.gpu)} cannot take GPUs back from others and waits for free ones."
+            f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {counted(mine.fair_share.gpu / GPU, 'GPU')} in pool "
+            f"{view.name}, so this request for {counted(ask.gpu / GPU, 'GPU')} cannot take GPUs back from others and waits for free ones."
         )
         return _explained(case, Code.WAITING_FOR_QUOTA, text, view)
-    free = f"{_gpus(view.free.total)} are free, at most {_gpus(view.free.largest)} on one node"
+    free = f"{_gpus(view.free.total)} {'is' if view.free.total == GPU else 'are'} free, at most {_gpus(view.free.largest)} on one node"
     text = f"It needs {_asked(case, ask)} in pool {view.name}, where {free}."
     return _explained(case, Code.WAITING_FOR_FREE_GPU, text, view)
 
@@ -160,25 +163,25 @@ def _has_gpus(case: Case) -> bool:
 
 def _promised(case: Case) -> Reason:
     view = case.view if case.pools else next(iter(case.views.values()))
-    who = f"{case.victims} other pods" if case.victims > 1 else "one other pod" if case.victims else "others"
-    return _explained(case, Code.WAITING_FOR_RECLAIM, f"Its place is promised and it starts as soon as {who} have left it.", view)
+    who = "others have" if not case.victims else "one other pod has" if case.victims == 1 else f"{case.victims} other pods have"
+    return _explained(case, Code.WAITING_FOR_RECLAIM, f"Its place is promised and it starts as soon as {who} left it.", view)
 
 
 def _bound(case: Case, view: PoolView, ask: Amounts) -> Reason | None:
     """A limit, or for non-preemptible work a quota, of its project or of a department above it."""
     for name in view.paths[case.work.project]:
         queue, fixed = view.queues[name], view.fixed[name]
-        for i, resource in enumerate(("GPUs", "CPUs", "MiB of memory")):
+        for i in range(3):
             if not ask[i]:
                 continue
             who = f"{queue.kind.capitalize()} {name}"
             if queue.allocated[i] + ask[i] > queue.limit[i]:
-                held = f"{_of(i, queue.allocated)} of its limit of {_of(i, queue.limit)} {resource}"
+                held = f"{_of(i, queue.allocated)} of its limit of {_of(i, queue.limit, UNITS[i])}"
                 text = f"{who} holds {held} and this request needs {_of(i, ask)} more."
                 return _explained(case, Code.OVER_LIMIT, text, view, queue)
             if not case.work.preemptible and fixed[i] + ask[i] > queue.quota[i]:
                 text = (
-                    f"{who} holds {_of(i, fixed)} of its quota of {_of(i, queue.quota)} {resource} in non-preemptible work and this "
+                    f"{who} holds {_of(i, fixed)} of its quota of {_of(i, queue.quota, UNITS[i])} in non-preemptible work and this "
                     f"non-preemptible request needs {_of(i, ask)} more."
                 )
                 return _explained(case, Code.NON_PREEMPTIBLE_OVER_QUOTA, text, view, queue)
@@ -197,7 +200,7 @@ def _never(case: Case, view: PoolView) -> Reason | None:
         return _explained(case, Code.NEVER_FITS, f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.", view)
     ask = case.ask(view)
     if ask.gpu > view.total.gpu and len(case.needs) > 1:
-        text = f"Together its pods need {_gpus(ask.gpu)} GPUs, and pool {view.name} has {_gpus(view.total.gpu)}."
+        text = f"Together its pods need {counted(ask.gpu / GPU, 'GPU')}, and pool {view.name} has {_gpus(view.total.gpu)}."
         return _explained(case, Code.NEVER_FITS, text, view)
     return None
 
@@ -234,16 +237,17 @@ def _explained(case: Case, code: Code, message: str, view: PoolView, queue: Queu
 
 def _asked(case: Case, ask: Amounts) -> str:
     memory = next((need.memory for need in case.needs if need.memory), None)
-    return f"{memory} MiB of a GPU" if memory else f"{_gpus(ask.gpu)} GPUs"
+    return f"{memory} MiB of a GPU" if memory else counted(ask.gpu / GPU, "GPU")
 
 
 def _gpus(milli: int) -> str:
     return "unlimited" if is_unlimited(milli) else f"{milli / GPU:g}"
 
 
-def _of(resource: int, amounts: Amounts) -> str:
-    """GPUs and CPUs in units, memory in MiB."""
+def _of(resource: int, amounts: Amounts, unit: tuple[str, str] | None = None) -> str:
+    """GPUs and CPUs in units, memory in MiB; with the unit's name if one is given."""
     amount = amounts[resource]
     if is_unlimited(amount):
-        return "unlimited"
-    return str(amount) if resource == 2 else f"{amount / GPU:g}"
+        return "unlimited" if unit is None else f"unlimited {unit[1]}"
+    number = float(amount) if resource == MEMORY else amount / GPU
+    return f"{number:g}" if unit is None else counted(number, *unit)

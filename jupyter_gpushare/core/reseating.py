@@ -1,0 +1,130 @@
+"""Where victims go: evicted, put back, moved, or left where they are. Decides who keeps a place, not who loses one.
+
+A victim of a simulation often fits somewhere after all. Whoever can stay on his own GPU stays; a move is a restart, and the second best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from .devices import NodeState
+from .gang import Seating
+from .pools import PoolState
+from .quota import refusal
+from .state import State
+from .victims import Unit
+from .work import Member
+
+__all__ = ["Reseating", "Trial", "is_lost", "is_moved", "is_touched"]
+
+
+class Trial:
+    """Changes that may have to be undone, versions included."""
+
+    __slots__ = ("freed", "mark", "pool", "state", "version")
+
+    def __init__(self, state: State, pool: PoolState) -> None:
+        self.state, self.pool = state, pool
+        self.mark, self.version, self.freed = state.journal.mark(), pool.version, pool.freed
+
+    def undo(self) -> None:
+        self.state.journal.undo_to(self.mark)
+        self.pool.version, self.pool.freed = self.version, self.freed
+
+
+def is_lost(unit: Unit) -> bool:
+    """Whether one of its pods has no place any more."""
+    return any(m.status == "releasing" for m in unit.members)
+
+
+def is_moved(unit: Unit) -> bool:
+    """Whether one of its pods was promised another place."""
+    return any(m.status == "pipelined" for m in unit.members)
+
+
+def is_touched(unit: Unit) -> bool:
+    """Whether anything happened to it."""
+    return any(m.status != "running" for m in unit.members)
+
+
+class Reseating:
+    """Evicts and seats units of victims in one pool."""
+
+    def __init__(self, state: State, pool: PoolState) -> None:
+        self.state, self.pool = state, pool
+
+    def evict(self, unit: Unit) -> None:
+        """Takes its places away."""
+        for member in unit.members:
+            self.state.put(member, "releasing", member.node, member.devices)
+
+    def lift(self, unit: Unit) -> None:
+        """Takes back the promise of another place."""
+        for member in unit.members:
+            if member.status == "pipelined":
+                self.state.put(member, "releasing", member.old, member.old_devices)
+
+    def seat(self, unit: Unit) -> bool:
+        """Finds places for all of its evicted pods, or for none; a pod that is given its own node back stays there."""
+        if self._is_refused(unit):
+            return False
+        evicted = [m for m in unit.members if m.status == "releasing"]
+        return Seating(self.state, self.pool, unit.work, promise=True).seat_all(evicted)
+
+    def send_back(self, used: Sequence[Unit]) -> None:
+        """Moved pods whose old place is still free stay there, and evicted ones that now fit somewhere keep running or move."""
+        for unit in reversed(used):
+            for member in unit.members:
+                if _could_stay(member):
+                    self._stay(member)
+            if all(m.status == "releasing" for m in unit.members) and not self._is_refused(unit) and not self._stay_all(unit):
+                self.seat(unit)
+
+    def keep_in_place(self, used: Sequence[Unit], asking: Sequence[Member]) -> None:
+        """Gives moved pods their own GPUs back where those who asked can take others of the same node: the ones of pods that are lost."""
+        for unit in used:
+            for member in unit.members:
+                if member.status == "pipelined" and member.old is not None:
+                    self._swap(member, [m for m in asking if m.node is member.old])
+
+    def _swap(self, member: Member, asking: list[Member]) -> None:
+        trial, node = Trial(self.state, self.pool), member.old
+        assert node is not None
+        for other in asking:
+            self.state.put(other, "pending")
+        if _could_stay(member):
+            self._stay(member)
+            if all(self._seat_on(other, node) for other in asking):
+                return
+        trial.undo()
+
+    def _seat_on(self, member: Member, node: NodeState) -> bool:
+        """A promise on this very node."""
+        chosen = node.choose(member.need, self.pool.config.gpu_device or self.pool.config.gpu)
+        if chosen is None or not node.has_spare(member.need):
+            return False
+        self.state.put(member, "pipelined", node, chosen[0], member.need.charge(node.capacity))
+        return True
+
+    def _is_refused(self, unit: Unit) -> bool:
+        """Whether a bound of its queues stands against it: perhaps the one that it was evicted for."""
+        return refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible) is not None
+
+    def _stay(self, member: Member) -> None:
+        node, devices = (member.old, member.old_devices) if member.old is not None else (member.node, member.devices)
+        assert node is not None
+        self.state.put(member, "running", node, devices, member.need.charge(node.capacity))
+
+    def _stay_all(self, unit: Unit) -> bool:
+        trial = Trial(self.state, self.pool)
+        for member in unit.members:
+            if member.node is None or not member.node.is_free_on(member.need, member.devices):
+                trial.undo()
+                return False
+            self._stay(member)
+        return True
+
+
+def _could_stay(member: Member) -> bool:
+    """Whether a moved pod's own place is still free."""
+    return member.status == "pipelined" and member.old is not None and member.old.is_free_on(member.need, member.old_devices)
