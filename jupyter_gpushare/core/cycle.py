@@ -10,7 +10,6 @@ from .decisions import Bind, Decisions, Evict, Pipeline, WhatIf
 from .entitlement import entitle
 from .explain import Explainer, Free, eviction_message, free_in
 from .facts import WorkloadSubmitted
-from .fragmentation import Defragmenter, mix_of
 from .model import Workload
 from .need import Need
 from .pools import PoolState
@@ -63,16 +62,15 @@ def _settle(state: State) -> None:
 
 
 def _learn_mix(state: State, pool: PoolState) -> None:
-    """What is typical in a pool that is to be kept unfragmented: all that runs or waits there now."""
-    if not pool.config.defragment:
+    """What is typical in a pool that is to be kept unfragmented: what runs there and, counted here, what waits."""
+    if pool.defragmenter is None:
         return
-    counts: Counter[Need] = Counter()
-    for work in state.works.values():
-        if pool.name in state.pools_for(work):
-            counts.update(m.need for m in work.members.values() if m.status not in ("succeeded", "failed"))
-    mix = mix_of(counts)
-    if pool.defragmenter is None or pool.defragmenter.mix != mix:
-        pool.defragmenter = Defragmenter(mix)
+    waiting: Counter[Need] = Counter()
+    for alike in state.alike.values():
+        if pool.name in alike.pools:
+            for member in alike.sample.members.values():
+                waiting[member.need] += len(alike.members) if member.status == "pending" else 0
+    pool.defragmenter.study(waiting)
 
 
 def what_if(cluster: Cluster, workload: Workload, now: int) -> WhatIf:

@@ -28,7 +28,7 @@ class NodeState:
 
     __slots__ = (
         "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now",
-        "slots", "stamp", "static",
+        "slots", "static",
     )  # fmt: skip
 
     def __init__(self, node: Node, pool: str) -> None:
@@ -37,8 +37,6 @@ class NodeState:
         self.memory = [0, 0, 0]
         self.slots = [0, 0, 0]
         self.pods: dict[object, Need] = {}
-        self.stamp = 0
-        """Grows with every change: what was worked out for an older stamp may be wrong."""
         self.load(node, pool)
 
     def load(self, node: Node, pool: str) -> None:
@@ -47,7 +45,6 @@ class NodeState:
         self.capacity = node.gpu_memory or UNKNOWN_MEMORY
         self.profiles = tuple(profile for profile in sorted(node.mig) for _ in range(node.mig[profile]))
         self.static: dict[Need, bool] = {}
-        self.stamp += 1
         wanted = node.gpus + len(self.profiles)
         for uses in self.gpu:
             uses.extend([0] * (wanted - len(uses)))
@@ -68,7 +65,6 @@ class NodeState:
         self.cpu[use] += sign * need.cpu
         self.memory[use] += sign * need.ram
         self.slots[use] += sign
-        self.stamp += 1
         if devices:
             uses = self.gpu[use]
             portion = sign * (1 if need.mig else need.portion(self.capacity))
@@ -243,10 +239,6 @@ class NodeState:
             return all(free.count(profile) >= count for profile, count in need.mig)
         size = need.portion(self.capacity)
         return sum(self.capacity - used >= size for used in taken[: node.gpus]) >= (need.whole or need.devices)
-
-    def has_room_on(self, need: Need, device: int) -> bool:
-        """Whether one device could give the pod its portion, now or later."""
-        return self.capacity - self.gpu[HELD][device] - self.gpu[PROMISED][device] >= need.portion(self.capacity)
 
     def is_free_now(self, need: Need, devices: tuple[int, ...]) -> bool:
         """Whether the pod could start at once on these devices."""

@@ -1,184 +1,91 @@
-"""Option `placement.gpu: defragment`: a pod goes where it spoils least of what typical pods could still use.
+"""How much idle GPU a place leaves useless for those who typically ask. Placement `defragment` goes where that grows least.
 
-A node's fragmentation is the free GPU amount that a pod drawn from the pool's typical mix could not use there, on average over the mix.
-The place with the smallest growth wins, in a hundred steps; inside a step, the node on which the larger part left over (of its CPU or of
-its GPUs) is smallest, then its name. Measured on a public trace the coarse steps with that second rule pack better than the exact measure,
-and unlike it they do not depend on how nodes are named (docs/measurements).
+Bin-packing looks at GPUs only. But a device with 190 milli left serves nobody who asks for 460, and eight idle GPUs beside an exhausted
+CPU serve nobody at all. So idle GPU is judged by its use to the kinds of requests that run or wait in the pool, on average. Two measures
+of use are blended:
+
+* what lies on devices with room for one such pod, if the node's CPU and memory suffice for one. This is the measure of "Beware of
+  Fragmentation" (USENIX ATC '23), whose idea all this is;
+* the same, but no more than the node's CPU and memory can ever feed. The first sees that CPU ran out when it has; this one sees it
+  coming. It also tells nearly any two places apart, so that nothing hangs on how nodes are named.
+
+All numbers are integers, so a replay lands the same. Knows nothing of queues, of time, or of which place is chosen (`packing`).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Callable, Mapping
-from math import exp
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from .amounts import MILLI
-from .devices import HELD, PROMISED, NodeState
+from .devices import NodeState
 from .need import Need
 
-__all__ = ["Defragmenter", "Mix", "mix_of"]
+__all__ = ["PLENTY", "Ints", "Kind", "Measure", "typical"]
 
-COVERED: Final = 0.95
-"""The typical mix is the most frequent requests that make up this part of all."""
-STEPS: Final = 100
+Ints = NDArray[np.int64]
+Kind = tuple[Need, int]
+"""A request and its frequency in whole percents."""
 
-Score = tuple[int, float, str]
-"""(steps of fragmentation, larger part left over, name): smaller is better."""
-Mix = tuple[tuple[Need, int], ...]
-"""Typical requests with their frequency in thousandths."""
-
-
-def mix_of(counts: Mapping[Need, int]) -> Mix:
-    """The most frequent requests that make up most of all; those that are equally frequent in the order of what they ask for."""
-    total = sum(counts.values())
-    kinds: list[tuple[Need, int]] = []
-    covered = 0
-    for need, count in sorted(counts.items(), key=lambda kind: (-kind[1], kind[0].order)):
-        kinds.append((need, round(MILLI * count / total)))
-        covered += count
-        if covered >= COVERED * total:
-            break
-    return tuple(kinds)
+ONE_FITS: Final = 4
+ALL_ARE_FED: Final = 1
+"""Weights of the two measures. The result hardly depends on them: from 10:1 to 1:1 it changes by a tenth of a percent (docs/measurements)."""
+PERCENT: Final = 100
+"""Rounding to whole percents leaves rare kinds out, and makes it seldom that a newcomer changes what was computed."""
+PLENTY: Final = 1 << 40
+"""CPU or memory beyond this is no bound: products with a node's GPU memory have to stay in 64 bits."""
 
 
-class _Table:
-    """What a kind of node with so much CPU left is good for: weights of the requests that it could serve, by what they need."""
-
-    __slots__ = ("lost", "shares", "wholes")
-
-    def __init__(self, kinds: list[tuple[Need, int]], total: int) -> None:
-        shares: Counter[int] = Counter()
-        wholes: Counter[int] = Counter()
-        for need, weight in kinds:
-            if need.whole > 1:
-                wholes[need.whole] += weight
-            else:
-                shares[MILLI if need.whole else need.portion(MILLI) if need.share else MILLI] += weight
-        self.shares, self.wholes = sorted(shares.items()), sorted(wholes.items())
-        self.lost = total - sum(weight for _, weight in kinds)
-        """Weight of the requests that cannot use this node at all, CPU-only ones among them."""
+def typical(counts: Mapping[Need, int]) -> tuple[Kind, ...]:
+    """The kinds of GPU requests, most frequent first; ties in the order of what they ask for. MIG instances are apart from GPUs."""
+    asking = {need: n for need, n in counts.items() if n > 0 and need.gpu and not need.mig}
+    total = sum(asking.values())
+    shares = ((need, (2 * PERCENT * n + total) // (2 * total)) for need, n in asking.items())
+    return tuple(sorted(((need, share) for need, share in shares if share), key=lambda kind: (-kind[1], kind[0].order)))
 
 
-class Defragmenter:
-    """Scores places in one pool for one mix. Remembers scores until a node changes."""
+class Measure:
+    """The use of idle GPU on these nodes to these kinds of requests. `rows` below are indexes into `nodes`."""
 
-    def __init__(self, mix: Mix) -> None:
-        self.mix = mix
-        self.total = max(1, sum(weight for _, weight in mix))
-        self.with_gpu = [(need, weight) for need, weight in mix if need.gpu and not need.mig]
-        self.cpu_steps = sorted({need.cpu for need, _ in self.with_gpu})
-        self._groups: dict[tuple[bool, ...], int] = {}
-        self._group_of: dict[str, tuple[object, int]] = {}
-        self._tables: dict[tuple[int, int], _Table] = {}
-        self._known: dict[tuple[int, int, tuple[int, ...]], float] = {}
-        self._scores: dict[Need, dict[str, tuple[int, Score | None, tuple[int, ...]]]] = {}
+    def __init__(self, kinds: Sequence[Kind], nodes: Sequence[NodeState]) -> None:
+        needs = [need for need, _ in kinds]
+        self.weights: Ints = np.array([weight for _, weight in kinds], dtype=np.int64)
+        self.cpu: Ints = np.array([max(1, need.cpu) for need in needs], dtype=np.int64)
+        self.memory: Ints = np.array([max(1, need.ram) for need in needs], dtype=np.int64)
+        self.devices: Ints = np.array([need.whole or need.devices for need in needs], dtype=np.int64)
+        self.capacity: Ints = np.array([node.capacity for node in nodes], dtype=np.int64)
+        sizes = {c: [need.portion(c) for need in needs] for c in set(self.capacity.tolist())}
+        self.sizes: Ints = np.array([sizes[c] for c in self.capacity.tolist()], dtype=np.int64).reshape(len(nodes), len(needs))
+        for row, node in enumerate(nodes):
+            shut = [column for column, need in enumerate(needs) if not node.admits(need)]
+            self.sizes[row, shut] = PLENTY  # labels or taints keep it away: no device is large enough
 
-    def best(self, need: Need, nodes: list[NodeState], allowed: Callable[[NodeState], bool] | None) -> tuple[NodeState, tuple[int, ...]] | None:
-        """The node and devices where this pod fragments least, first among those where it can start now."""
-        scores = self._scores.setdefault(need, {})
-        found: tuple[tuple[bool, Score], NodeState, tuple[int, ...]] | None = None
-        for node in nodes:
-            known = scores.get(node.name)
-            if known is None or known[0] != node.stamp:
-                known = scores[node.name] = (node.stamp, *self._score(node, need))
-            score = known[1]
-            if score is None or (found is not None and not found[0][0] and score >= found[0][1]):
-                continue
-            if allowed is not None and not allowed(node):
-                continue
-            rank = (not node.is_free_now(need, known[2]), score)
-            if found is None or rank < found[0]:
-                found = rank, node, known[2]
-        return None if found is None else found[1:]
+    def on_devices(self, rows: NDArray[np.intp], free: Ints) -> Ints:
+        """[row, device, kind] what each device has for each kind: all that is free, or nothing when one pod does not fit. `free` is
+        [row, device] in MiB."""
+        lots: Ints = free[:, :, None]
+        return np.where(lots >= self.sizes[rows][:, None, :], lots, 0)
 
-    def _score(self, node: NodeState, need: Need) -> tuple[Score | None, tuple[int, ...]]:
-        if not node.admits(need) or not node.has_spare(need):
-            return None, ()
-        free = _free(node)
-        choice = self._devices(node, need, free)
-        if choice is None:
-            return None, ()
-        devices, after = choice
-        cpu = node.node.cpu - node.cpu[HELD] - node.cpu[PROMISED]
-        group = self._group(node)
-        growth = self._fragmentation(group, cpu - need.cpu, after) - self._fragmentation(group, cpu, tuple(sorted(free)))
-        step = -int(STEPS / (1 + exp(min(500.0, growth / MILLI))))
-        gpus = sum(after) / (MILLI * node.node.gpus) if node.node.gpus else 0.0
-        return (step, max(gpus, (cpu - need.cpu) / node.node.cpu if node.node.cpu else 0.0), node.name), devices
+    def useful(self, rows: NDArray[np.intp], amounts: Ints, spare: Ints) -> Ints:
+        """[row, choice] the use of the nodes with so much on fitting devices, [row, choice, kind], and so much CPU and memory, [row, 2].
 
-    def _devices(self, node: NodeState, need: Need, free: list[int]) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-        """The devices that the pod would take and what is free afterwards, sorted."""
-        if not need.gpu:
-            return (), tuple(sorted(free))
-        size = MILLI if need.whole else -(-MILLI * need.portion(node.capacity) // node.capacity)
-        if need.whole or need.devices > 1:
-            chosen = node.choose(need, "binpack")
-            if chosen is None:
-                return None
-            after = [f - size if d in chosen[0] else f for d, f in enumerate(free)]
-            return chosen[0], tuple(sorted(after))
-        best: tuple[float, int, int, tuple[int, ...]] | None = None
-        cpu = node.node.cpu - node.cpu[HELD] - node.cpu[PROMISED] - need.cpu
-        group = self._group(node)
-        for value in sorted(set(free)):
-            device = free.index(value)
-            if not node.has_room_on(need, device):
-                continue
-            after = free.copy()
-            after[device] -= size
-            rest = tuple(sorted(after))
-            option = (self._fragmentation(group, cpu, rest), value, device, rest)
-            if best is None or option < best:
-                best = option
-        return None if best is None else ((best[2],), best[3])
+        In MiB x percents x weights; a kind that wants several devices counts them by their sum."""
+        per_pod = self.sizes[rows] * self.devices
+        cpu, memory = spare[:, :1], spare[:, 1:2]
+        fed = np.minimum(cpu * per_pod // self.cpu, memory * per_pod // self.memory)
+        fed[(cpu < self.cpu) | (memory < self.memory)] = 0
+        enough = (amounts >= per_pod[:, None, :]) & (fed > 0)[:, None, :]
+        amounts = np.where(enough, amounts, 0)
+        blended = ONE_FITS * amounts + ALL_ARE_FED * np.minimum(amounts, fed[:, None, :])
+        result: Ints = blended @ self.weights
+        return result
 
-    def _group(self, node: NodeState) -> int:
-        """Nodes that admit the same kinds of requests are one group."""
-        known = self._group_of.get(node.name)
-        if known is None or known[0] is not node.node:
-            signature = tuple(node.admits(need) for need, _ in self.with_gpu)
-            known = self._group_of[node.name] = (node.node, self._groups.setdefault(signature, len(self._groups)))
-        return known[1]
-
-    def _fragmentation(self, group: int, cpu: int, free: tuple[int, ...]) -> float:
-        """Milli-GPU that a typical request could not use. `free` is sorted."""
-        step = bisect_right(self.cpu_steps, cpu)
-        key = (group, step, free)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = _unusable(self._table(group, step), free) / self.total
-        return known
-
-    def _table(self, group: int, step: int) -> _Table:
-        table = self._tables.get((group, step))
-        if table is None:
-            signature = next(s for s, number in self._groups.items() if number == group)
-            cpu = self.cpu_steps[step - 1] if step else -1
-            kinds = [kind for kind, admitted in zip(self.with_gpu, signature, strict=True) if admitted and kind[0].cpu <= cpu]
-            table = self._tables[group, step] = _Table(kinds, self.total)
-        return table
-
-
-def _free(node: NodeState) -> list[int]:
-    """What every GPU could still give, in thousandths."""
-    held, _, promised = node.gpu
-    return [max(0, (node.capacity - held[d] - promised[d]) * MILLI // node.capacity) for d in range(node.node.gpus)]
-
-
-def _unusable(table: _Table, free: tuple[int, ...]) -> int:
-    """Sum over requests of weight times the free amount that is of no use to them."""
-    idle = sum(free)
-    largest = free[-1] if free else 0
-    sums = [0]
-    for amount in free:
-        sums.append(sums[-1] + amount)
-    unusable = table.lost * idle
-    for size, weight in table.shares:
-        unusable += weight * (sums[bisect_left(free, size)] if largest >= size else idle)
-    if table.wholes:
-        below = bisect_left(free, MILLI)
-        for count, weight in table.wholes:
-            unusable += weight * (sums[below] if len(free) - below >= count else idle)
-    return unusable
+    def loss(self, rows: NDArray[np.intp], before: Ints, after: Ints, taken: Ints) -> Ints:
+        """[row, choice] how much more is useless when a pod that takes `taken` MiB, [row], turns `before`, [row], into `after`. In
+        thousandths of a GPU x percents x weights, so that GPUs of different sizes compare."""
+        used = (ONE_FITS + ALL_ARE_FED) * int(self.weights.sum()) * taken
+        result: Ints = (before[:, None] - after - used[:, None]) * MILLI // self.capacity[rows][:, None]
+        return result

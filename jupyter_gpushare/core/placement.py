@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .devices import NodeState
 from .model import Affinity
 from .need import Need
+from .packing import Defragmenter
 from .pools import PoolState
 
 __all__ = ["Seat", "Wishes", "best_seat"]
@@ -53,10 +54,8 @@ def best_seat(
             seat = _seat(pool, node, need, allowed)
             if seat is not None:
                 return seat
-    if pool.defragmenter is not None and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
-        nodes = [pool.nodes[name] for name in pool.where]
-        chosen = pool.defragmenter.best(need, nodes, allowed)
-        return None if chosen is None else Seat(*chosen, chosen[0].is_free_now(need, chosen[1]))
+    if pool.defragmenter is not None and not need.mig:
+        return _least_fragmenting(pool, pool.defragmenter, need, wishes, allowed)
     if need.gpu and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
         seat = _from_buckets(pool, need, allowed)
         if seat is None or seat.now:
@@ -74,6 +73,36 @@ def _seat(pool: PoolState, node: NodeState, need: Need, allowed: Callable[[NodeS
     if chosen is None:
         return None
     return Seat(node, chosen[0], chosen[1] and node.has_spare_now(need))
+
+
+def _least_fragmenting(
+    pool: PoolState, packing: Defragmenter, need: Need, wishes: Wishes, allowed: Callable[[NodeState], bool] | None
+) -> Seat | None:  # fmt: skip
+    """The first place offered that lets the pod in; a pod without GPUs goes beside them only when no machine without is free now."""
+    if not need.gpu and wishes.among is None:
+        without = tuple(node for node in pool.ready_nodes() if not node.node.gpus)
+        seat = _from_scan(pool, need, wishes._replace(among=without), allowed) if without else None
+        if seat is not None and seat.now:
+            return seat
+    for names in _preferred(pool, wishes):
+        for node, device in packing.offers(need, names):
+            if not (node.admits(need) and _near_and_apart(pool, node, need)) or (allowed is not None and not allowed(node)):
+                continue
+            chosen = node.choose(need, "binpack") if device is None else ((device,), True)
+            if chosen is not None:
+                return Seat(node, chosen[0], node.is_free_now(need, chosen[0]))
+    return None
+
+
+def _preferred(pool: PoolState, wishes: Wishes) -> list[list[str] | None]:
+    """The nodes to try, those with the best scores of the group first; None: all."""
+    if wishes.among is None and wishes.scores is None:
+        return [None]
+    nodes = pool.ready_nodes() if wishes.among is None else (n for n in wishes.among if n.name in pool.where)
+    by_score: dict[int, list[str]] = {}
+    for node in nodes:
+        by_score.setdefault(0 if wishes.scores is None else wishes.scores.get(node.name, 0), []).append(node.name)
+    return [by_score[score] for score in sorted(by_score, reverse=True)]
 
 
 def _from_buckets(pool: PoolState, need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:

@@ -16,8 +16,8 @@ from .amounts import NOTHING, UNLIMITED, Amounts
 from .capacity import Machines
 from .devices import NodeState
 from .errors import InvalidInput
-from .fragmentation import Defragmenter
 from .model import DEFAULT_POOL, NodePool, Policy, Quota
+from .packing import Defragmenter
 from .queue import QueueState
 
 __all__ = ["BucketKey", "PoolState", "QueueSpec", "queue_specs"]
@@ -104,8 +104,8 @@ class PoolState:
         self.buckets: dict[BucketKey, list[str]] = {}
         self.where: dict[str, BucketKey] = {}
         self.queues: dict[str, QueueState] = {}
-        self.defragmenter: Defragmenter | None = None
-        """Set at the start of a cycle where the option asks for it."""
+        self.defragmenter = Defragmenter(self) if config.defragment else None
+        """Chooses places in pools where the option `defragment` asks for it."""
         self.closed: frozenset[str] = frozenset()
         self.reservation: tuple[str, tuple[str, ...]] | None = None
         """A starving workload and the nodes that are kept free for it (option `reserve_after`)."""
@@ -151,6 +151,8 @@ class PoolState:
         key = (node.capacity, node.node.gpus, node.room, node.idle, node.shared_later, node.shared_now)
         name = node.name
         is_open = node.node.ready and name not in self.closed
+        if self.defragmenter is not None:
+            self.defragmenter.touch(name)
         if self.where.get(name) == key and is_open:
             return
         self._unlist(name)
