@@ -15,7 +15,8 @@ __all__ = ["caps"]
 def caps(situation: Situation, noticed: Iterable[str] = (), promised: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
     """MiB per home device for every occupant that has a home.
 
-    Whoever was given notice may not grow above its share. What is promised to a kernel that waits counts as taken by it.
+    Whoever was given notice may not grow above its share. What is promised to a kernel that waits, or is let in at this moment, counts as
+    taken by it; but nobody's wish lowers what is guaranteed to a kernel that runs.
     Law: where nobody holds more than was promised to others, the claims and what the caps allow one kernel to add fit on the GPU.
     """
     told, owed = set(noticed), set(promised)
@@ -25,6 +26,8 @@ def caps(situation: Situation, noticed: Iterable[str] = (), promised: Iterable[s
 def _cap(situation: Situation, one: Occupant, gpu: int, told: set[str], owed: set[str]) -> int:
     others = sum(_taken(other, gpu, owed) for other in situation.occupants if other.id != one.id)
     room = max(0, situation.totals[gpu] - others)
+    if one.running and not one.suspended:
+        room = max(room, one.share(gpu))
     cap = min(one.limit, room)
     return min(cap, one.share(gpu)) if one.id in told else cap
 

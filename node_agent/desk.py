@@ -180,7 +180,7 @@ class Desk:
         book = self._node.books[step.id]
         match step:
             case Admit():
-                return self._admit(book, now)
+                return self._admit(book)
             case Wait():
                 self._wait(book, step, now)
             case Drop(deadline=deadline):
@@ -207,7 +207,7 @@ class Desk:
         mover = None if asker == book.kernel_id else self._node.books.get(asker)
         self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
 
-    def _admit(self, book: Book, now: int) -> list[Action]:
+    def _admit(self, book: Book) -> list[Action]:
         if book.unrestorable:
             return []
         if book.holding.suspended:
@@ -226,8 +226,6 @@ class Desk:
         book.cells.add(question.n)
         self._node.took["gate_wait"].append(now - question.since)
         message, book.resumed = book.resumed, ""
-        if book.lease is not None:
-            self._node.timings.gate_waits.append(now - question.since)
         self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
 
     def _wait(self, book: Book, step: Wait, now: int) -> None:
@@ -277,7 +275,7 @@ class Desk:
 
     def _set_caps(self, situation: Situation, decision: Decision) -> None:
         noticed = [one.id for one in situation.occupants if one.notice is not None]
-        promised = [step.id for step in decision.steps if isinstance(step, Wait)]
+        promised = [step.id for step in decision.steps if isinstance(step, Wait | Admit)]
         allowed = caps(situation, noticed, promised)
         changed: dict[str, tuple[tuple[int, int], ...]] = {}
         for book in self._node.books.values():

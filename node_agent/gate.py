@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.messages import FromKernel, FromServer, KernelHello, ServerHello, ToKernel, ToServer, decode, encode
 
 from .node import log
@@ -25,6 +25,8 @@ __all__ = ["Gate", "Line", "Listener"]
 
 HELLO: Final[Any] = KernelHello | ServerHello
 HELLO_S: Final = 5.0
+LONGEST_PATH: Final = 107
+"""What the operating system has room for."""
 CLOSE_S: Final = 1.0
 LONGEST_LINE: Final = {"kernel": 1 << 18, "server": 8 << 20}
 LONGEST_BACKLOG: Final = 8 << 20
@@ -82,6 +84,8 @@ class Gate:
 
     async def start(self) -> None:
         """Listen. A socket that a dead agent left is replaced; a living agent's is not."""
+        if len(os.fsencode(self._path)) > LONGEST_PATH:
+            raise InvalidInput(f"a unix socket's path has at most {LONGEST_PATH} bytes; choose a shorter one", field=str(self._path))
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._make_way()
         before = os.umask(0o177)

@@ -6,7 +6,6 @@ Everything that decides or acts gets this object; it decides nothing itself. All
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -63,23 +62,6 @@ class Config:
         return self.socket or self.state_dir / "agent.sock"
 
 
-class Timings:
-    """How long cells waited and copies took since the last report, in ms; the newest `KEPT` of each."""
-
-    KEPT = 1000
-
-    def __init__(self) -> None:
-        self.gate_waits, self.suspends, self.resumes = (deque[int](maxlen=self.KEPT) for _ in range(3))
-
-    def __bool__(self) -> bool:
-        return bool(self.gate_waits or self.suspends or self.resumes)
-
-    def clear(self) -> None:
-        """They were reported."""
-        for kept in (self.gate_waits, self.suspends, self.resumes):
-            kept.clear()
-
-
 class Ports(Protocol):
     """The ways out. Sending never waits and never fails: what cannot be delivered is dropped, and said again when the peer is back."""
 
@@ -111,7 +93,6 @@ class Node:
         self.story = Story(devices.simulated)
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
-        self.timings = Timings()
         self.dirty = True
         """Something that the journal keeps has changed."""
         self.wake: Callable[[], None] = lambda: None

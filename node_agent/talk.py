@@ -88,8 +88,8 @@ class Talk:
         if old is not None and old is not line:
             old.close()
         book.connected, book.ever_connected = True, True
-        if book.unsure_until:
-            book.unsure_until = self._node.clock() + UNSURE_MS
+        if book.unsure_until or book.cells:  # what ended while the line was broken was told to nobody; what runs is said again now
+            book.cells, book.unsure_until = set(), self._node.clock() + UNSURE_MS
         line.send(KernelWelcome(node=self._node.config.node, simulated=self._node.devices.simulated, kernel=self._view(book)))
         for message in book.told:
             line.send(Told(message=message))

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 
 from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo
 from node_agent.processes import Ident, kill_one, started, tree_of
@@ -270,6 +271,9 @@ def test_only_the_launch_itself_is_in_its_tree():
         kill_one(Ident(child.pid, ident.start - 1))
         kill_one(Ident(child.pid, ident.start + 1))
         assert child.poll() is None
+        deadline = time.monotonic() + 5
+        while not tree_of("k.1", None) and time.monotonic() < deadline:  # its environment shows when it has become the new program
+            time.sleep(0.01)
         assert ident in tree_of("k.1", None)
         assert ident not in tree_of("k.2", None)
         assert os.getpid() not in {one.pid for one in tree_of("", started(os.getppid()))}

@@ -166,4 +166,17 @@ def test_caps_never_promise_what_runs_elsewhere(situation):
         for gpu, cap in zip(one.home, allowed[one.id], strict=True):
             others = sum(other.claim(gpu) for other in situation.occupants if other.id != one.id)
             assert 0 <= cap <= one.limit
-            assert cap + others <= GPUS[gpu] or cap == 0
+            runs = one.running and not one.suspended
+            assert cap + others <= GPUS[gpu] or cap == 0 or (runs and cap == min(one.limit, one.share(gpu)))
+
+
+@given(situations())
+@settings(max_examples=300, deadline=None)
+def test_caps_keep_what_is_promised_for_those_who_wait_and_what_is_guaranteed_to_those_who_run(situation):
+    waiting = [one.id for one in situation.occupants if one.wants_since is not None]
+    plain, kept = caps(situation), caps(situation, (), waiting)
+    for one in situation.occupants:
+        for gpu, before, after in zip(one.home, plain[one.id], kept[one.id], strict=True):
+            assert after <= before
+            if one.running and not one.suspended:
+                assert after >= min(one.limit, one.share(gpu))

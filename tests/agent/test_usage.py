@@ -1,0 +1,80 @@
+"""What is booked: time on the GPU, time computed, memory above the share, and how long cells waited."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.messages import UsageReport
+from node_agent.usage import LONGEST_MS, Usage
+from tests.agent.world import GIB, World, play
+
+
+def test_usage_is_sampled_added_up_and_reported_once():
+    async def story():
+        async with World() as world:
+            now = [1_000_000]
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=40 * GIB)
+            await a.run("bufs.append(simgpu.alloc('70GiB')); simgpu.busy(0.3)")
+            await world.until(lambda: world.book("a").holding.busy_ms, "the work is seen")
+            node = world.agent.node
+            node.clock = lambda: now[0]
+            usage = Usage(node)
+            usage.sample()
+            for _ in range(3):
+                now[0] += 1000
+                usage.sample()
+            world.scheduler.heard.clear()
+            usage.report()
+            usage.report()
+            await world.until(lambda: [b for b in world.scheduler.heard if isinstance(b, UsageReport) and b.rows], "reported")
+            (body,) = [b for b in world.scheduler.heard if isinstance(b, UsageReport)]
+            (row,) = body.rows
+            assert (row.held_ms, row.used_mib_ms, row.borrowed_mib_ms) == (3000, 3000 * 70 * GIB, 3000 * 30 * GIB)
+
+    play(story())
+
+
+def test_a_machine_that_slept_books_no_use_and_a_link_that_is_down_loses_none():
+    async def story():
+        async with World() as world:
+            now = [1_000_000]
+            await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=40 * GIB)
+            await world.attached("a")
+            world.agent.node.clock = lambda: now[0]
+            usage = Usage(world.agent.node)
+            now[0] += 3_600_000
+            usage.sample()
+            world.scheduler.cut()
+            await world.until(lambda: not world.agent.session.connected.is_set(), "the link is down")
+            usage.report()
+            now[0] += 1000
+            usage.sample()
+            world.scheduler.silent = False
+            world.scheduler.heard.clear()
+            await world.until(world.agent.session.connected.is_set, "the link is up")
+            usage.report()
+            rows = await world.until(lambda: [r for b in world.scheduler.heard if isinstance(b, UsageReport) for r in b.rows], "reported")
+            assert rows[0].held_ms == LONGEST_MS + 1000
+
+    play(story())
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_waits_and_copies_are_timed(pinned):
+    async def story():
+        async with World(gpus=1, notice_ms=200) as world:
+            for name in "ab":
+                child = await world.server.launch(name)
+                world.scheduler.grant(name, gpu=0, request=40 * GIB)
+                await world.attached(name)
+                if pinned:
+                    await child.ask("pin")
+                await child.run("bufs.append(simgpu.alloc('70GiB'))")
+            took = world.agent.node.took
+            assert len(took["suspend"]) == 1
+            assert len(took["gate_wait"]) == 2
+            assert (max(took["gate_wait"]) >= 200) == pinned
+
+    play(story())
