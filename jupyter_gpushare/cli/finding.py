@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import json
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,6 +36,8 @@ def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def ask(transport: HttpTransport, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
     """Asks one question and closes the line. Raises GpuShareError."""
+
+    logging.getLogger("tornado").addHandler(logging.NullHandler())  # what it would log is in the error that we show
 
     async def asking() -> T:
         try:

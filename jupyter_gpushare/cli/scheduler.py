@@ -9,6 +9,8 @@ from typing import Any
 
 import click
 
+from jupyter_gpushare.cli import BAD_INPUT, say_error
+
 __all__ = ["scheduler"]
 
 
@@ -26,6 +28,7 @@ def scheduler(config: str | None, policy: str | None, log_level: str, **given: A
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
+    from jupyter_gpushare.scheduler.files import FileProblems
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
@@ -37,5 +40,9 @@ def scheduler(config: str | None, policy: str | None, log_level: str, **given: A
     if policy is not None:
         stated["policy_file"] = str(Path(policy).resolve())
     app.update_config(Config(SchedulerApp=stated))
-    asyncio.run(app.serve(click.echo))
+    try:
+        asyncio.run(app.serve(click.echo))
+    except FileProblems as error:
+        say_error(error.message, error.where)
+        return BAD_INPUT
     return 0

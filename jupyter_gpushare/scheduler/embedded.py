@@ -20,7 +20,7 @@ from node_agent.inventory import find_devices
 
 from .agent_link import AgentSession
 from .auth import Identity
-from .house import House
+from .house import House, make_state_dir
 from .listening import Address, Listening
 from .policy import default_demo_policy, load_policy, parse_policy
 from .streams import revision_in
@@ -98,7 +98,7 @@ class EmbeddedHouse:
         user: str, node: str | None = None,
     ) -> None:  # fmt: skip
         """Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_state_dir(state_dir)
         simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
         self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket)
         self._devices = find_devices(self._agent_config.node, state_dir, simulation)

@@ -26,7 +26,7 @@ from .service import Service
 from .store import Store
 from .streams import Hub
 
-__all__ = ["BUILT_IN_POLICY", "House", "wall_clock"]
+__all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
 
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
@@ -44,7 +44,7 @@ class House:
         self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
         clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True,
     ) -> None:  # fmt: skip
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_state_dir(state_dir)
         loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
         self._lock = _only_one(state_dir)
         try:
@@ -83,6 +83,15 @@ class House:
         await self.loop.stop()
         self.store.close()
         os.close(self._lock)
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """The owner's alone. Raises Unavailable."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(state_dir / "scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
 
 
 def _only_one(state_dir: Path) -> int:

@@ -16,7 +16,7 @@ import sqlalchemy as sql
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 
 __all__ = ["LeaseRow", "Remembered", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
 
@@ -128,7 +128,10 @@ class Store:
     """The database. Every method may raise `StoreUnavailable`."""
 
     def __init__(self, url: str) -> None:
-        self._engine = sql.create_engine(url, pool_pre_ping=True)
+        try:
+            self._engine = sql.create_engine(url, pool_pre_ping=True)
+        except (SQLAlchemyError, ImportError) as error:  # no such form of address, or its driver is not installed
+            raise InvalidInput(f"this database cannot be used: {error}", field="db-url") from error
         if self._engine.dialect.name == "sqlite":
             sql.event.listen(self._engine, "connect", _careful_sqlite)
         with _ours():

@@ -46,10 +46,22 @@ def test_a_bad_policy_is_said_at_the_start_and_leaves_nothing_behind(tmp_path: P
     asyncio.run(House(tmp_path / "state").stop())
 
 
-def test_a_database_that_is_not_there_is_unavailable(tmp_path: Path):
-    with pytest.raises(Unavailable):
-        House(tmp_path, db_url="sqlite:////nowhere/at/all.sqlite")
+@pytest.mark.parametrize(
+    ("db_url", "error"),
+    [("sqlite:////nowhere/at/all.sqlite", Unavailable), ("nonsense", InvalidInput), ("nobodys-database://localhost/x", InvalidInput)],
+)
+def test_a_database_that_cannot_be_used_is_said_and_leaves_nothing_behind(tmp_path: Path, db_url: str, error: type[Exception]):
+    with pytest.raises(error):
+        House(tmp_path, db_url=db_url)
     asyncio.run(House(tmp_path).stop())
+
+
+def test_a_state_directory_that_cannot_be_made_is_unavailable(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(Unavailable, match="state directory"):
+        House(tmp_path / "file" / "state")
+    with pytest.raises(Unavailable, match="state directory"):
+        EmbeddedHouse(tmp_path / "file" / "state", simulate="2", user="alice")
 
 
 def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
