@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient
 from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.scheduler import rest
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.streams import Hub
 
@@ -220,5 +222,33 @@ def test_over_http_one_hears_of_a_grant(tmp_path: Path):
                 while isinstance(first, m.ServiceChanged):
                     first = await anext(his)
                 assert "a" not in (first.id if isinstance(first, m.WorkloadEvent) else first.workload.id)
+
+    asyncio.run(story())
+
+
+def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A peer that opens the stream and then sleeps: its socket fills, and the service lets go of it; others are served meanwhile."""
+    monkeypatch.setattr(rest, "SLOW_WRITE_S", 0.2)
+
+    async def story():
+        async with open_house(tmp_path) as doors:
+            with socket.socket() as sleeper:
+                sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                sleeper.setblocking(False)
+                loop = asyncio.get_running_loop()
+                await loop.sock_connect(sleeper, ("127.0.0.1", int(doors.url.rsplit(":", 1)[1])))
+                upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+                who = f"Host: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
+                await loop.sock_sendall(sleeper, f"GET /api/v1/stream HTTP/1.1\r\n{who}{upgrade}\r\n".encode())
+                assert b" 101 " in await loop.sock_recv(sleeper, 100)
+                event = m.Event(time=m.stamp(0), kind="granted", message="x" * 500_000)
+                async with asyncio.timeout(20):
+                    while not doors.house.hub.listeners:
+                        await asyncio.sleep(0.01)
+                    for _ in range(20):
+                        doors.house.hub.publish(m.WorkloadEvent(revision=1, id="w", kernel_id=None, event=event), None, None)
+                    while doors.house.hub.listeners:
+                        assert (await doors.admin.status()).version
+                        await asyncio.sleep(0.02)
 
     asyncio.run(story())
