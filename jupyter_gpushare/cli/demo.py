@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import json
 import os
 import shutil
@@ -62,12 +61,13 @@ def _folder() -> Iterator[Path]:
 def _policy(folder: Path, gpus: int, given: str | None) -> Path:
     """The policy in force: a given one is checked and used where it is, so that changes to it are seen."""
     from jupyter_gpushare.scheduler.policy import default_demo_policy, load_policy
+    from jupyter_gpushare.server_extension.extension import local_user
 
     if given is not None:
         load_policy(given)
         return Path(given).resolve()
     file = folder / "gpushare.yaml"
-    file.write_text(default_demo_policy(gpus, getpass.getuser()))
+    file.write_text(default_demo_policy(gpus, local_user()))
     return file
 
 
@@ -93,6 +93,8 @@ def _own_jupyter_folders(folder: Path) -> None:
 def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool) -> Any:
     from traitlets.config import Config
 
+    from jupyter_gpushare.server_extension.extension import local_user
+
     return Config(
         ServerApp={
             "jpserver_extensions": {"jupyterlab": True, "jupyter_gpushare": True}, "ip": ip, "port": port, "open_browser": not no_browser,
@@ -101,6 +103,7 @@ def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, i
         LabApp={"default_url": f"/lab/tree/{TUTORIAL}", "open_browser": not no_browser},
         GpuShareExtension={
             "simulate": f"A100:{gpus}", "simulated_gpu_memory": gpu_memory, "state_dir": str(folder / "state"), "policy_file": str(policy),
+            "user": local_user(),
         },
     )  # fmt: skip
 

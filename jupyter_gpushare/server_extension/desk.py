@@ -1,7 +1,7 @@
 """Requests of this server's kernels on their way to the scheduler: submitted, replaced, given back; retried until acknowledged.
 
 What a person asks is answered at once or refused (`request`, `release`); what a kernelspec asks is carried out in the background
-(`request_later`), and what has to be ended is ended however long that takes (`_end_later`).
+(`request_later`), and what has to be ended is ended however long that takes (`end_later`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from logging import Logger
 from time import time_ns
 from typing import Any, Final, Protocol
 
-from ..core.errors import GpuShareError, NotFound, Unavailable
+import msgspec
+
+from ..core.errors import GpuShareError, NotAllowed, NotFound, Unavailable
 from ..messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
 from .directory import Directory
-from .request import checked, workload
+from .request import checked, same, workload
 
 __all__ = ["Desk", "SchedulerDesk"]
 
@@ -58,6 +60,7 @@ class Desk:
         self._tasks: set[asyncio.Task[None]] = set()
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
+        self._closed = False
 
     # ---- what a person asks
 
@@ -72,10 +75,12 @@ class Desk:
             self._stop_submitting(kernel_id)
             entry = self._directory.entry(kernel_id)
             before, old_id = entry.asked, entry.workload_id
+            if entry.workload is not None and before is not None and same(before, request):
+                return before
             wanted = await self._workload(kernel_id, request)
             if old_id is not None:
                 # First asked without effect: a request that is refused must not cost the share that is held.
-                await self._scheduler.what_if(wanted)
+                await self._would(wanted)
                 await self._end(old_id)
             try:
                 await self._submit(kernel_id, request, wanted)
@@ -93,13 +98,13 @@ class Desk:
         entry = self._directory.entry(kernel_id)
         self._stop_submitting(kernel_id)
         if entry.workload_id is not None:
-            self._end_later(entry.workload_id)
+            self.end_later(entry.workload_id)
         self._changed(self._directory.asks_nothing(kernel_id))
 
     async def what_if(self, kernel_id: str, request: KernelRequest) -> WhatIfAnswer:
         """What the scheduler would do now."""
         checked(request)
-        return await self._scheduler.what_if(await self._workload(kernel_id, request))
+        return await self._would(await self._workload(kernel_id, request))
 
     async def check(self, request: KernelRequest) -> None:
         """Ask without effect; where the kernel would run does not matter.
@@ -108,27 +113,28 @@ class Desk:
             GpuShareError: the scheduler would refuse it.
         """
         asked = checked(request)
-        await self._scheduler.what_if(workload(asked, self._fresh_id("check"), kernel_id="check", name="", node="", user=self._user))
+        await self._would(workload(asked, self._fresh_id("check"), kernel_id="check", name="", node="", user=self._user))
 
     # ---- what a kernelspec asks
 
     def request_later(self, kernel_id: str, request: KernelRequest) -> None:
-        """Submit in the background, again and again while the scheduler or the agent is away."""
+        """Submit in the background, again and again while the scheduler or the agent is away. Until then the id is a stand-in."""
         self._changed(self._directory.asks(kernel_id, request, self._fresh_id(kernel_id), ON_ITS_WAY))
         self._stop_submitting(kernel_id)
         self._submitting[kernel_id] = self._spawn(self._keep_submitting(kernel_id, request))
 
     async def _keep_submitting(self, kernel_id: str, request: KernelRequest) -> None:
-        pause = FIRST_PAUSE_S
+        pause, wanted = FIRST_PAUSE_S, None
         while kernel_id in self._directory:
             try:
-                wanted = await self._workload(kernel_id, request, self._directory.entry(kernel_id).workload_id)
+                # Made once: what may have arrived already is sent again with the same id.
+                wanted = wanted or await self._workload(kernel_id, request)
                 await self._submit(kernel_id, request, wanted)
                 return
             except Unavailable as error:
                 problem = ReasonBody(code="PendingEvaluation", message=f"Not asked yet: {error.message}; this is tried again by itself.")
-                entry = self._directory.entry(kernel_id)
-                self._changed(self._directory.asks(kernel_id, request, entry.workload_id or self._fresh_id(kernel_id), problem))
+                known = wanted.id if wanted else self._directory.entry(kernel_id).workload_id or self._fresh_id(kernel_id)
+                self._changed(self._directory.asks(kernel_id, request, known, problem))
             except GpuShareError as error:
                 self._refused(kernel_id, error)
                 return
@@ -152,10 +158,12 @@ class Desk:
         self._locks.pop(kernel_id, None)
         self._changed(self._directory.left(kernel_id))
         if workload_id is not None:
-            self._end_later(workload_id)
+            self.end_later(workload_id)
 
-    def _end_later(self, workload_id: str) -> None:
-        self._spawn(self._keep_ending(workload_id))
+    def end_later(self, workload_id: str) -> None:
+        """End it, however long that takes."""
+        if not self._closed:  # after that the agent's watch over the kernels does it
+            self._spawn(self._keep_ending(workload_id))
 
     async def _keep_ending(self, workload_id: str) -> None:
         pause = FIRST_PAUSE_S
@@ -169,9 +177,10 @@ class Desk:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def close(self, within: float) -> None:
-        """Let what is being ended be ended, for so long; the agents' watch ends the rest."""
-        for kernel_id in list(self._submitting):
-            self._stop_submitting(kernel_id)
+        """The server ends, and its kernels with it: give everything back, for so long; the agent's watch over the kernels ends the rest."""
+        for kernel_id in self._directory.ids():
+            self.kernel_gone(kernel_id)
+        self._closed = True
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=within)
         for task in self._tasks:
@@ -180,29 +189,48 @@ class Desk:
 
     # ---- parts
 
+    async def _would(self, wanted: WorkloadRequest) -> WhatIfAnswer:
+        try:
+            return await self._scheduler.what_if(wanted)
+        except NotAllowed as error:
+            return await self._scheduler.what_if(self._in_own_name(wanted, error))
+
+    async def _take(self, wanted: WorkloadRequest) -> WorkloadView:
+        try:
+            return await self._scheduler.submit(wanted)
+        except NotAllowed as error:
+            return await self._scheduler.submit(self._in_own_name(wanted, error))
+
+    def _in_own_name(self, wanted: WorkloadRequest, error: NotAllowed) -> WorkloadRequest:
+        """A person's token speaks for that person only, however they are called on this machine."""
+        if error.field != "user" or wanted.user is None:
+            raise error
+        self._user = None
+        return msgspec.structs.replace(wanted, user=None)
+
     async def _submit(self, kernel_id: str, request: KernelRequest, wanted: WorkloadRequest) -> None:
         try:
-            answer = await self._scheduler.submit(wanted)
+            answer = await self._take(wanted)
         except (Unavailable, asyncio.CancelledError):
             # It may have arrived all the same; nobody here would know of it.
             if kernel_id not in self._submitting:
-                self._end_later(wanted.id)
+                self.end_later(wanted.id)
             raise
         if kernel_id not in self._directory:
-            self._end_later(wanted.id)
+            self.end_later(wanted.id)
             return
         changed = self._directory.asks(kernel_id, request, wanted.id)
         self._changed(changed | self._directory.workload_answered(answer))
 
-    async def _workload(self, kernel_id: str, request: KernelRequest, workload_id: str | None = None) -> WorkloadRequest:
+    async def _workload(self, kernel_id: str, request: KernelRequest) -> WorkloadRequest:
         node = await self._node()
         name = self._directory.entry(kernel_id).name if kernel_id in self._directory else ""
-        made = workload_id or self._fresh_id(kernel_id)
-        return workload(request, made, kernel_id=kernel_id, name=name, node=node, user=self._user)
+        return workload(request, self._fresh_id(kernel_id, node), kernel_id=kernel_id, name=name, node=node, user=self._user)
 
-    def _fresh_id(self, kernel_id: str) -> str:
+    def _fresh_id(self, kernel_id: str, node: str = "") -> str:
+        """The node is in it, so that a later server of the same machine sees what an earlier one left (`ghosts`)."""
         self._numbers += 1
-        return f"{kernel_id}.{self._numbers}"
+        return f"{kernel_id}.{node}.{self._numbers}"
 
     def _stop_submitting(self, kernel_id: str) -> None:
         task = self._submitting.pop(kernel_id, None)

@@ -22,9 +22,17 @@ from .sharing import Sharing
 if TYPE_CHECKING:
     from ..scheduler.embedded import EmbeddedHouse
 
-__all__ = ["GpuShareExtension"]
+__all__ = ["GpuShareExtension", "local_user"]
 
 PROVISIONER: Final = "gpushare-provisioner"
+
+
+def local_user() -> str:
+    """Who runs this process; a container's user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
 
 
 class GpuShareExtension(ExtensionApp):
@@ -53,7 +61,7 @@ class GpuShareExtension(ExtensionApp):
 
     @default("user")
     def _default_user(self) -> str:
-        return os.environ.get("JUPYTERHUB_USER") or getpass.getuser()
+        return os.environ.get("JUPYTERHUB_USER") or local_user()
 
     # ---- before the server's classes are made
 
@@ -108,10 +116,10 @@ class GpuShareExtension(ExtensionApp):
             )
         except GpuShareError as error:
             self.log.warning("gpushare: no GPUs are managed here: %s", error.message)
-            self.sharing.problem = error.message
+            self.sharing.problem = self._scheduler.problem = error.message
         except Exception:
             self.log.exception("gpushare: the scheduler inside this server did not start")
-            self.sharing.problem = "the scheduler inside this server did not start; the server's log says why"
+            self.sharing.problem = self._scheduler.problem = "the scheduler inside this server did not start; its log says why"
         else:
             self._scheduler.connect(self._local.transport)
             label = " (simulated GPUs)" if self.simulate else ""

@@ -16,6 +16,8 @@ class SchedulerLine:
     """Every call raises `Unavailable` before there is a scheduler."""
 
     def __init__(self) -> None:
+        self.problem = "the scheduler inside this server is starting"
+        """Why there is none."""
         self._client: SchedulerClient | None = None
         self._connected = asyncio.Event()
 
@@ -65,5 +67,5 @@ class SchedulerLine:
 
     def _here(self) -> SchedulerClient:
         if self._client is None:
-            raise Unavailable("there is no scheduler in this server (yet)")
+            raise Unavailable(self.problem)
         return self._client

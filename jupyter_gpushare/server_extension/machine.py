@@ -99,6 +99,24 @@ class MachineLink:
             if not answer.done():
                 answer.set_exception(Unavailable("the node agent of this machine went away before it answered"))
 
+    async def known_kernels(self, within: float) -> set[str]:
+        """Ids of all kernels that the agent knows now, whichever server started them; asked over a line of its own.
+
+        Raises:
+            Unavailable: no answer within `within` seconds.
+        """
+        try:
+            async with asyncio.timeout(within):
+                reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)
+                try:
+                    writer.write(encode(ServerHello(server=secrets.token_hex(8), pid=os.getpid())) + b"\n")
+                    welcome = decode(ServerWelcome, await reader.readline())
+                finally:
+                    writer.close()
+        except (OSError, ValueError, TimeoutError, GpuShareError):
+            raise Unavailable("the node agent of this machine does not answer") from None
+        return {kernel.kernel_id for kernel in welcome.kernels}
+
     def tell(self, message: FromServer) -> bool:
         """Whether the line stands; what could not be told is told by `on_welcome` at the next connection."""
         if self._writer is None:

@@ -10,7 +10,7 @@ from ..core.errors import InvalidInput
 from ..core.quantity import read_gpu, read_memory
 from ..messages import KernelRequest, PodRequest, Share, WorkloadRequest, convert
 
-__all__ = ["CONFIG_FIELDS", "checked", "from_config", "pools_of", "shares", "workload"]
+__all__ = ["CONFIG_FIELDS", "checked", "from_config", "pools_of", "same", "shares", "workload"]
 
 CONFIG_FIELDS: Final = ("gpu", "gpu_memory", "gpu_limit", "project", "node_pools", "priority_class")
 
@@ -71,6 +71,13 @@ def shares(request: KernelRequest) -> tuple[Share, Share]:
     memory = None if request.gpu_memory is None else read_memory(request.gpu_memory)
     limit = None if request.gpu_limit is None else read_gpu(request.gpu_limit) / GPU
     return Share(gpu=gpu, gpu_memory_mib=memory), Share(gpu=limit)
+
+
+def same(one: KernelRequest, other: KernelRequest) -> bool:
+    """Whether two checked requests ask for the same, however the amounts are written."""
+    names = ("project", "priority_class")
+    plain = all(getattr(one, name) == getattr(other, name) for name in names)
+    return plain and shares(one) == shares(other) and pools_of(one) == pools_of(other)
 
 
 def workload(request: KernelRequest, workload_id: str, *, kernel_id: str, name: str, node: str, user: str | None) -> WorkloadRequest:

@@ -57,6 +57,7 @@ from . import unregistered
 from .broadcast import Broadcast
 from .desk import Desk, SchedulerDesk
 from .directory import Directory
+from .ghosts import Ghosts
 from .machine import MachineLink
 
 __all__ = ["Jupyter", "Scheduler", "Sharing"]
@@ -133,6 +134,7 @@ class Sharing:
         self._told: dict[str, KernelOutlook] = {}
         self._shown_status: Status | None = None
         self._devices_env: dict[str, str] = {}
+        self._ghosts = Ghosts()
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -167,6 +169,7 @@ class Sharing:
             if isinstance(frame, Lost):
                 self._log.info("gpushare: the scheduler's stream broke: %s", frame.message)
             else:
+                self._ghosts.scheduler_said(frame)
                 self._changed(self._directory.scheduler_said(frame))
             self._show_status()
 
@@ -174,6 +177,7 @@ class Sharing:
         """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
         while True:
             await self.look()
+            await self._lay_ghosts()
             self._show_status()
             await asyncio.sleep(SWEEP_S)
 
@@ -188,6 +192,23 @@ class Sharing:
         with contextlib.suppress(GpuShareError):
             names = await self._jupyter.kernel_names()
             self._changed({k for one in living for k in self._directory.appeared(one, names.get(one, ""))})
+
+    async def _lay_ghosts(self) -> None:
+        """End what a killed server of this machine left waiting."""
+        welcome, service = self._machine.welcome, self.service
+        if welcome is None or service is None or not self._machine.connected.is_set():
+            return
+        now = int(asyncio.get_running_loop().time() * 1000)
+        suspects = self._ghosts.suspects(now, node=welcome.node, user=service.user, living=self._directory.ids())
+        if not suspects:
+            return
+        try:
+            known = await self._machine.known_kernels(LAUNCH_S)
+        except Unavailable:
+            return
+        for workload_id in [one for one, kernel_id in suspects.items() if kernel_id not in known]:
+            self._log.info("gpushare: %s waits for a kernel that is gone; it is ended", workload_id)
+            self._desk.end_later(workload_id)
 
     # ---- for the handlers
 

@@ -86,3 +86,22 @@ def test_a_kernel_that_is_gone_for_good_is_not_booked(scene):
     for n in (a, b, c):
         n.shut_down()
     server.nothing_is_left(within=10)
+
+
+@pytest.mark.parametrize("how", ["kill -9", "SIGTERM"])
+def test_the_jupyter_server_with_everything_inside(world, how):
+    """Embedded: server, scheduler and agent die at once; the next one finds nothing booked for kernels that are gone."""
+    server = world()
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("build", "b.ipynb")
+    a.ok(FILL)
+    b.until("pending")
+    if how == "kill -9":
+        server.kill("jupyter")
+    else:
+        server.processes["jupyter"].terminate()
+        assert server.processes.pop("jupyter").wait(20) == 0
+    server.no_kernels_are_left(15)
+    server.start_jupyter()
+    eventually(lambda: server.status()["agent"]["reachable"] and server.status()["scheduler"]["reachable"], "the server is back", 60)
+    server.nothing_is_left(within=15)
+    eventually(lambda: all(row["requested"] == 0 for row in server.rest("GET", "gpushare/api/queues")["queues"]), "nothing waits", 15)
