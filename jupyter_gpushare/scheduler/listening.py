@@ -46,7 +46,7 @@ class Listening:
         self.token_file = address.token_file or state_dir / "admin.token"
         self._note = state_dir / NOTE
         try:
-            admin_token_file(house.tokens, self.token_file, getpass.getuser())
+            admin_token_file(house.tokens, self.token_file, _this_user())
             secure = _certificate(address)
             sockets = bind_sockets(address.port, address.host or None)
         except OSError as error:
@@ -75,6 +75,14 @@ class Listening:
             return bool(json.loads(self._note.read_text())["pid"] == os.getpid())
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+
+def _this_user() -> str:
+    """Who runs this process; a container's user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
 
 
 def _certificate(address: Address) -> ssl.SSLContext | None:
