@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -96,7 +97,7 @@ def _known(names: Sequence[str]) -> str:
 def _priority(given: str | int | None, policy: Policy) -> int:
     if given is None:
         return policy.priority_classes[policy.default_priority_class]
-    if isinstance(given, int) or given.lstrip("-").isdigit():
+    if isinstance(given, int) or re.fullmatch(r"-?[0-9]{1,20}", given):
         number = int(given)
         if not 0 <= number <= 1_000_000_000:
             raise InvalidInput(f"a priority is 0 to 1000000000, got {number}", field="priority_class")
