@@ -45,7 +45,7 @@ $(STAMPS)/labextension: $(LAB_SOURCES) $(STAMPS)/node_modules
 
 $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/server_extension/enable.json $(STAMPS)/tools $(STAMPS)/node_modules | $(STAMPS)/labextension
 	@rm -rf $(SHARED) # pip must not follow the link of an earlier run into our tree
-	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo]'
+	$(PY) -m pip install -q --no-build-isolation -e '.[test,dev,demo,plot]'
 	@rm -rf $(SHARED) && ln -s $(CURDIR)/$(LAB) $(SHARED) # a later build shows without another install
 	@touch $@
 
