@@ -76,6 +76,8 @@ class Book:
     """Where it is attached: its home, or its old place while it still holds memory there."""
     attached: bool = False
     entering: int | None = None
+    entered: bool = False
+    """Its place was made free for it once: all that a kernel without a gate ever gets."""
     stalled: int | None = None
     unwanted: bool = False
     pinned: bool = False
@@ -112,9 +114,13 @@ class Book:
             return False
         return self.ever_connected or now - self.launched_at < UNGATED_MS
 
+    def computes(self, now: int) -> bool:
+        """Whether a cell runs that we know of; a kernel without a gate may compute at any time."""
+        return bool(self.cells) or (self.main is not None and not self.has_gate(now))
+
     def is_running(self, now: int) -> bool:
-        """Whether a cell runs; a kernel without a gate may compute at any time."""
-        return bool(self.cells) or now < self.unsure_until or (self.main is not None and not self.has_gate(now))
+        """Whether a cell runs, or may run for all we know."""
+        return self.computes(now) or now < self.unsure_until
 
     def asks(self) -> bool:
         """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's grant is on its way to us."""
@@ -141,8 +147,8 @@ def event(kind: EventKind, message: str) -> Event:
     return Event(time=stamp(wall_ms()), kind=kind, message=message)
 
 
-def occupant(book: Book, now: int, notice_ms: int) -> Occupant:
-    """A book as the ladder sees it."""
+def occupant(book: Book, now: int, notice_ms: int, least_ms: int) -> Occupant:
+    """A book as the ladder sees it. Nobody is warned for less than `least_ms`."""
     lease, away = book.lease, not book.home
     return Occupant(
         id=book.kernel_id,
@@ -162,7 +168,7 @@ def occupant(book: Book, now: int, notice_ms: int) -> Occupant:
         caches=book.caches,
         has_caches=book.connected,
         notice=book.notice,
-        notice_ms=lease.notice_ms if lease and lease.wanted == "evict" else notice_ms,
+        notice_ms=max(least_ms, lease.notice_ms) if lease and lease.wanted == "evict" else max(least_ms, notice_ms),
         idle_since=book.idle_since,
     )
 

@@ -115,7 +115,7 @@ class Desk:
             holding = reading.kernels.get(book.kernel_id, NOTHING)
             if book.main is None and not any(Ident(*process).is_alive() for process in holding.processes):
                 holding = NOTHING  # what the dead hold is nobody's: free as soon as the driver says so, and until then it only lags
-            self._take_in(book, holding)
+            self._take_in(book, holding, now)
         held = dict.fromkeys(node.totals, 0)
         for book in node.books.values():
             for gpu, mib in book.holding.held.items():
@@ -123,7 +123,7 @@ class Desk:
         node.used = held
         self._lagging = {gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0}
 
-    def _take_in(self, book: Book, holding: Holding) -> None:
+    def _take_in(self, book: Book, holding: Holding, now: int) -> None:
         book.holding = holding
         if holding.half_done and book.transit is None:
             self._mover.settle(book)
@@ -132,7 +132,7 @@ class Desk:
             if borrowed > 0 and not book.burst and book.attached:
                 self._node.happened(book, "burst", self._node.story.burst(book, borrowed))
             book.burst = borrowed > 0
-        if not holding.suspended and book.transit is None:
+        if not (holding.suspended or book.transit) or not book.computes(now):
             book.stalled = None
 
     def _settle_in(self, book: Book, now: int) -> None:
@@ -148,7 +148,9 @@ class Desk:
                 book.entering = now
             else:
                 self._attach(book)
-        if book.holding.suspended and book.is_running(now) and book.stalled is None and not book.held_back and book.transit is None:
+        if book.attached and not book.has_gate(now) and not book.entered and book.entering is None:
+            book.entering = now
+        if book.holding.suspended and book.computes(now) and book.stalled is None and not book.held_back and book.transit is None:
             book.stalled = now
 
     def _attach(self, book: Book) -> None:
@@ -163,10 +165,10 @@ class Desk:
             self._node.happened(book, "attached", self._node.story.attached(book, book.home))
 
     def _situation(self, now: int) -> Situation:
-        notice = self._node.notice_ms()
+        notice, least = self._node.notice_ms(), self._node.config.min_notice_ms
         found = []
         for book in self._node.books.values():
-            one = occupant(book, now, notice)
+            one = occupant(book, now, notice, least)
             if book.lease is None and not self._node.planned:
                 one = replace(one, gives_up=False)  # its lease may be in the plan that is still to come
             if one.home or one.held or one.evict or one.gives_up:
@@ -210,13 +212,16 @@ class Desk:
     def _admit(self, book: Book) -> list[Action]:
         if book.unrestorable:
             return []
+        # Running, or coming back, counts from here on: the caps that follow must already know it.
         if book.holding.suspended:
+            book.transit = "in"
             return [lambda: self._mover.resume(book, book.home)]
         if not book.attached:
             self._attach(book)
-        book.entering = None
+        book.entering, book.entered = None, True
         if book.question is not None:
             question = book.question
+            book.cells.add(question.n)
             return [lambda: self.let_run(book, question, self._node.clock())]
         return []
 
@@ -232,12 +237,12 @@ class Desk:
         if book.question is None:
             return
         story = self._node.story
+        left = None if step.until is None else max(0.0, (step.until - now) / 1000)
         if not book.attached:
-            text = story.waits_to_enter()
+            text = story.waits_to_enter(left)
         else:
             blockers = [found for name in step.blockers if (found := self._node.books.get(name)) is not None]
-            left = None if step.until is None else max(0.0, (step.until - now) / 1000)
-            text = story.waits_for_room([b for b in blockers if b.cells], left, book.image())
+            text = story.waits_for_room([b for b in blockers if b.computes(now)], left, book.image())
         self.say_wait(book, text)
 
     def say_wait(self, book: Book, text: str) -> None:

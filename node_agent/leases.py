@@ -85,7 +85,7 @@ class Leases:
     def drop(self, book: Book) -> None:
         """The lease is no longer here; the kernel, and what it saved in host memory, stay."""
         book.lease, book.home, book.site, book.unwanted = None, (), (), False
-        book.attached, book.entering, book.notice, book.notice_stamp = False, None, None, None
+        book.attached, book.entering, book.entered, book.notice, book.notice_stamp = False, None, False, None, None
         book.burst = False
         self._node.dirty = True
 

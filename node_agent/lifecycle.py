@@ -125,7 +125,7 @@ class Lifecycle:
         book.killing, book.held_back, book.ever_connected = False, False, book.connected
         book.holding = Holding()
         book.relaunched = relaunched and book.lease is not None
-        book.attached, book.entering = False, None
+        book.attached, book.entering, book.entered = False, None, False
 
     # ---- going ----------------------------------------------------------------------------------------------------
 

@@ -111,8 +111,7 @@ class Node:
 
     def notice_ms(self) -> int:
         """How long borrowers who run are warned."""
-        wanted = self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
-        return max(self.config.min_notice_ms, wanted)
+        return self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
 
     # ---- telling ----------------------------------------------------------------------------------------------------
 

@@ -151,7 +151,7 @@ def decide(situation: Situation, now: int) -> Decision:
     for one in sorted(asking, key=lambda o: (o.wants_since or 0, o.id)):
         _serve(books, one)
     for one in situation.occupants:
-        if one.notice is not None and one.id not in books.chosen:
+        if one.notice is not None and one.id not in books.chosen and one.transit is None:
             books.steps.append(Recall(one.id))
     return Decision(tuple(books.steps), min(books.deadlines, default=None))
 

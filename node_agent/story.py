@@ -87,8 +87,9 @@ class Story:
             return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them."
         return f"Waiting for {what}: the copy is under way."
 
-    def waits_to_enter(self) -> str:
-        return f"Waiting for the {self._gpu}: it is granted, and is being made free."
+    def waits_to_enter(self, seconds: float | None = None) -> str:
+        until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"
+        return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."
 
     def waits_for_grant(self, message: str) -> str:
         return message or "Waiting for a GPU: the request is being looked at."

@@ -11,6 +11,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from jupyter_gpushare.messages import NoticeOver
+
 from .books import Book
 from .devices import CopyFailed
 from .node import Node, log
@@ -44,10 +46,8 @@ class Mover:
         self._start(self._suspend(book, asker, reason, own))
 
     def resume(self, book: Book, home: Sequence[int]) -> None:
-        """Start bringing it back onto these GPUs."""
-        if book.transit is None:
-            book.transit = "in"
-            self._start(self._resume(book, tuple(home)))
+        """Start bringing it back onto these GPUs; the caller has noted that it is on its way in."""
+        self._start(self._resume(book, tuple(home)))
 
     def settle(self, book: Book) -> None:
         """Finish or undo what a dead agent left half done."""
@@ -91,7 +91,10 @@ class Mover:
         if mib:
             node.took["suspend"].append(node.clock() - begun)
             node.happened(book, "suspended", node.story.suspended(mib, asker, reason, own))
-        if book.is_running(node.clock()) and not book.held_back:
+        if book.notice is not None:
+            book.notice, book.notice_stamp = None, None
+            node.ports.to_kernel(book.kernel_id, NoticeOver(message=""))
+        if book.computes(node.clock()) and not book.held_back:
             book.stalled = node.clock()
         self.moved(book, old, asker)
 

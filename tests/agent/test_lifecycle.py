@@ -294,3 +294,87 @@ def test_a_pid_that_was_launched_and_is_already_gone_is_not_adopted():
             await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
 
     play(story())
+
+
+def test_idle_suspended_kernels_stay_suspended_when_the_agent_restarts():
+    """Not knowing whether a cell runs is no reason to bring 70 GiB back."""
+
+    async def story():
+        async with World(gpus=1) as world:
+            for name in "ab":
+                child = await world.server.launch(name)
+                world.scheduler.grant(name, gpu=0, request=HALF)
+                await world.attached(name)
+                await child.run("bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(1)")
+            await restart_agent(world)
+            await world.until(lambda: world.book("a").connected and world.book("b").connected, "both are back")
+            await asyncio.sleep(0.5)
+            assert world.book("a").holding.suspended
+            assert world.book("b").held() == 70 * GIB
+            assert (await world.server.kernels["a"].run("result = bufs[0].sum() == bufs[0].nbytes"))["result"] is True
+
+    play(story())
+
+
+def test_an_interrupted_cell_of_a_suspended_kernel_does_not_come_back_for_nothing():
+    async def story():
+        async with World(gpus=1, notice_ms=200) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('70GiB'))")
+            mark = a.start("simgpu.busy(30)")
+            await a.hear("running", mark)
+            b = await world.server.launch("b")
+            world.scheduler.grant("b", gpu=0, request=HALF)
+            first = await b.run("bufs.append(simgpu.alloc('40GiB'))")
+            assert "error" not in first, first
+            busy = b.start("simgpu.busy(1.5)")
+            await b.hear("running", busy)
+            a.process.send_signal(signal.SIGINT)
+            assert "KeyboardInterrupt" in (await a.hear("done", mark))["error"]
+            await b.hear("done", busy)
+            await asyncio.sleep(0.3)
+            assert world.book("a").holding.suspended
+            assert world.used() == {0: 40 * GIB}
+
+    play(story())
+
+
+def test_a_notice_that_ends_in_a_suspension_is_not_called_off():
+    async def story():
+        async with World(gpus=1, notice_ms=200) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('70GiB'))")
+            mark = a.start("simgpu.busy(0.8)")
+            await a.hear("running", mark)
+            b = await world.server.launch("b")
+            world.scheduler.grant("b", gpu=0, request=HALF)
+            await b.run("bufs.append(simgpu.alloc('40GiB'))")
+            await a.hear("done", mark)
+            over = [body["note"]["message"] for body in a.said if body.get("note", {}).get("type") == "notice_over"]
+            assert over == [""]
+
+    play(story())
+
+
+def test_a_kernel_without_a_gate_gets_its_place_made_free_and_counts_as_running():
+    """Another language: no hello, no cells; borrowers make room when its lease arrives, and its share is never lent after that."""
+
+    async def story():
+        async with World(gpus=1, notice_ms=200) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(1)")
+            await world.server.register("r", language="R", wants_gpu=True)
+            process = await asyncio.create_subprocess_exec("sleep", "60")
+            world.server.send(KernelLaunched(kernel_id="r", pid=process.pid))
+            world.scheduler.grant("r", gpu=0, request=HALF)
+            await world.attached("r")
+            assert world.used() == {0: 0}
+            said = await a.hear("waits", a.start("result = 1"))
+            assert "a running notebook inside the share that is guaranteed" in said["waits"]
+            process.kill()
+            await process.wait()
+
+    play(story())
