@@ -47,7 +47,7 @@ _KINDS_BY_STATUS: Final = {400: InvalidInput, 401: NotAllowed, 403: NotAllowed, 
 
 
 class Wire(Protocol):
-    """An open connection in both directions. Iteration ends when the peer closes it; a break raises `Unavailable`."""
+    """An open connection in both directions. Iteration ends when the peer closes it, and raises `Unavailable` when it said why."""
 
     async def send(self, data: bytes) -> None: ...
     def __aiter__(self) -> AsyncIterator[bytes]: ...
@@ -130,6 +130,8 @@ class _Socket:
         while (data := await self._socket.read_message()) is not None:
             yield data.encode() if isinstance(data, str) else data
         self._is_over = True
+        if self._socket.close_reason:
+            raise Unavailable(f"the scheduler ended the link: {self._socket.close_reason}")
 
     async def close(self) -> None:
         """Says goodbye, and waits a moment for the peer's."""

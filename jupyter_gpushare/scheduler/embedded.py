@@ -86,8 +86,10 @@ class _Link:
         if self._session.over is not None:
             raise Unavailable(self._session.over)
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        return self._session.orders()
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for order in self._session.orders():
+            yield order
+        raise Unavailable(f"the scheduler ended the link: {self._session.over}")
 
 
 class EmbeddedHouse:

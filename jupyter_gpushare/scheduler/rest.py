@@ -29,6 +29,8 @@ LONGEST_FRAME: Final = 8 << 20
 """A hello with thousands of leases is the longest thing that an agent says."""
 SLOW_WRITE_S: Final = 30.0
 """A listener that takes no frame for so long is cut off."""
+LONGEST_REASON: Final = 120
+"""Bytes of a close reason: a control frame of a WebSocket has 125."""
 TRY_AGAIN: Final = 1013
 """Close code: the peer may come back."""
 
@@ -211,7 +213,7 @@ class AgentHandler(_Socket):
                 if not await self._write_frame(order):
                     break
         self.session.end("its agent does not read")
-        self.close(TRY_AGAIN, (self.session.over or "")[:100])
+        self.close(TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore"))
 
     def on_close(self) -> None:
         self.session.end("the link broke")
