@@ -24,9 +24,15 @@ export function shareText(share: Share): string | null {
   return `${FRACTIONS[share.gpu] ?? Number(share.gpu.toFixed(3))} ${share.gpu > 1 ? 'GPUs' : 'GPU'}`;
 }
 
-/** Enough of a GPU's or kernel's id to tell two of them apart. */
+/** Enough of a kernel's id to tell two of them apart. */
 export function shortId(id: string): string {
-  return id.replace(/^(SIM-)?(GPU-)?/i, '').slice(0, 8);
+  return id.slice(0, 8);
+}
+
+/** A GPU beside its node's name: its number where the id ends in one (SIM-GPU-n0-1, n0/1), else the beginning of its UUID. */
+export function gpuName(id: string): string {
+  const number = /^SIM-GPU-.*-(\d+)$|\/(\d+)$/.exec(id);
+  return number === null ? id.replace(/^GPU-/i, '').slice(0, 8) : number[1] ?? number[2];
 }
 
 /** The notebook's file name; the whole path is the tooltip. */

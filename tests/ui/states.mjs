@@ -56,7 +56,7 @@ await inLab(url, async lab => {
   await say({ status: { kernels: [kernel(), waiting, asleep, none] } });
   await shows('bursting', lab.card('a.ipynb'));
   await shows('70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed', lab.card('a.ipynb'));
-  await shows('½ GPU · limit 1 GPU · vision · n0 · GPU n0-1', lab.card('a.ipynb'));
+  await shows('½ GPU · limit 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)', lab.card('a.ipynb'));
   await shows(/cannot go over it/, lab.card('b.ipynb'));
   await shows('Place in the queue: 3', lab.card('b.ipynb'));
   await shows(/Ask with priority train/, lab.card('b.ipynb'));

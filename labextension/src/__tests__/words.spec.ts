@@ -1,4 +1,4 @@
-import { kernelName, memoryText, secondsLeft, shareText, shortId, stateText } from '../format';
+import { gpuName, kernelName, memoryText, secondsLeft, shareText, stateText } from '../format';
 import { countdown, messageOf } from '../messages';
 import { english, event, kernel } from './worlds';
 
@@ -26,9 +26,13 @@ test('a kernel is called by its notebook, or by its id when it has none', () => 
   expect(kernelName(kernel({ name: '', kernel_id: '0123456789' }))).toBe('kernel 01234567');
 });
 
-test('a GPU id is shortened behind its prefix', () => {
-  expect(shortId('GPU-8f3a2b1c-0000')).toBe('8f3a2b1c');
-  expect(shortId('SIM-GPU-n0-1')).toBe('n0-1');
+test.each([
+  ['GPU-8f3a2b1c-0000', '8f3a2b1c'],
+  ['SIM-GPU-n0-1', '1'],
+  ['SIM-GPU-a-long-node-name-12', '12'],
+  ['n0/0', '0']
+])('the GPU %s is called %s', (id, name) => {
+  expect(gpuName(id)).toBe(name);
 });
 
 test('a kernel that borrows is bursting', () => {

@@ -2,7 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { kernelName, secondsLeft, shareText, shortId, stateText } from '../format';
+import { gpuName, kernelName, secondsLeft, shareText, stateText } from '../format';
 import { Kernel, KernelRequest, Status } from '../schema';
 import { Action, IAsked } from '../state';
 import { Events } from './events';
@@ -112,18 +112,17 @@ function Where({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle }):
     shareText(kernel.limit) === null ? null : trans.__('limit %1', shareText(kernel.limit) ?? ''),
     kernel.project,
     kernel.node,
-    kernel.gpu_uuid === null ? null : trans.__('GPU %1', shortId(kernel.gpu_uuid)),
+    kernel.gpu_uuid === null ? null : gpuText(kernel.gpu_uuid, kernel.planned_gpu, trans),
     kernel.pinned ? trans.__('pinned') : null
   ].filter(part => part !== null);
-  const planned =
-    kernel.planned_gpu !== null && kernel.gpu_uuid !== null && kernel.planned_gpu !== kernel.gpu_uuid
-      ? trans.__('Planned on GPU %1', shortId(kernel.planned_gpu))
-      : undefined;
-  return (
-    <div className="jp-GpuShare-where" title={planned}>
-      {parts.join(' · ')}
-    </div>
-  );
+  return <div className="jp-GpuShare-where">{parts.join(' · ')}</div>;
+}
+
+/** Where it runs; and where it is planned, when that is another GPU. */
+function gpuText(actual: string, planned: string | null, trans: TranslationBundle): string {
+  return planned === null || gpuName(planned) === gpuName(actual)
+    ? trans.__('GPU %1', gpuName(actual))
+    : trans.__('GPU %1 (planned: GPU %2)', gpuName(actual), gpuName(planned));
 }
 
 /** The countdown of a notice. It keeps its own second hand, so that nothing else is drawn again. */
