@@ -82,8 +82,10 @@ unit: venv
 
 check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
 
-test: lint typecheck floors schema-check ts $(STAMPS)/chromium ## everything, browser and story included
-	$(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks
+test: venv $(STAMPS)/chromium ## everything, browser and story included; one failed step does not hide the others
+	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
+	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
+	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 bench: venv ## benchmarks; what they print goes to docs/measurements too
 	@set -e; for file in tests/benchmarks/bench_*.py; do name=$$(basename $$file .py); echo "== $$name"; \
