@@ -40,6 +40,7 @@ class SchedulerApp(JupyterApp):
     db_url = Unicode("", config=True, help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.")
     policy_file = Unicode("", config=True, help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.")
     token_file = Unicode("", config=True, help="File with the admin's token, made if absent; default: admin.token in the state directory.")
+    retention_days = Integer(90, min=1, config=True, help="For how many days workloads that have ended are remembered.")
     protect_metrics = Bool(False, config=True, help="Whether /metrics needs a token too.")
     groups = Dict(List(Unicode()), config=True, help="Members of the groups that the policy names: {'vision': ['alice']}.")
 
@@ -53,6 +54,7 @@ class SchedulerApp(JupyterApp):
             Path(self.state_dir),
             policy_file=Path(self.policy_file) if self.policy_file else None,
             db_url=self.db_url or None,
+            retention_ms=self.retention_days * 24 * 3600 * 1000,
             groups_of=self._groups_of,
             open_metrics=not self.protect_metrics,
         )

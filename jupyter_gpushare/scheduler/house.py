@@ -31,6 +31,9 @@ __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
 
+RETENTION_MS: Final = 90 * 24 * 3600 * 1000
+"""For how long workloads that have ended are remembered."""
+
 
 def wall_clock() -> int:
     """Milliseconds since the epoch."""
@@ -42,20 +45,20 @@ class House:
 
     def __init__(
         self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
-        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True,
+        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention_ms: int = RETENTION_MS,
     ) -> None:  # fmt: skip
         make_state_dir(state_dir)
         loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
         self._lock = _only_one(state_dir)
         try:
-            self.store = Store(db_url or f"sqlite:///{state_dir / 'scheduler.sqlite'}")
+            self.store = Store(db_url or _own_database(state_dir / "scheduler.sqlite"))
             self.hub = Hub()
             self.service = Service(self.store, loaded, self.hub, clock=clock)
         except BaseException:
             os.close(self._lock)
             raise
         self.hub.connect(self.service)
-        self.loop = Loop(self.service, policy_file)
+        self.loop = Loop(self.service, policy_file, retention_ms=retention_ms)
         self.agents = AgentDoor(self.service)
         self.tokens = Tokens(self.store, clock, groups_of)
         self.metrics = Metrics(self.service)
@@ -92,6 +95,12 @@ def make_state_dir(state_dir: Path) -> None:
         os.close(os.open(state_dir / "scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
+
+
+def _own_database(file: Path) -> str:
+    """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to read, whatever the umask is."""
+    file.touch(mode=0o600)
+    return f"sqlite:///{file}"
 
 
 def _only_one(state_dir: Path) -> int:

@@ -26,8 +26,9 @@ PERIOD: Final = 1.0
 class Loop:
     """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
 
-    def __init__(self, service: Service, policy_file: Path | None = None) -> None:
-        self.service, self.policy_file = service, policy_file
+    def __init__(self, service: Service, policy_file: Path | None = None, *, retention_ms: int | None = None) -> None:
+        """`retention_ms`: for how long what has ended is remembered (at least as long as time-based fair share looks back); None: ever."""
+        self.service, self.policy_file, self.retention_ms = service, policy_file, retention_ms
         self.observe: Callable[[Decisions, float], None] = lambda _decisions, _seconds: None
         """Is told of every cycle that was committed, and how long it took."""
         self._woken = asyncio.Event()
@@ -75,6 +76,17 @@ class Loop:
             begun = time.perf_counter()
             decisions = self.service.run_cycle()
             self.observe(decisions, time.perf_counter() - begun)
+
+        if is_tick:
+            self._forget()
+
+    def _forget(self) -> None:
+        """A little at every tick, so that no deletion holds up a decision for long."""
+        if self.retention_ms is None:
+            return
+        windows = [pool.time_based.window for pool in self.service.loaded.policy.node_pools if pool.time_based]
+        with contextlib.suppress(Unavailable):  # it will be tried again in a second, and nobody waits for it
+            self.service.store.forget(self.service.clock() - max([self.retention_ms, *windows]))
 
     def reload_policy(self, *, force: bool = False) -> None:
         """Takes a changed policy file into force, whole or not at all."""

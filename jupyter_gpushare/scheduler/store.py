@@ -188,6 +188,22 @@ class Store:
         with _ours(), self._engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(sql.select(_usage).order_by(_usage.c.lease))]
 
+    def forget(self, before_ms: int, most: int = 500) -> int:
+        """Removes workloads that ended before this time, with their leases, events and usage: so many at most, oldest first.
+
+        Gives how many. Their ids could then be used again.
+        """
+        with self.transaction() as write:
+            over = sql.select(_workloads.c.id).where(_workloads.c.ended_ms < before_ms).order_by(_workloads.c.ended_ms).limit(most)
+            ids = write.connection.execute(over).scalars().all()
+            if ids:
+                leases = sql.select(_leases.c.id).where(_leases.c.workload.in_(ids))
+                write.do(_usage.delete().where(_usage.c.lease.in_(leases)))
+                write.do(_leases.delete().where(_leases.c.workload.in_(ids)))
+                write.do(_events.delete().where(_events.c.workload.in_(ids)))
+                write.do(_workloads.delete().where(_workloads.c.id.in_(ids)))
+            return len(ids)
+
     # -- tokens --
 
     def add_token(self, row: TokenRow) -> None:

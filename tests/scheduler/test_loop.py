@@ -155,3 +155,36 @@ def test_new_numbers_alone_are_told_at_leisure(tmp_path: Path):
         bench.service.tick(bench.time)
         told += bench.listener.told()
     assert told == waiting
+
+
+def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.loop.retention_ms = 2 * DAY
+    bench.ask("old", 0.5)
+    bench.ask("alive", 0.5)
+    bench.tick()
+    lease = bench.service.records["old"].leases["kernel"].id
+    bench.service.agent_said(
+        "n0", m.UsageReport(since_ms=0, rows=[m.LeaseUsage(lease=lease, held_ms=5, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)])
+    )
+    bench.service.end(ADMIN, "old")
+    bench.tick(2 * DAY - 1000)
+    assert bench.store.is_ended("old")
+    assert len(bench.store.usage()) == 1
+    bench.tick(2000)
+    assert not bench.store.is_ended("old")
+    assert bench.store.usage() == []
+    assert [body.workload for body, _, _ in bench.store.lease_spans(0)] == ["alive"]
+    assert [row.request.id for row in bench.store.remembered().workloads] == ["alive"]
+
+
+def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
+    bench = Bench(tmp_path, "node_pools: [{name: default, time_based_fairshare: {enabled: true, window: 7d}}]\n" + ONE)
+    bench.loop.retention_ms = DAY
+    bench.ask("old", 0.5)
+    bench.tick()
+    bench.service.end(ADMIN, "old")
+    bench.tick(6 * DAY)
+    assert bench.store.is_ended("old")
+    bench.tick(2 * DAY)
+    assert not bench.store.is_ended("old")
