@@ -13,7 +13,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.finding import ask, scheduler_options
 from jupyter_gpushare.cli.tables import amount, table
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.errors import InvalidInput, NotFound
 from jupyter_gpushare.routes import API_ROOT
 
 __all__ = ["nodes", "pools", "projects", "queue", "status", "what_if", "why"]
@@ -182,13 +182,24 @@ def _csv_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return text.getvalue()
 
 
+async def _named(client: SchedulerClient, name: str) -> m.WorkloadView:
+    """By its id, else by its kernel's: what that kernel asked for last. Raises NotFound."""
+    try:
+        return await client.workload(name)
+    except NotFound:
+        asked = (await client.workloads(kernel_id=name)).workloads
+        if not asked:
+            raise
+        return asked[-1]
+
+
 @click.command()
 @click.argument("workload")
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
-    """Why WORKLOAD waits: the reason, its numbers, its place in the queue, and what would help."""
-    seen = ask(transport, lambda client: client.workload(workload))
+    """Why WORKLOAD (its id, or that of its kernel) waits: the reason, its numbers, its place in the queue, and what would help."""
+    seen = ask(transport, lambda client: _named(client, workload))
     if as_json:
         body = m.to_json(seen)
         click.echo(json.dumps({name: body[name] for name in ("id", "state", "reason", "queue_position")}, indent=2))

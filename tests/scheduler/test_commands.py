@@ -41,7 +41,7 @@ def story_with_two_workloads(tmp_path: Path, story) -> None:
             async with agent.linked(doors.admin):
                 await doors.of("alice").submit(asking("a", name="training.ipynb"))
                 await agent.until(lambda: agent.holds)
-                await doors.of("bob").submit(asking("b", 1))
+                await doors.of("bob").submit(asking("b", 1, kernel_id="kernel-of-b"))
                 while (await doors.admin.workload("b")).reason is None:
                     await asyncio.sleep(0.02)
                 await story(doors)
@@ -89,6 +89,7 @@ def test_why_gives_reason_numbers_and_place(tmp_path: Path):
         assert "requested 1" in waits.stdout
         assert json.loads((await shell(doors, "why", "b", "--json")).stdout)["queue_position"] == 1
         assert (await shell(doors, "why", "a")).stdout == "a runs on n0.\n"
+        assert (await shell(doors, "why", "kernel-of-b")).stdout == waits.stdout
         unknown = await shell(doors, "why", "c")
         assert (unknown.status, unknown.stderr) == (1, "error: there is no workload 'c' (id)\n")
 
