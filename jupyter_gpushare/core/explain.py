@@ -154,8 +154,8 @@ def _view(pool: PoolState, before: Free) -> PoolView:
     paths = {name: tuple(q.name for q in pool.queue(name).path) for name in names if pool.queue(name).kind == "project"}
     ranks = {name: pool.queue(name).share for name in names}
     return PoolView(
-        pool.name, shares, frozenset(listed), fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent, pool.reservation,
-        kept_free(pool),
+        pool.name, shares, frozenset(listed), fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent,
+        pool.reservation, kept_free(pool),
     )  # fmt: skip
 
 

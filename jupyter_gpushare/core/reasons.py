@@ -10,7 +10,7 @@ __all__ = ["Code", "Help", "Reason", "counted"]
 
 def counted(number: float, noun: str, many: str = "") -> str:
     """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPUs."""
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {many or noun + 's'}"
+    return f"{number:.10g} {noun}" if number == 1 else f"{number:.10g} {many or noun + 's'}"
 
 
 class Code(StrEnum):

@@ -51,6 +51,26 @@ def _levelled(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
     return above_a[at], above_b[at]
 
 
+class _Ledger:
+    """What was taken so far, from whom, and on what it rests."""
+
+    __slots__ = ("relied", "resources", "taken", "units", "works")
+
+    def __init__(self) -> None:
+        self.units: list[Unit] = []
+        self.works: set[Work] = set()
+        self.taken: dict[QueueState, Amounts] = {}
+        self.relied: set[QueueState] = set()
+        """Queues of the reclaimer's side whose quota had to stand in."""
+        self.resources = [False, False, False]
+
+    def copy(self) -> _Ledger:
+        other = _Ledger()
+        other.units, other.works, other.taken = self.units, set(self.works), dict(self.taken)
+        other.relied, other.resources = set(self.relied), self.resources
+        return other
+
+
 class FairTaking:
     """The rules of one reclaim: candidates through `victims`, and the verdict on a set of them through `is_fair`."""
 
@@ -59,6 +79,7 @@ class FairTaking:
         self.before = {queue: queue.allocated for queue in pool.queues.values()}
         """What everybody held before anything was taken."""
         self.ask = turn.ask
+        self._ledger = _Ledger()
 
     def victims(self) -> Victims:
         """Preemptible running work of every other project from which one of the two rules could ever allow to take."""
@@ -80,36 +101,59 @@ class FairTaking:
     def is_fair(self, units: Sequence[Unit], ask: Amounts) -> bool:
         """Whether each chunk is taken from someone above its share (or above its quota, for someone within quota), and no ancestor
         goes above its fair share unless the sibling it takes from is still more saturated (sections 6.3, 6.4)."""
-        left = dict(self.before)
-        touched: dict[QueueState, None] = {}
-        used = [ask[0] > 0, ask[1] > 0, ask[2] > 0]
-        for work, members in _by_work(units).items():
-            victim = self.pool.queue(work.project)
-            mine, theirs = _levelled(self.leaf, victim)
-            guaranteed = self._is_guaranteed(mine, ask)
-            for chunk in chunks(members):
-                if chunk == NOTHING:
-                    continue
-                held = left[theirs]
-                if held.fits_in(theirs.share) and not (guaranteed and not held.fits_in(theirs.quota)):
+        ledger = self._continued(units)
+        if not all(self._is_guaranteed(mine, ask) for mine in ledger.relied):
+            return False
+        for work, members in _by_work(units[len(ledger.units) :]).items():
+            if not self._charge(ledger, work, members, ask):
+                return False
+        ledger.units = list(units)
+        if not self._is_balanced(ledger, ask):
+            return False
+        self._ledger = ledger
+        return True
+
+    def _continued(self, units: Sequence[Unit]) -> _Ledger:
+        """A copy of the last ledger where these units only add to it, so that a large gang is not charged from the start for each of its
+        pods. A workload's chunks depend on all of its pods, so one that comes up again starts a new ledger."""
+        known = self._ledger
+        more = units[len(known.units) :]
+        if list(units[: len(known.units)]) == known.units and not any(unit.work in known.works for unit in more):
+            return known.copy()
+        return _Ledger()
+
+    def _charge(self, ledger: _Ledger, work: Work, members: list[tuple[Member, Amounts]], ask: Amounts) -> bool:
+        """Takes one workload's chunks; whether each of them was allowed."""
+        victim = self.pool.queue(work.project)
+        mine, theirs = _levelled(self.leaf, victim)
+        guaranteed = self._is_guaranteed(mine, ask)
+        ledger.works.add(work)
+        for chunk in chunks(members):
+            if chunk == NOTHING:
+                continue
+            held = self.before[theirs].minus(ledger.taken.get(theirs, NOTHING))
+            if held.fits_in(theirs.share):
+                if not guaranteed or held.fits_in(theirs.quota):
                     return False
-                for queue in victim.path:
-                    left[queue] = left[queue].minus(chunk)
-                    touched[queue] = None
-                used = [u or c > 0 for u, c in zip(used, chunk, strict=True)]
-        return self._is_balanced(left, list(touched), ask, used)
+                ledger.relied.add(mine)
+            for queue in victim.path:
+                ledger.taken[queue] = ledger.taken.get(queue, NOTHING).plus(chunk)
+            ledger.resources = [r or c > 0 for r, c in zip(ledger.resources, chunk, strict=True)]
+        return True
 
     def _is_guaranteed(self, queue: QueueState, ask: Amounts) -> bool:
         """Whether the reclaimer's side stays within its own quota."""
         return self.before[queue].plus(ask).fits_in(queue.quota)
 
-    def _is_balanced(self, left: dict[QueueState, Amounts], touched: list[QueueState], ask: Amounts, used: list[bool]) -> bool:
+    def _is_balanced(self, ledger: _Ledger, ask: Amounts) -> bool:
+        used = [r or a > 0 for r, a in zip(ledger.resources, ask, strict=True)]
+        left = {queue: self.before[queue].minus(ledger.taken.get(queue, NOTHING)) for queue in (*self.leaf.path, *ledger.taken)}
         multiplier = max(MILLI, self.state.policy.options.saturation_multiplier)
         for queue in self.leaf.path:
             if not self.work.preemptible and not queue.fixed.fits_in(queue.quota):
                 return False
             mine = left[queue].plus(ask)
-            for sibling in touched:
+            for sibling in ledger.taken:
                 if sibling.parent is not queue.parent or sibling is queue:
                     continue
                 for i in range(3):

@@ -46,8 +46,10 @@ class Solver:
         self.places = Reseating(state, pool)
         self.ask = NOTHING
         self.units: list[Unit] = []
-        self.used: list[Unit] = []
-        """Units that were evicted or moved."""
+        self.lost: list[Unit] = []
+        """Units that have no place any more, in the order of victims."""
+        self.moved: list[Unit] = []
+        """Units that were promised another place, which they give up again for the next pod."""
         self.by_host: dict[str, list[Unit]] = {}
         self.position = 0
         self.need: object = None
@@ -59,20 +61,29 @@ class Solver:
         """Whether every asking member got a promise."""
         trial = Trial(self.state, self.pool)
         if self._is_solved():
-            self.places.send_back(self.used)
-            self.places.keep_in_place(self.used, self.asking)
-            self.used = [u for u in self.used if is_touched(u)]
-            if self._is_allowed(self.used):  # once more for all of it: pods that found room by themselves count too
+            used = self.used
+            self.places.send_back(used)
+            self.places.keep_in_place(used, self.asking)
+            if self._is_allowed(used):  # once more for all of it: pods that found room by themselves count too
+                self._take_over(used)
                 return True
         trial.undo()
         return False
+
+    @property
+    def used(self) -> list[Unit]:
+        """Units that were evicted or moved."""
+        return [*self.lost, *self.moved]
+
+    def _take_over(self, units: list[Unit]) -> None:
+        self.lost, self.moved = [u for u in units if is_lost(u)], [u for u in units if is_moved(u) and not is_lost(u)]
 
     def _is_solved(self) -> bool:
         if not self.victims.exist:
             return False  # without anybody to take from nothing is tried: allocate has failed already
         if self.work.workload.topology is not None or self.work.workload.groups:
             found = seat_structured(self.state, self.pool, self.work, self.victims, self._judged)
-            self.used = found or []
+            self._take_over(found or [])
             return found is not None
         if not all(self._help(member) for member in self.asking):
             return False
@@ -84,10 +95,12 @@ class Solver:
         self.ask = ask
         return self._is_allowed(used)
 
-    def _is_allowed(self, used: list[Unit]) -> bool:
-        if self.max_moved is not None and len({u.work for u in used}) > self.max_moved:
+    def _is_allowed(self, used: list[Unit], lost: list[Unit] | None = None) -> bool:
+        """Whether the judge and the cap on moves allow it. `lost` are those units that were lost before and are not looked at again."""
+        lost = _in_order([*(lost or ()), *(u for u in used if is_lost(u))])
+        if self.max_moved is not None and len({u.work for u in (*lost, *used)}) > self.max_moved:
             return False
-        return self.judge([u for u in used if is_lost(u)], self.ask)
+        return self.judge(lost, self.ask)
 
     # -- one pod ---------------------------------------------------------------------------------------------------
 
@@ -98,14 +111,20 @@ class Solver:
         moved = self._lift_moved()
         if self._seat(member):
             self._seat_units(moved)
-            if not moved or self._is_allowed(self.used):
+            if not moved or self._is_allowed(moved, self.lost):
+                self._add(moved)
                 return True
         trial.undo()
         return self._make_room(member)
 
+    def _add(self, units: list[Unit]) -> None:
+        """Sorts units that were touched just now under lost and moved."""
+        self.lost = _in_order([*self.lost, *(u for u in units if is_lost(u))])
+        self.moved = [u for u in units if is_moved(u) and not is_lost(u)]
+
     def _lift_moved(self) -> list[Unit]:
         """Victims that were moved for earlier pods make way for this one, and are seated again behind it."""
-        moved = [unit for unit in reversed(self.used) if is_moved(unit)]
+        moved = list(reversed(self.moved))
         for unit in moved:
             self.places.lift(unit)
         return moved
@@ -138,9 +157,16 @@ class Solver:
             for host in unit.hosts:
                 self.by_host.setdefault(host, []).append(unit)
             if any(self._would_fit(member, host, somewhere) and self._try(member, self.by_host[host]) for host in unit.hosts):
-                self.position = max(0, self.position - 1)  # its host may have room for one more
+                self._go_on(unit)
                 return True
         return False
+
+    def _go_on(self, unit: Unit) -> None:
+        """Where the next pod begins: with the last victim again, as its host may have room for one more; or from the top, when that victim
+        has also left a host where others alone did not make room before."""
+        self.position = max(0, self.position - 1)
+        if len(unit.hosts) > 1:
+            self.position, self.by_host = 0, {}
 
     def _make_room_cheaply(self, member: Member) -> bool:
         """The same with the cheapest victims of all, by node (option `victims: smallest`)."""
@@ -170,7 +196,7 @@ class Solver:
             return somewhere
         if not node.admits(member.need):
             return False
-        moved_in = [m for u in self.used for m in u.members if m.node is node and m.status == "pipelined"]
+        moved_in = [m for u in self.moved for m in u.members if m.node is node and m.status == "pipelined"]
         gone = [(m.need, m.devices) for u in live for m in u.members if m.node is node]
         return node.would_fit(member.need, gone + [(m.need, m.devices) for m in moved_in])
 
@@ -186,9 +212,9 @@ class Solver:
             self._seat_units(moved)
             for unit in units:
                 unit.taken = is_touched(unit)
-            used = [*self.used, *(u for u in units if u.taken)]
-            if self._is_allowed(used):
-                self.used = used
+            used = [*moved, *(u for u in units if u.taken)]
+            if self._is_allowed(used, self.lost):
+                self._add(used)
                 return True
         trial.undo()
         for unit in units:
@@ -225,9 +251,15 @@ class Solver:
             self.state.put(member, "pending")
         if all(self._seat(member) for member in self.asking):
             self._seat_units(moved)
-            if self._is_allowed(self.used):
+            if self._is_allowed(moved, self.lost):
+                self._add(moved)
                 return
         trial.undo()
+
+
+def _in_order(units: list[Unit]) -> list[Unit]:
+    """As they came down the list of victims: the order in which they are charged decides whether the last one is fair."""
+    return sorted(units, key=lambda unit: unit.place)
 
 
 def _next_in(lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]], asks: list[Amounts], total: Amounts) -> int:

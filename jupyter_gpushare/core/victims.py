@@ -24,12 +24,14 @@ JobKey = tuple[int, int, int, str]
 class Unit:
     """Pods that are taken together: one surplus pod, or all that a workload has left."""
 
-    __slots__ = ("charge", "hosts", "members", "taken", "work")
+    __slots__ = ("charge", "hosts", "members", "place", "taken", "work")
 
     def __init__(self, work: Work, members: list[Member]) -> None:
         self.work, self.members = work, members
         self.hosts = sorted({m.node.name for m in members if m.node is not None})
         self.charge = _sum(m.charge for m in members)
+        self.place = 0
+        """Its place in the order of victims, in which they are charged."""
         self.taken = False
         """Already given up or moved for the workload that is being helped."""
 
@@ -39,6 +41,7 @@ class Victims:
 
     def __init__(self, pool: PoolState, leaves: Iterable[QueueState], accepts: Callable[[Work], int], exist: bool | None = None) -> None:
         self.pool, self.accepts = pool, accepts
+        self.count = 0
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
         self.gone: dict[Work, set[Member]] = {}
         self.top: dict[QueueState, Unit] = {}
@@ -68,6 +71,8 @@ class Victims:
         unit = self.top.pop(queue)
         for above in path:
             self.taken[above] = self.taken.get(above, NOTHING).plus(unit.charge)
+        self.count += 1
+        unit.place = self.count
         self._advance(queue)
         for above in reversed(path):
             level = self.levels[above.parent]

@@ -250,4 +250,4 @@ def _of(resource: int, amounts: Amounts, unit: tuple[str, str] | None = None) ->
     if is_unlimited(amount):
         return "unlimited" if unit is None else f"unlimited {unit[1]}"
     number = float(amount) if resource == MEMORY else amount / GPU
-    return f"{number:g}" if unit is None else counted(number, *unit)
+    return f"{number:.10g}" if unit is None else counted(number, *unit)

@@ -120,6 +120,8 @@ def copy_of(cluster: Cluster) -> Cluster:
             cold_member.nominated = member.nominated
         cold._state.works[work.id].started = work.started
         cold._state.works[work.id].stale_since = work.stale_since
+    for name, pool in state.pools.items():
+        cold._state.pools[name].reserve(pool.reservation)
     return cold
 
 
