@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         _own_jupyter_folders(folder)
         config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
         server = LabApp.initialize_server(argv=[], config=config)
+        _end_on_signals()
         _say(server, folder, file, gpus, gpu_memory)
         server.start()
     return 0
@@ -106,6 +108,12 @@ def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, i
             "user": local_user(),
         },
     )  # fmt: skip
+
+
+def _end_on_signals() -> None:
+    """Jupyter's way of SIGTERM for all: on an interrupt without a terminal it would leave without ending its kernels."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.getsignal(signal.SIGTERM))
 
 
 def _say(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:

@@ -91,6 +91,7 @@ class GpuShareExtension(ExtensionApp):
 
     def initialize_handlers(self) -> None:
         """Ours go under the server's base URL, not under the extension's name."""
+        assert self.serverapp is not None
         self.serverapp.web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
 
     def _socket(self) -> str:

@@ -15,7 +15,7 @@ from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.utils import url_path_join
-from tornado import web
+from tornado import httputil, web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ..core.errors import GpuShareError, InvalidInput, NotFound
@@ -70,7 +70,7 @@ class Door(APIHandler):
         error = kwargs.get("exc_info", (None, None, None))[1]
         words = (error.log_message or error.reason) if isinstance(error, web.HTTPError) else None
         self.set_status(status_code)
-        self.refuse(status_code, f"http-{status_code}", words or web.httputil.responses.get(status_code, "unknown error"))
+        self.refuse(status_code, f"http-{status_code}", words or httputil.responses.get(status_code, "unknown error"))
 
 
 class StatusHandler(Door):
@@ -168,7 +168,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     @ws_authenticated
     async def get(self, *args: Any, **kwargs: Any) -> None:
         await self._check_may_listen()
-        await ensure_async(super().get(*args, **kwargs))
+        await super().get(*args, **kwargs)
 
     async def open(self, *_: str) -> None:
         """The handshake is done."""
@@ -187,8 +187,8 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         try:
             for frame in missed:
                 await self.write_message(frame.decode())
-            while (frame := await listener.frames.get()) is not None:
-                await self.write_message(frame.decode())
+            while (change := await listener.frames.get()) is not None:
+                await self.write_message(change.decode())
             self.close(1013, "too slow: resume with since")
         except WebSocketClosedError:
             pass

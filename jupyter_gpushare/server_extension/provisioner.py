@@ -11,7 +11,7 @@ import re
 from itertools import pairwise
 from typing import Any, Final
 
-from jupyter_client.provisioning import LocalProvisioner
+from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from tornado.web import HTTPError
 from traitlets import Any as AnyTrait
 

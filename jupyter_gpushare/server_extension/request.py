@@ -82,8 +82,8 @@ def same(one: KernelRequest, other: KernelRequest) -> bool:
 
 def workload(request: KernelRequest, workload_id: str, *, kernel_id: str, name: str, node: str, user: str | None) -> WorkloadRequest:
     """One kernel is one workload with one pod that must run where its process is."""
-    amounts = {"gpu": request.gpu, "gpu_memory": request.gpu_memory, "gpu_limit": request.gpu_limit}
-    pod = PodRequest(name="kernel", nodes=[node] if node else [], **amounts)
+    nodes = [node] if node else []
+    pod = PodRequest(name="kernel", nodes=nodes, gpu=request.gpu, gpu_memory=request.gpu_memory, gpu_limit=request.gpu_limit)
     return WorkloadRequest(
         id=workload_id,
         name=name or kernel_id,

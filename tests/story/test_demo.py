@@ -54,7 +54,7 @@ def test_it_ends_cleanly_and_leaves_nothing(demo, ending):
     nb.ws.close()
     process.send_signal(ending)
     assert process.wait(30) == 0
-    assert processes_of(folder) == []
+    assert [p.cmdline() for p in processes_of(folder)] == []
     assert list(folder.glob("gpushare-demo-*")) == []
 
 
