@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sqlite3
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -17,7 +16,7 @@ from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven,
 
 from .books import Book, Question, occupant, wall_ms
 from .caps import caps
-from .devices import Holding
+from .devices import DevicesBusy, Holding
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Node, log
@@ -36,6 +35,7 @@ STEADY_S = 0.25
 WAITING_S = 0.02
 """The same while a cell waits: the one who holds the memory may free it at any moment, and tells nobody."""
 FULL_S = 1.0
+BUSY_MS, FAILED_MS = 50, 1000
 
 
 class Desk:
@@ -48,6 +48,8 @@ class Desk:
         self._attached: set[str] = set()
         self._version = -1
         self._stepped = 0
+        self._after: list[Action] = []
+        """What is to be done once the caps stand."""
         node.wake = self._changed.set
 
     async def run(self) -> None:
@@ -74,16 +76,19 @@ class Desk:
             return True
         try:
             return self._node.devices.version() != self._version
-        except sqlite3.Error:
+        except DevicesBusy:
             return False
 
     def try_step(self) -> None:
-        """A step; when the devices cannot be read or written now, the next one comes soon."""
+        """A step; when the devices do not answer now, the next one comes soon and goes on with what is left to do."""
         try:
             self.step()
-        except sqlite3.OperationalError as error:
+        except DevicesBusy as error:
             log.warning("the devices do not answer: %s", error)
-            self._deadline = self._node.clock() + 50
+            self._deadline = self._node.clock() + BUSY_MS
+        except Exception:  # a mistake of ours must not leave every kernel of the machine without an agent
+            log.exception("a step of the agent failed; it is tried again")
+            self._deadline = self._node.clock() + FAILED_MS
 
     def step(self) -> None:
         """Look, decide, do, tell."""
@@ -96,8 +101,9 @@ class Desk:
             self._settle_in(book, now)
         situation = self._situation(now)
         decision = decide(situation, now)
-        after = [action for step in decision.steps for action in self._do(step, now)]
+        self._after += [action for step in decision.steps for action in self._do(step, now)]
         self._set_caps(self._situation(now), decision)
+        after, self._after = self._after, []
         for action in after:
             action()
         self._deadline = decision.deadline
@@ -222,8 +228,14 @@ class Desk:
         if book.question is not None:
             question = book.question
             book.cells.add(question.n)
-            return [lambda: self.let_run(book, question, self._node.clock())]
+            return [lambda: self._let_in(book, question.n)]
         return []
+
+    def _let_in(self, book: Book, n: int) -> None:
+        if book.question is not None and book.question.n == n:
+            self.let_run(book, book.question, self._node.clock())
+        else:  # withdrawn while the caps could not be set
+            book.cells.discard(n)
 
     def let_run(self, book: Book, question: Question, now: int) -> None:
         """The cell may run."""
@@ -286,9 +298,12 @@ class Desk:
         for book in self._node.books.values():
             places = self._places(book, allowed.get(book.kernel_id, ()))
             if places != book.last_caps and (places or book.kernel_id in self._attached):
-                changed[book.kernel_id] = book.last_caps = places
+                changed[book.kernel_id] = places
+        changed |= {name: () for name in self._attached if name not in self._node.books}
         if changed:
             self._node.devices.attach(changed)
+            for name in changed.keys() & self._node.books.keys():
+                self._node.books[name].last_caps = changed[name]
             self._version = self._node.devices.version()
             self._attached = (self._attached | set(changed)) - {name for name, places in changed.items() if not places}
 

@@ -176,7 +176,6 @@ class Lifecycle:
         if book.lease is not None and not book.unwanted:
             node.let_go(book.lease.id, ended=True, message=message)
         node.books.pop(book.kernel_id, None)
-        node.devices.attach({book.kernel_id: ()})
         (node.config.state_dir / "tokens" / book.kernel_id).unlink(missing_ok=True)
         node.dirty = True
         node.wake()

@@ -112,6 +112,9 @@ class Mover:
         try:
             mib = await self._run(node.devices.resume, book.kernel_id, home)
         except CopyFailed as error:
+            if not error.lost:  # it is as it was: the desk tries again
+                log.warning("kernel %s is not resumed yet: %s", book.kernel_id, error)
+                return
             book.unrestorable = str(error)
             node.happened(book, "lost", node.story.unrestorable(image, str(error)), tell=True)
             return

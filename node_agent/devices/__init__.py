@@ -8,7 +8,11 @@ from typing import Protocol
 
 from jupyter_gpushare.messages import DeviceReport
 
-__all__ = ["CopyFailed", "Devices", "Holding", "NodeReading"]
+__all__ = ["CopyFailed", "Devices", "DevicesBusy", "Holding", "NodeReading"]
+
+
+class DevicesBusy(Exception):
+    """Raised when the driver does not answer at once; nothing was changed, and the same call may succeed a moment later."""
 
 
 class CopyFailed(Exception):
@@ -43,7 +47,8 @@ class NodeReading:
 
 
 class Devices(Protocol):
-    """One machine's GPUs. Everything but `suspend`, `resume` and `settle` returns at once; those three are called in a thread."""
+    """One machine's GPUs. Everything but `suspend`, `resume` and `settle` returns at once or raises DevicesBusy; those three are called in
+    a thread."""
 
     simulated: bool
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +15,7 @@ from jupyter_gpushare.core.quantity import read_memory
 from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
-from . import CopyFailed, Holding, NodeReading
+from . import CopyFailed, DevicesBusy, Holding, NodeReading
 
 __all__ = ["SimulatedDevices", "Simulation", "read_simulation"]
 
@@ -22,6 +24,8 @@ KNOWN: Final = {
     "A100": "80GiB", "H100": "80GiB", "H200": "141GiB", "B200": "180GiB", "L40S": "48GiB", "L4": "24GiB", "T4": "16GiB", "V100": "32GiB",
 }  # fmt: skip
 MAX_GPUS: Final = 64
+PROMPTLY_S: Final = 0.05
+PATIENTLY_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,15 @@ def _model_and_size(text: str) -> tuple[str, str | None]:
     return text, None
 
 
+@contextmanager
+def _promptly() -> Iterator[None]:
+    """Somebody holds the file for longer than the event loop can wait."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise DevicesBusy(str(error)) from error
+
+
 class SimulatedDevices:
     """The simulated GPUs of one node."""
 
@@ -66,13 +79,16 @@ class SimulatedDevices:
         model = f"Simulated {simulation.model}-{simulation.memory_mib // 1024}GB"
         size = simulation.memory_mib * MIB
         gpus = [SimGpu(index, f"SIM-GPU-{node}-{index}", model, size) for index in range(simulation.count)]
-        self._node = SimNode.create(path, gpus, timeout=1.0)
+        self._node = SimNode.create(path, gpus, timeout=PROMPTLY_S)
+        self._copies = SimNode(path, timeout=PATIENTLY_S)
+        """Another connection for the copies in their threads: the event loop never waits for theirs."""
         self._gpus = gpus
         self._index = {gpu.uuid: gpu.index for gpu in gpus}
 
     def close(self) -> None:
         """The file stays: it is the device memory."""
         self._node.close()
+        self._copies.close()
 
     def reports(self) -> list[DeviceReport]:
         """The devices by index."""
@@ -88,11 +104,13 @@ class SimulatedDevices:
 
     def version(self) -> int:
         """SQLite's own counter of changes by others."""
-        return self._node.version()
+        with _promptly():
+            return self._node.version()
 
     def read(self) -> NodeReading:
         """Everything at one moment, whole MiB (rounded up: a kernel never holds more than we think)."""
-        reading = self._node.read_all()
+        with _promptly():
+            reading = self._node.read_all()
         used = {self._index[uuid]: -(-size // MIB) for uuid, size in reading.used.items() if uuid in self._index}
         return NodeReading(used, {name: self._holding(known) for name, known in reading.kernels.items()})
 
@@ -113,14 +131,16 @@ class SimulatedDevices:
     def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """One transaction for all of them."""
         uuids = [gpu.uuid for gpu in self._gpus]
-        self._node.attach_all({name: [(uuids[gpu], cap * MIB) for gpu, cap in places] for name, places in kernels.items()})
+        with _promptly():
+            self._node.attach_all({name: [(uuids[gpu], cap * MIB) for gpu, cap in places] for name, places in kernels.items()})
 
     def attached(self) -> set[str]:
         """Kernels with a row in the file."""
-        return set(self._node.attachments())
+        with _promptly():
+            return set(self._node.attachments())
 
     def _processes(self, kernel_id: str) -> list[tuple[int, int, str]]:
-        known = self._node.read_all().kernels.get(kernel_id)
+        known = self._copies.read_all().kernels.get(kernel_id)
         return known.processes if known else []
 
     def _copy(self, size: int) -> None:
@@ -133,25 +153,28 @@ class SimulatedDevices:
         try:
             for pid, start, state in self._processes(kernel_id):
                 if state == "running":
-                    self._node.lock(pid, start)
+                    self._copies.lock(pid, start)
                     locked.append((pid, start))
-            known = self._node.read_all().kernels.get(kernel_id, KernelReading())
+            known = self._copies.read_all().kernels.get(kernel_id, KernelReading())
             self._copy(sum(known.held.values()))
-            return sum(self._node.checkpoint(pid, start) for pid, start in locked) // MIB
+            return sum(self._copies.checkpoint(pid, start) for pid, start in locked) // MIB
         except DriverError as error:
             self._undo(kernel_id, locked)
             raise CopyFailed(str(error), for_good=error.code == NOT_SUPPORTED) from error
+        except sqlite3.OperationalError as error:
+            self._undo(kernel_id, locked)
+            raise CopyFailed(str(error), for_good=False) from error
 
     def _undo(self, kernel_id: str, processes: Sequence[tuple[int, int]]) -> None:
         """Back to running: half of a kernel saved is a kernel that hangs."""
-        homes = [uuid for uuid, _ in self._node.attached(kernel_id)]
+        homes = [uuid for uuid, _ in self._copies.attached(kernel_id)]
         for pid, start in processes:
             try:
-                if self._node.state(pid, start) == "checkpointed":
-                    self._node.restore(pid, start, homes)
-                if self._node.state(pid, start) == "locked":
-                    self._node.unlock(pid, start)
-            except DriverError:
+                if self._copies.state(pid, start) == "checkpointed":
+                    self._copies.restore(pid, start, homes)
+                if self._copies.state(pid, start) == "locked":
+                    self._copies.unlock(pid, start)
+            except (DriverError, sqlite3.OperationalError):
                 continue
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
@@ -161,13 +184,15 @@ class SimulatedDevices:
         try:
             for pid, start, state in self._processes(kernel_id):
                 if state == "checkpointed":
-                    size += self._node.restore(pid, start, uuids)
+                    size += self._copies.restore(pid, start, uuids)
             self._copy(size)
             for pid, start, state in self._processes(kernel_id):
                 if state == "locked":
-                    self._node.unlock(pid, start)
+                    self._copies.unlock(pid, start)
         except DriverError as error:
             raise CopyFailed(str(error), for_good=True, lost=True) from error
+        except sqlite3.OperationalError as error:
+            raise CopyFailed(str(error), for_good=False) from error
         return size // MIB
 
     def settle(self, kernel_id: str) -> None:
@@ -177,8 +202,8 @@ class SimulatedDevices:
         for pid, start, state in processes:
             try:
                 if state == "locked" and saved:
-                    self._node.checkpoint(pid, start)
+                    self._copies.checkpoint(pid, start)
                 elif state == "locked":
-                    self._node.unlock(pid, start)
-            except DriverError:
+                    self._copies.unlock(pid, start)
+            except (DriverError, sqlite3.OperationalError):
                 continue

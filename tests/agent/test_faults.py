@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 
 import pytest
 
@@ -234,5 +235,29 @@ def test_memory_given_back_during_the_notice_ends_it():
             assert "result" in await b.run("bufs.append(simgpu.alloc('40GiB'))")
             await world.until(lambda: any(body.get("note", {}).get("type") == "notice_over" for body in a.said), "told that it is over")
             assert "suspended" not in world.scheduler.kinds("a")
+
+    play(story())
+
+
+def test_a_driver_that_does_not_answer_for_a_while_delays_and_breaks_nothing():
+    """Somebody holds the node's file: the loop goes on, what was begun is finished when the file is free."""
+
+    async def story():
+        async with World(gpus=1) as world:
+            a = await world.server.launch("a")
+            b = await world.server.launch("b")
+            holder = sqlite3.connect(world.state_dir / "simgpu.sqlite", isolation_level=None)
+            holder.execute("BEGIN IMMEDIATE")
+            for name in "ab":
+                world.scheduler.grant(name, gpu=0, request=HALF)
+            mark = a.start("bufs.append(simgpu.alloc('40GiB')); result = 'ran'")
+            other = b.start("result = 'too'")
+            await asyncio.sleep(0.3)
+            assert not any("done" in body for body in a.said[mark:] + b.said[other:])
+            holder.execute("ROLLBACK")
+            holder.close()
+            assert (await a.hear("done", mark))["result"] == "ran"
+            assert (await b.hear("done", other))["result"] == "too"
+            await world.until(lambda: not world.book("a").cells and not world.book("b").cells, "both idle")
 
     play(story())

@@ -64,23 +64,27 @@ def test_strangers_are_turned_away():
     play(story())
 
 
-def test_the_launched_process_and_its_children_are_welcome():
-    code = """
-import json, os, socket, sys
+SPEAK = """
+import json, os, socket
 s = socket.socket(socket.AF_UNIX); s.connect(os.environ["GPUSHARE_AGENT"])
-token = open(os.environ["GPUSHARE_TOKEN_FILE"]).read()
-s.sendall(json.dumps({"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}).encode() + b"\\n")
-print(json.loads(s.makefile().readline())["type"])
+token = open(os.environ["GPUSHARE_TOKEN_FILE"]).read() + {more!r}
+s.sendall(json.dumps({{"type": "kernel_hello", "kernel_id": "a", "token": token, "pid": os.getpid()}}).encode() + b"\\n")
+line = s.makefile().readline()
+print(json.loads(line)["type"] if line else "refused")
 """
 
+
+@pytest.mark.parametrize(("more", "answer"), [("", "kernel_welcome"), ("x", "refused")])
+def test_the_launched_process_and_its_children_are_welcome_with_their_token(more, answer):
     async def story():
         async with World() as world:
             registered = await world.server.register("a")
+            env = os.environ | registered.env | {"CODE": SPEAK.format(more=more)}
             shell = ["sh", "-c", f'{sys.executable} -c "$CODE"; true']
-            process = await asyncio.create_subprocess_exec(*shell, stdout=subprocess.PIPE, env=os.environ | registered.env | {"CODE": code})
+            process = await asyncio.create_subprocess_exec(*shell, stdout=subprocess.PIPE, env=env)
             world.server.send(KernelLaunched(kernel_id="a", pid=process.pid))
             out, _ = await process.communicate()
-            assert out == b"kernel_welcome\n"
+            assert out.decode().strip() == answer
 
     play(story())
 
