@@ -59,10 +59,13 @@ class Reseating:
             self.state.put(member, "releasing", member.node, member.devices)
 
     def lift(self, unit: Unit) -> None:
-        """Takes back the promise of another place."""
+        """Takes back the promise of another place, and the places of the unit's pods that stayed: it makes way as a whole, or a gang
+        would lose some of its pods and keep the others."""
         for member in unit.members:
             if member.status == "pipelined":
                 self.state.put(member, "releasing", member.old, member.old_devices)
+            elif member.status == "running":
+                self.state.put(member, "releasing", member.node, member.devices)
 
     def seat(self, unit: Unit) -> bool:
         """Finds places for all of its evicted pods, or for none; a pod that is given its own node back stays there."""
