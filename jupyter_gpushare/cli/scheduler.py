@@ -32,10 +32,7 @@ def scheduler(config: str | None, policy: str | None, log_level: str, **given: A
 
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
-    try:
-        app.initialize([])
-    except Exception as error:
-        raise click.ClickException(f"the configuration cannot be read: {error}") from error
+    app.read_configuration()
     stated = {name: value for name, value in given.items() if value is not None}
     if policy is not None:
         stated["policy_file"] = str(Path(policy).resolve())

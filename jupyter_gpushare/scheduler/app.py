@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_data_dir
-from traitlets import Bool, Dict, Integer, List, Unicode, default
+from traitlets import Bool, Dict, Integer, List, TraitError, Unicode, default
+
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 
 from .house import House
 from .listening import Address, Listening
@@ -47,6 +50,23 @@ class SchedulerApp(JupyterApp):
     @default("state_dir")
     def _state_dir_default(self) -> str:
         return str(state_directory())
+
+    def read_configuration(self) -> None:
+        """Reads `config_file`, or what Jupyter's directories have. Raises InvalidInput."""
+        self.log.addFilter(lambda record: not str(record.msg).startswith("Bad config"))  # `exit` says it
+        try:
+            self.initialize([])
+        except GpuShareError:
+            raise
+        except Exception as error:  # the file is Python and may raise anything
+            raise InvalidInput(f"the configuration cannot be read: {error}", field=self.config_file or None) from error
+
+    def exit(self, exit_status: int | str | None = 0) -> None:
+        """Traitlets ends the process over a bad value, after a line in the log; a caller of ours gets an error like every other."""
+        error = sys.exc_info()[1]
+        if isinstance(error, TraitError):
+            raise InvalidInput(f"the configuration cannot be used: {error}", field=self.config_file or None) from error
+        super().exit(exit_status)
 
     def house(self) -> House:
         """What is configured. Raises GpuShareError."""

@@ -168,3 +168,20 @@ def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatc
             assert program.wait(20) == 0
         assert not (state / "scheduler.json").exists()
     assert os.stat(state / "admin.token").st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("c.SchedulerApp.port = 'x'", "port"), ("c.SchedulerApp.port = ", "invalid syntax"), ("1 / 0", "division by zero")],
+    ids=["bad value", "no Python", "raises"],
+)
+def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path, text: str, said: str):
+    file = tmp_path / "conf.py"
+    file.write_text(text)
+    words = [sys.executable, "-m", "jupyter_gpushare.cli", "scheduler", "--config", str(file), "--state-dir", str(tmp_path / "state")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stderr.startswith("error: the configuration cannot be ")
+    assert said in done.stderr
+    assert f"({file})" in done.stderr
