@@ -25,7 +25,7 @@ def helps_for(case: Case, code: Code, view: PoolView) -> tuple[Help, ...]:
         helps.append(Help("preemptible", "true", "As preemptible work it may go beyond the quota while GPUs are free."))
     helps += _smaller(case, view)
     helps += _other_pools(case, view)
-    if code != Code.NODE_NOT_READY:
+    if code != Code.NODE_NOT_READY and not _waits_for_ever(case, view):
         helps.append(_wait(code))
     return tuple(helps)
 
@@ -64,6 +64,15 @@ def _other_pools(case: Case, view: PoolView) -> list[Help]:
             continue
         helps.append(Help("node_pools", name, f"Pool {name} has {counted(other.free.total / GPU, 'free GPU')}."))
     return helps
+
+
+def _waits_for_ever(case: Case, view: PoolView) -> bool:
+    """Whether no release can help: it is larger than a bound by itself, or has too few pods."""
+    if not case.work.is_ready:
+        return True
+    ask = case.ask(view)
+    above = [view.queues[name] for name in view.paths.get(case.work.project, ())]
+    return any(not ask.fits_in(queue.limit) or not (case.work.preemptible or ask.fits_in(queue.quota)) for queue in above)
 
 
 def _wait(code: Code) -> Help:

@@ -22,6 +22,7 @@ from .work import ACTIVE, Alike, Member, Status, Work
 
 __all__ = ["State"]
 
+Filing = tuple[tuple[object, ...], tuple[str, ...], tuple[object, ...] | None]
 Where = tuple[Status, NodeState | None, tuple[int, ...], Amounts, NodeState | None, tuple[int, ...]]
 
 
@@ -249,9 +250,11 @@ class State:
             if pool.smallest != pool.estimated_with:
                 self._estimate_again(pool)
         for work in self.dirty:
-            self._withdraw(work)
-            if self.works.get(work.id) is work:
-                self._enlist(work)
+            filing = self._filing(work)
+            if filing is None or work.alike is None or work.alike.filing != filing:
+                self._withdraw(work)
+                if self.works.get(work.id) is work:
+                    self._enlist(work, filing)
         self.dirty.clear()
 
     def _withdraw(self, work: Work) -> None:
@@ -274,22 +277,34 @@ class State:
         for pool in alike.pools:
             self.pools[pool].queue(alike.project).pending.discard(alike)
 
-    def _enlist(self, work: Work) -> None:
+    def _filing(self, work: Work) -> Filing | None:
+        """Under what a workload waits: its kind, its pools, and which pods (None: all). None when it does not, or may not ask.
+
+        Most workloads that a simulation touched are back where they were; what is remembered of them must not be lost over that.
+        """
+        if not work.pending or work.held or self.works.get(work.id) is not work:
+            return None
+        pools = self.pools_for(work)
+        if not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
+            return None
+        if work.is_fresh and not any(m.nominated for m in work.members.values()):
+            return (work.project, pools, work.priority, work.preemptible, work.shape), pools, None
+        return (work.id,), pools, (*((m.name, m.status, m.nominated) for m in work.members.values()),)
+
+    def _enlist(self, work: Work, filing: Filing | None) -> None:
         if work.is_stale:
             self.stale[work.id] = work
         elif work.stale_since is not None:
             self.journal.assign(work, "stale_since", None)
         if not work.pending:
             return
-        pools = self.pools_for(work)
-        if work.held or not pools or work.project not in self.projects or problem_of(work.workload, self.policy):
+        if filing is None:
             self.apart[work.id] = work
             return
-        is_plain = work.is_fresh and not any(m.nominated for m in work.members.values())
-        key = (work.project, pools, work.priority, work.preemptible, work.shape) if is_plain else (work.id,)
+        key, pools, _ = filing
         alike = self.alike.get(key)
         if alike is None:
-            alike = self.alike[key] = Alike(key, work, pools)
+            alike = self.alike[key] = Alike(key, work, pools, filing)
             alike.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(alike)

@@ -152,9 +152,20 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
             f"{view.name}, so this request for {counted(ask.gpu / GPU, 'GPU')} cannot take GPUs back from others and waits for free ones."
         )
         return _explained(case, Code.WAITING_FOR_QUOTA, text, view)
+    if largest <= view.free.largest and ask.gpu <= view.free.total:
+        return _explained(case, Code.WAITING_FOR_FREE_GPU, _crowded(case, view), view)
     free = f"{_gpus(view.free.total)} {'is' if view.free.total == GPU else 'are'} free, at most {_gpus(view.free.largest)} on one node"
     text = f"It needs {_asked(case, ask)} in pool {view.name}, where {free}."
     return _explained(case, Code.WAITING_FOR_FREE_GPU, text, view)
+
+
+def _crowded(case: Case, view: PoolView) -> str:
+    """GPUs are free, but not where the rest is."""
+    pods = len(case.work.members)
+    cpu, memory = max(need.cpu for need in case.needs), max(need.ram for need in case.needs)
+    rest = [counted(cpu / GPU, "CPU")] * (cpu > 0) + [f"{memory} MiB of memory"] * (memory > 0) + ["room for another pod"]
+    each = "each of its pods needs" if pods > 1 else "it needs"
+    return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but not on a node that has {' and '.join(rest)} left, which {each}."
 
 
 def _has_gpus(case: Case) -> bool:

@@ -190,9 +190,10 @@ class Alike:
     When the oldest finds no room, none of the others does before something is freed; so one verdict serves them all.
     """
 
-    __slots__ = ("found", "head_key", "key", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants")
+    __slots__ = ("filing", "found", "head_key", "key", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants")
 
-    def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...]) -> None:
+    def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None) -> None:
+        self.filing = filing
         self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
         self.members: list[tuple[int, str]] = []
         """(created, id), oldest first."""

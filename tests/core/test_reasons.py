@@ -1,0 +1,198 @@
+"""Every reason names the obstacle: take it away, and the workload starts. And the numbers and helps are true."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from core_worlds import policy_of, quota, release, workload, world
+
+from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.cycle import cycle, what_if
+from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, PolicyChanged, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.model import Node, NodePool, Pod, Policy, Project, Topology, TopologyConstraint, Workload
+from jupyter_gpushare.core.reasons import Code, counted
+
+N0 = Node("n0", gpus=2, gpu_memory=1000)
+
+
+@dataclass
+class Stuck:
+    """A world in which workload `w` waits, why, and what takes the obstacle away."""
+
+    policy: Policy
+    nodes: list[Node]
+    others: list[Workload]
+    asks: Workload
+    code: Code
+    remove: Callable[[Cluster], None]
+    numbers: dict[str, float]
+
+
+def ends(*ids: str) -> Callable[[Cluster], None]:
+    def remove(cluster: Cluster) -> None:
+        for id_ in ids:
+            cluster.apply(WorkloadEnded(id_))
+
+    return remove
+
+
+def told(fact: object) -> Callable[[Cluster], None]:
+    return lambda cluster: cluster.apply(fact)  # type: ignore[arg-type]
+
+
+def two_pools() -> Policy:
+    rules = {"default": quota(4), "big": quota(4)}
+    return Policy(node_pools=(NodePool("default"), NodePool("big")), projects=(Project("A", None, rules),))
+
+
+LIMITED = policy_of({"A": 2}) and Policy(projects=(Project("A", None, {"default": quota(2, 1)}),))
+RACKS = replace(policy_of({"A": 2}), topologies=(Topology("fabric", ("rack",)),))
+CASES = {
+    "held by its owner": Stuck(
+        policy_of({"A": 2}), [N0], [], replace(workload("w", "A"), held=True), Code.HELD, told(WorkloadHeld("w", False)), {},
+    ),
+    "a project that nobody knows": Stuck(
+        policy_of({"A": 2}), [N0], [], workload("w", "B"), Code.UNKNOWN_PROJECT, told(PolicyChanged(policy_of({"A": 2, "B": 2}))), {},
+    ),
+    "a pool that nobody knows": Stuck(
+        policy_of({"A": 2}), [N0], [], workload("w", "A", node_pools=("gold",)), Code.UNKNOWN_POOL,
+        lambda c: (c.apply(PolicyChanged(replace(policy_of({"A": 2}), node_pools=(NodePool("gold"),)))), c.apply(NodeJoined(Node("g", "gold", gpus=1))))[0],
+        {},
+    ),
+    "a topology that nobody knows": Stuck(
+        policy_of({"A": 2}), [replace(N0, labels={"rack": "r"})], [], workload("w", "A", topology=TopologyConstraint("fabric", "rack")),
+        Code.INVALID_REQUEST, told(PolicyChanged(RACKS)), {},
+    ),
+    "larger than any node": Stuck(
+        policy_of({"A": 8}), [N0], [], workload("w", "A", 4), Code.NEVER_FITS, told(NodeJoined(Node("n1", gpus=4))), {"requested": 4, "free_largest": 2},
+    ),
+    "a label that no node has": Stuck(
+        policy_of({"A": 2}), [N0], [], Workload("w", "A", (Pod("w-0", gpu=1000, node_selector={"rack": "r9"}),)), Code.NEVER_FITS,
+        told(NodeChanged(replace(N0, labels={"rack": "r9"}))), {},
+    ),
+    "the only node is not ready": Stuck(
+        policy_of({"A": 2}), [replace(N0, ready=False, reasons=("DiskPressure",))], [], workload("w", "A"), Code.NODE_NOT_READY,
+        told(NodeChanged(N0)), {"requested": 1},
+    ),
+    "over the limit": Stuck(
+        LIMITED, [N0], [workload("a", "A", created=-1)], workload("w", "A"), Code.OVER_LIMIT, ends("a"), {"limit": 1, "allocated": 1, "requested": 1},
+    ),
+    "non-preemptible beyond the quota": Stuck(
+        policy_of({"A": 1}), [N0], [workload("a", "A", created=-1, preemptible=False)], workload("w", "A", preemptible=False),
+        Code.NON_PREEMPTIBLE_OVER_QUOTA, told(PolicyChanged(policy_of({"A": 2}))), {"quota": 1, "allocated": 1, "requested": 1, "free_total": 1},
+    ),
+    "beyond the fair share while others hold GPUs": Stuck(
+        policy_of({"A": 1, "B": 1}), [N0], [workload("a", "A", created=-1), workload("b", "B", created=-1)], workload("w", "A"),
+        Code.WAITING_FOR_QUOTA, ends("b"), {"fair_share": 1, "allocated": 1, "requested": 1, "position": 1},
+    ),
+    "everything is in use": Stuck(
+        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A"), Code.WAITING_FOR_FREE_GPU, ends("a"),
+        {"free_total": 0, "free_largest": 0, "requested": 1},
+    ),
+    "too few for the whole gang": Stuck(
+        policy_of({"A": 2}), [N0], [workload("a", "A", created=-1)], workload("w", "A", pods=2), Code.WAITING_FOR_GANG, ends("a"), {"requested": 2},
+    ),
+    "a promise that waits for its victims": Stuck(
+        policy_of({"A": 2, "B": 0}), [N0], [workload("b0", "B"), workload("b1", "B")], workload("w", "A"), Code.WAITING_FOR_RECLAIM,
+        lambda cluster: None, {"victims": 1},
+    ),
+    "no CPU left": Stuck(
+        policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("a", "A", 0, cpu=1000, created=-1)], workload("w", "A", 0, cpu=500),
+        Code.WAITING_FOR_FREE_GPU, ends("a"), {},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_without_the_obstacle_it_starts(case: Stuck) -> None:
+    cluster = world(case.policy, case.nodes, case.others)
+    first = cycle(cluster, 0)
+    cluster.apply(WorkloadSubmitted(case.asks))
+    decisions = cycle(cluster, 1000)
+    reason = decisions.reasons["w"]
+    assert reason.code == case.code, reason
+    assert reason.message.endswith(".")
+    assert {key: reason.numbers[key] for key in case.numbers} == case.numbers
+    assert not [b for b in decisions.binds if b.workload == "w"]
+
+    release(cluster, first)
+    release(cluster, decisions)
+    case.remove(cluster)
+
+    assert {b.workload for b in cycle(cluster, 2000).binds} >= {"w"}
+
+
+def test_help_to_ask_for_less_is_true() -> None:
+    cluster = world(policy_of({"A": 4}), [N0], [workload("a", "A", created=-1)])
+    cycle(cluster, 0)
+    reason = what_if(cluster, workload("w", "A", 2), 1000).reason
+    assert reason is not None
+    smaller = next(h for h in reason.helps if h.change == "gpu")
+    assert what_if(cluster, workload("w", "A", float(smaller.to)), 1000).starts_now
+
+
+def test_help_to_try_another_pool_is_true() -> None:
+    cluster = world(two_pools(), [N0, Node("b0", "big", gpus=4)], [workload("a", "A", 2, created=-1)])
+    cycle(cluster, 0)
+    reason = what_if(cluster, workload("w", "A", 2), 1000).reason
+    assert reason is not None
+    pool = next(h for h in reason.helps if h.change == "node_pools")
+    assert what_if(cluster, workload("w", "A", 2, node_pools=(pool.to,)), 1000).starts_now
+
+
+def test_help_to_be_preemptible_is_true() -> None:
+    cluster = world(policy_of({"A": 0}), [N0])
+    asks = workload("w", "A", preemptible=False)
+    reason = what_if(cluster, asks, 0).reason
+    assert reason is not None
+    assert reason.helps[0].change == "preemptible"
+    assert what_if(cluster, replace(asks, preemptible=True), 0).starts_now
+
+
+def test_what_came_too_late_is_told_that_others_were_ahead() -> None:
+    cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=0), workload("w", "A", created=1)])
+    assert cycle(cluster, 0).reasons["w"].code == Code.WAITING_BEHIND
+
+
+def test_places_interleave_between_projects() -> None:
+    asks = [workload(f"{p.lower()}{i}", p, created=i) for p in "AB" for i in range(3)]
+    cluster = world(policy_of({"A": 1, "B": 1}), [Node("n0", gpus=0), Node("n1", gpus=1, ready=False)], asks)
+    positions = cycle(cluster, 0).positions
+    assert sorted(positions, key=lambda id_: positions[id_]) == ["a0", "b0", "a1", "b1", "a2", "b2"]
+
+
+def test_reasons_stay_those_of_their_cycle() -> None:
+    """They are worked out when they are read, but from a view that was taken at once."""
+    cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1), workload("w", "A")])
+    decisions = cycle(cluster, 0)
+    cluster.apply(WorkloadEnded("a"))
+    cycle(cluster, 1000)
+    assert decisions.reasons["w"].numbers["free_total"] == 0
+    assert decisions.positions["w"] == 1
+
+
+def test_cpu_quota_is_told_in_cpus() -> None:
+    rules = quota(2)._replace(limit=Amounts(UNLIMITED, 1500, UNLIMITED))
+    cluster = world(Policy(projects=(Project("A", None, {"default": rules}),)), [N0], [workload("w", "A", 1, cpu=2000)])
+    reason = cycle(cluster, 0).reasons["w"]
+    assert reason.code == Code.OVER_LIMIT
+    assert reason.message == "Project A holds 0 of its limit of 1.5 CPUs and this request needs 2 more."
+
+
+def test_the_missing_cpu_is_named() -> None:
+    cluster = world(policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("w", "A", 1, cpu=600), workload("x", "A", 1, cpu=600)])
+    reason = cycle(cluster, 0).reasons["x"]
+    assert "not on a node that has 0.6 CPUs and room for another pod left" in reason.message
+
+
+def test_nobody_is_told_to_wait_for_ever() -> None:
+    cluster = world(LIMITED, [N0], [workload("w", "A", 2)])
+    assert "wait" not in [h.change for h in cycle(cluster, 0).reasons["w"].helps]
+
+
+@pytest.mark.parametrize(("number", "text"), [(1, "1 GPU"), (2, "2 GPUs"), (0.5, "0.5 GPUs"), (0, "0 GPUs")])
+def test_one_is_singular(number: float, text: str) -> None:
+    assert counted(number, "GPU") == text
