@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
 
 from .agents import node
 from .doors import asking, open_house
+from .nursery import Nursery
 
 ADMIN = Identity("root", (), "admin")
 ONE, TWO = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n", "projects: [{name: two}]\n"
@@ -188,3 +191,27 @@ def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
     assert bench.store.is_ended("old")
     bench.tick(2 * DAY)
     assert not bench.store.is_ended("old")
+
+
+def test_sighup_reads_the_policy_even_when_the_file_looks_the_same(tmp_path: Path):
+    file, nursery = tmp_path / "gpushare.yaml", Nursery()
+    file.write_text(ONE)
+    before = file.stat()
+
+    async def story() -> None:
+        child = nursery.start(tmp_path / "state", policy_file=str(file))
+        client = child.client()
+        async with asyncio.timeout(20), aclosing(client.changes()) as frames:
+            assert (await anext(frames)).status.projects == ["one"]
+            file.write_text(ONE.replace("one", "two"))
+            os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+            os.kill(child.pid, signal.SIGHUP)
+            while (await anext(frames)).status.projects != ["two"]:
+                pass
+        client.transport.close()
+        assert child.end() == 0
+
+    try:
+        asyncio.run(story())
+    finally:
+        nursery.close()
