@@ -45,7 +45,7 @@ def stream(reserve_after: int | None) -> tuple[bool, set[str]]:
         running = sorted((w.created, w.id) for w in cluster.workloads.values() if w.running and w.id != "gang")
         if running:
             cluster.apply(WorkloadEnded(running[0][1]))
-        cluster.apply(WorkloadSubmitted(workload(f"s{i}", "A", created=i)))
+        cluster.apply(WorkloadSubmitted(workload(f"s{i}", "A", created=1000 * i)))
         decisions = cycle(cluster, 1000 * i)
         codes = {r.code for id_, r in decisions.reasons.items() if id_ != "gang"}
         if "gang" in {b.workload for b in decisions.binds}:
