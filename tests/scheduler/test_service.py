@@ -27,7 +27,7 @@ class Listener:
         self.frames: list[m.SchedulerFrame] = []
         self.orders: list[m.ToAgent] = []
 
-    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:  # noqa: ARG002
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
         self.frames.append(frame)
 
     def send(self, order: m.ToAgent) -> None:
