@@ -218,13 +218,18 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         project=lease.project if lease else outlook.project if outlook else None,
         request=lease.request if lease else outlook.request if outlook else Share(),
         limit=lease.limit if lease else outlook.limit if outlook else Share(),
-        node=node, planned_gpu=", ".join(f"{node}/{index}" for index in lease.planned_gpus) if lease else None,
+        node=node, planned_gpu=", ".join(_called(uuids, node, index) for index in lease.planned_gpus) if lease else None,
         gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
         notice_deadline=book.notice_stamp,
         generation=book.generation, workload=lease.workload if lease else None, events=list(book.events),
     )  # fmt: skip
+
+
+def _called(uuids: list[str], node: str, index: int) -> str:
+    """A plan may name a GPU that this node has lost."""
+    return uuids[index] if index < len(uuids) else f"{node}/{index}"
 
 
 def report(book: Book, uuids: list[str], now: int) -> LeaseReport:

@@ -12,6 +12,7 @@ from jupyter_gpushare.core.quantity import read_gpu, read_memory
 
 from .extension import Extension, current
 from .link import Json
+from .view import ShownKernel
 
 __all__ = [
     "GpuError", "history", "nodes", "on_notice", "pin", "queue", "release", "request", "resume", "status", "suspend", "unpin", "wait",
@@ -39,7 +40,7 @@ def status() -> Json:
     """This notebook's share now: state, share, GPU, memory in MiB, why it waits, and its last events."""
     extension = current()
     if extension.link.address is None:
-        return extension.link.kernel
+        return ShownKernel(extension.link.kernel)
     # The Jupyter server knows the whole story, the agent its part of it, and we what was said last.
     for action in ("why", "status"):
         try:
@@ -49,7 +50,7 @@ def status() -> Json:
                 raise
             if not extension.link.welcomed.is_set():
                 break
-    return extension.link.kernel
+    return ShownKernel(extension.link.kernel)
 
 
 def request(
@@ -200,7 +201,7 @@ def _act(action: str) -> Json:
 def _kernel(extension: Extension, answer: Json) -> Json:
     """The status in an answer: the kernel itself, or what the agent pushed meanwhile."""
     found = answer.get("kernel", answer)
-    return found if "kernel_id" in found and "state" in found else extension.link.kernel
+    return ShownKernel(found if "kernel_id" in found and "state" in found else extension.link.kernel)
 
 
 def _ask(action: str, body: Json | None = None) -> Json:

@@ -11,7 +11,7 @@ from jupyter_gpushare.core.quantity import memory_text
 
 from .link import Json
 
-__all__ = ["Shown", "events_text", "kernel_text", "lines_html", "reason_text", "share_text", "table", "what_if_text"]
+__all__ = ["Shown", "ShownKernel", "events_text", "kernel_text", "lines_html", "reason_text", "share_text", "table", "what_if_text"]
 
 BAR_CELLS: Final = 24
 SIMULATED: Final = "simulated"
@@ -30,6 +30,16 @@ class Shown:
         return lines_html(self.text)
 
 
+class ShownKernel(dict[str, Any]):
+    """A kernel's status as a mapping that a notebook shows as `%gpu` does."""
+
+    def __repr__(self) -> str:
+        return kernel_text(self)
+
+    def _repr_html_(self) -> str:
+        return lines_html(kernel_text(self))
+
+
 def lines_html(text: str) -> str:
     """Aligned text as HTML in the notebook's own colours."""
     return f'<pre style="margin:0;line-height:1.35">{html.escape(text)}</pre>'
@@ -38,7 +48,7 @@ def lines_html(text: str) -> str:
 def share_text(share: Json) -> str:
     """`0.5 GPU`, `20 GiB`, or "" when nothing was asked."""
     if share.get("gpu") is not None:
-        return f"{share['gpu']:g} GPU"
+        return f"{share['gpu']:g} GPU" + ("s" if share["gpu"] > 1 else "")
     memory = share.get("gpu_memory_mib")
     return memory_text(memory) if memory is not None else ""
 

@@ -197,12 +197,12 @@ class Directory:
             request=request,
             limit=limit,
             node=lease.node if lease else agent.node,
-            planned_gpu=_planned(lease) if lease else agent.planned_gpu if entry.is_here else None,
-            gpu_uuid=agent.gpu_uuid,
+            planned_gpu=_planned(entry),
+            gpu_uuid=agent.gpu_uuid if entry.is_here else None,
             simulated=agent.simulated,
             pinned=agent.pinned,
             busy=agent.busy,
-            memory_mib=agent.memory_mib if entry.is_here or lease is None else MemoryMib(guaranteed=_guaranteed(lease)),
+            memory_mib=_memory(entry, agent),
             gpu_memory_total_mib=agent.gpu_memory_total_mib,
             reason=_reason(entry),
             queue_position=workload.queue_position if workload and entry.state == "pending" else None,
@@ -233,12 +233,26 @@ class Directory:
         return shares(entry.asked) if entry.asked is not None else (Share(), Share())
 
 
-def _planned(lease: LeaseBody) -> str:
-    return ", ".join(f"{lease.node}/{index}" for index in lease.planned_gpus)
+def _planned(entry: Entry) -> str | None:
+    """The agent knows what its GPUs are called; before it has heard of the lease, node and number must do."""
+    if entry.agent is not None and entry.agent.workload == entry.workload_id and entry.agent.planned_gpu:
+        return entry.agent.planned_gpu
+    lease = entry.lease
+    return ", ".join(f"{lease.node}/{index}" for index in lease.planned_gpus) if lease else None
 
 
 def _guaranteed(lease: LeaseBody) -> int:
     return lease.request_mib * len(lease.planned_gpus)
+
+
+def _memory(entry: Entry, agent: Kernel) -> MemoryMib:
+    """As the agent measures it; of a share that it does not realise (yet, or any more) only what the scheduler guarantees is true."""
+    if entry.is_here:
+        return agent.memory_mib
+    if entry.lease is not None:
+        return MemoryMib(guaranteed=_guaranteed(entry.lease))
+    # An agent that still says attached speaks of a share that was given back.
+    return MemoryMib() if agent.state in AGENT_STATES else agent.memory_mib
 
 
 def _reason(entry: Entry) -> ReasonBody | None:

@@ -86,6 +86,7 @@ class GpuShareExtension(ExtensionApp):
             mode="remote" if self.scheduler_url else "embedded",
             user=self.user,
             on_behalf=self.user if self.scheduler_url else None,
+            simulated=bool(self.simulate) and not self.scheduler_url,
         )  # fmt: skip
         self.settings[SETTING] = self.sharing
 

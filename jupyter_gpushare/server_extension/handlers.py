@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Any, Final, cast
 
 from jupyter_core.utils import ensure_async
@@ -15,7 +16,7 @@ from jupyter_server.auth.decorator import authorized, ws_authenticated
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyter_server.base.websocket import WebSocketMixin
 from jupyter_server.utils import url_path_join
-from tornado import httputil, web
+from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ..core.errors import GpuShareError, InvalidInput, NotFound
@@ -70,7 +71,7 @@ class Door(APIHandler):
         error = kwargs.get("exc_info", (None, None, None))[1]
         words = (error.log_message or error.reason) if isinstance(error, web.HTTPError) else None
         self.set_status(status_code)
-        self.refuse(status_code, f"http-{status_code}", words or httputil.responses.get(status_code, "unknown error"))
+        self.refuse(status_code, f"http-{status_code}", words or HTTPStatus(status_code).phrase)
 
 
 class StatusHandler(Door):
@@ -121,13 +122,12 @@ class TableHandler(Door):
         shape = self.get_query_argument("format", "json")
         if shape not in ("json", "csv"):
             raise InvalidInput(f"format must be json or csv, got {shape!r}", field="format")
-        columns = [name for name in self.get_query_argument("columns", "").split(",") if name]
+        columns = [name.strip() for name in self.get_query_argument("columns", "").split(",") if name.strip()]
         rows = await self.sharing.rows(table)
         text = as_csv(rows, columns or None)  # also for JSON: a column that is not there is a mistake either way
         if shape == "json":
             return self.give(rows)
-        self.set_header("Content-Type", "text/csv; charset=utf-8")
-        await self.finish(text)
+        await self.finish(text, set_content_type="text/csv; charset=utf-8")  # Jupyter's own way: it overwrites a header
         return None
 
 

@@ -112,10 +112,12 @@ class Launched:
 class Sharing:
     def __init__(
         self, jupyter: Jupyter, scheduler: Scheduler, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
-        on_behalf: str | None = None,
+        on_behalf: str | None = None, simulated: bool = False,
     ) -> None:  # fmt: skip
         self.mode: Final = mode
         self.user = user
+        self.simulated = simulated
+        """Whether the GPUs are simulated, as far as is known before the agent has said so."""
         self.broadcast = Broadcast()
         self.service: ServiceStatus | None = None
         """What the scheduler said of itself last."""
@@ -443,7 +445,7 @@ class Sharing:
         away = "cannot be reached" if self.started.is_set() else "is starting"
         return Status(
             mode=self.mode,
-            simulated=welcome.simulated if welcome is not None else False,
+            simulated=welcome.simulated if welcome is not None else self.simulated,
             scheduler=SchedulerStatus(
                 reachable=self._scheduler.reachable and not self.problem,
                 version=service.version if service else None,

@@ -80,6 +80,8 @@ def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, n
     agent.answers["request"] = refuse_unknown_project
     nb = notebook()
     assert nb.run("from jupyter_gpushare import gpu\nprint(gpu.status()['state'])").text == "detached\n"
+    assert "ask for a share" in nb.run("gpu.status()").text
+    assert nb.run("import json; json.dumps(gpu.status())").ok
     result = nb.run("gpu.request(0.5, project='nope')")
     assert (result.reply["ename"], result.reply["evalue"]) == ("GpuError", "unknown project 'nope'")
     assert result.reply["traceback"] == ["GpuError: unknown project 'nope'"]

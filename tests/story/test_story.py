@@ -22,6 +22,7 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     gpu_a, gpu_b = a.ok(FILL).splitlines()[-1], b.ok(FILL).splitlines()[-1]
     view_a, view_b = a.until("attached"), b.until("attached")
     assert view_a["planned_gpu"] == view_b["planned_gpu"]
+    assert view_a["planned_gpu"] in (gpu_a, gpu_b)
     assert gpu_a != gpu_b
     eventually(lambda: [n.view["memory_mib"]["borrowed"] for n in (a, b)] == [30720, 30720], "both borrow 30 GiB")
     assert "burst" in a.kinds()
