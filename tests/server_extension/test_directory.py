@@ -104,6 +104,13 @@ def test_memory_is_the_agents_word_and_before_it_the_leases_guarantee():
     assert it.view("k").memory_mib.borrowed == 30720
 
 
+def test_what_was_given_back_is_nobodys_although_the_agent_is_not_done_with_it():
+    it = directory(changed(workload(granted=lease(), state="running")), agent("attached", memory_mib=MemoryMib(guaranteed=40960, used=10)))
+    it.asks_nothing("k")
+    view = it.view("k")
+    assert (view.state, view.gpu_uuid, view.planned_gpu, view.memory_mib) == ("detached", None, None, MemoryMib())
+
+
 def test_events_of_both_sides_are_one_story_oldest_first_bounded():
     it = directory()
     for second in reversed(range(150)):

@@ -9,6 +9,7 @@ import pytest
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 from tornado.httpclient import HTTPClientError
 
+from jupyter_gpushare.messages import Pools
 from jupyter_gpushare.routes import JUPYTER_ROUTES
 from jupyter_gpushare.server_extension.handlers import handlers
 
@@ -87,6 +88,23 @@ async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_k
     assert (seen["state"], seen["request"]["gpu"]) == ("detached", None)
     await jp_fetch("api", "kernels", kernel["id"], method="DELETE")
     assert (await refused(jp_fetch, "kernels", kernel["id"]))[0] == 404
+
+
+async def test_a_table_as_csv_says_that_it_is_csv(jp_fetch, jp_serverapp, monkeypatch):
+    class Tables:
+        async def pools(self):
+            return Pools(pools=[])
+
+    monkeypatch.setattr(jp_serverapp.web_app.settings["gpushare"], "_scheduler", Tables())
+    answer = await jp_fetch("gpushare", "api", "pools", params={"format": "csv", "columns": "name, gpus"})
+    assert (answer.headers["Content-Type"], answer.body) == ("text/csv; charset=utf-8", b"name,gpus\n")
+
+
+async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(jp_configurable_serverapp, tmp_path):
+    KernelProvisionerFactory.clear_instance()
+    config = {"GpuShareExtension": {"simulate": "2", "state_dir": str(tmp_path)}}
+    app = jp_configurable_serverapp(config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config})
+    assert app.web_app.settings["gpushare"].status().simulated
 
 
 async def test_the_default_provisioner_can_be_left_alone(jp_configurable_serverapp, tmp_path):
