@@ -1,6 +1,6 @@
 """Option `victims: smallest`: the cheapest set of victims instead of the first that suffices in the order of fairness.
 
-Cheap means few GPUs lost, then few units, then young ones. Who may be taken from does not change: the same candidates, the same judge.
+Cheap means few GPUs lost, then little work lost, then few units. Who may be taken from does not change: the same candidates, the same judge.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .victims import Unit
 __all__ = ["Cheapest"]
 
 Cost = tuple[int, int, int, str]
-"""GPUs lost (milli), units, the oldest one's age (negated creation), node."""
+"""The price (`_price`), and the node."""
 
 
 class Cheapest:
@@ -53,15 +53,20 @@ class Cheapest:
         units = self._set(host)
         if not units:
             return None
-        return sum(u.charge.gpu for u in units), len(units), -min(u.work.created for u in units), host
+        return *_price(units), host
 
     def _set(self, host: str) -> list[Unit]:
-        """The smallest single unit that suffices, else small ones first until it does, without those that turn out needless."""
+        """The cheapest of: one unit that suffices, small ones first until they do, young ones first until they do; none that turn out
+        needless. Trying every set would cost too much on a node with many."""
         units = [u for u in self.by_host.get(host, ()) if not u.taken]
         units.sort(key=lambda u: (u.charge.gpu, -u.work.created, u.work.id))
-        for unit in units:
-            if self._suffices(host, [unit]):
-                return [unit]
+        single = next(([unit] for unit in units if self._suffices(host, [unit])), [])
+        small = self._first_of(host, units)
+        young = self._first_of(host, sorted(units, key=lambda u: (-u.work.created, u.charge.gpu, u.work.id)))
+        return min((option for option in (single, small, young) if option), key=_price, default=[])
+
+    def _first_of(self, host: str, units: list[Unit]) -> list[Unit]:
+        """As many of these as suffice, without those that turn out needless."""
         chosen: list[Unit] = []
         for unit in units:
             chosen.append(unit)
@@ -80,3 +85,8 @@ class Cheapest:
         if node is None or host not in self.pool.where or not node.admits(self.need):
             return False
         return node.would_fit(self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node])
+
+
+def _price(units: list[Unit]) -> tuple[int, int, int]:
+    """GPUs lost (milli); then the work lost, which for sets of one size compares as GPUs x age does, whatever the time; then units."""
+    return sum(u.charge.gpu for u in units), -sum(u.charge.gpu * u.work.created for u in units), len(units)
