@@ -32,7 +32,8 @@ class Extension:
         self.on_notice: list[Callable[[Json], object]] = []
         self._untold: collections.deque[str] = collections.deque(maxlen=20)
         self._ip = ip
-        self._widget_question = False
+        self._widget = threading.local()
+        """Per thread: JupyterLab sends widgets' messages to subshells, which are threads."""
 
     def start(self) -> None:
         """Hook into the shell and begin to connect."""
@@ -66,18 +67,17 @@ class Extension:
 
     def _before_anything(self) -> None:
         """A widget's message computes too: it asks like a cell, but cannot be refused."""
-        if threading.current_thread() is not threading.main_thread() or self.screen.message_type() != "comm_msg":
+        if self.screen.message_type() != "comm_msg":
             return
         method = self.screen.message_content().get("data", {}).get("method")
         if method in QUIET_WIDGET_METHODS or self.gate.running or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
             return
-        self._widget_question = True
-        self.gate.ask()
+        self._widget.verdict = self.gate.ask_apart()
 
     def _after_anything(self) -> None:
-        if self._widget_question:
-            self._widget_question = False
-            self.gate.after_cell()
+        verdict, self._widget.verdict = getattr(self._widget, "verdict", None), None
+        if verdict is not None:
+            self.gate.end(verdict)
 
     # ---- what the agent says unasked (in the link's thread)
 

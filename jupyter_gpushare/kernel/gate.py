@@ -53,8 +53,11 @@ class Progress(Protocol):
 
 @dataclass(slots=True)
 class Verdict:
+    """`n`: the question that was answered with "go", to be ended when the work is done; None: nobody was asked."""
+
     go: bool
     message: str = ""
+    n: int | None = None
 
 
 def is_exempt(cell: str) -> bool:
@@ -118,7 +121,19 @@ class Gate:
         return bool(self.link.kernel["state"] not in ("detached", "lost"))
 
     def ask(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
-        """Whether the cell may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over.
+        """Whether the cell may run; it is ended with the cell that runs (`after_cell`)."""
+        verdict = self.ask_apart(exempt=exempt, wait=wait, timeout=timeout)
+        if verdict.n is not None:
+            self._granted.add(verdict.n)
+        return verdict
+
+    def end(self, verdict: Verdict) -> None:
+        """What was asked apart is done."""
+        if verdict.n is not None:
+            self.link.send({"type": "cell_end", "n": verdict.n})
+
+    def ask_apart(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
+        """Whether it may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over; ended with `end`.
 
         An agent that is away holds up only what has to wait for a GPU anyway: a kernel that has its lease runs on.
         """
@@ -185,10 +200,9 @@ class Gate:
                 message = {"type": "tick"}
             waited, kind = time.monotonic() - started, message["type"]
             if kind == "cell_go":
-                self._granted.add(n)
                 self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
                 progress.done(message.get("message") or (f"GPU ready after {waited:.1f} s." if shown else ""))
-                return Verdict(True)
+                return Verdict(True, n=n)
             if kind == "cell_refused":
                 progress.done("")
                 return Verdict(False, message["message"])
