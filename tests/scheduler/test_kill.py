@@ -95,6 +95,8 @@ async def check(child: Child, agent: FakeAgent, told: Told) -> None:
     client.transport.close()
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(240)
 def test_killed_at_any_moment_it_keeps_what_it_acknowledged(nursery: Nursery, tmp_path: Path):
     policy = tmp_path / "gpushare.yaml"
     policy.write_text(default_demo_policy(2))
