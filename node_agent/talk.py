@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Final
 
 from msgspec import UNSET
 
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     ActDone,
     Answer,
@@ -47,11 +47,11 @@ from .lifecycle import Lifecycle, token_matches
 from .node import Node, log
 from .processes import identify
 from .suspend import Mover
+from .wishes import Wishes
 
 __all__ = ["Talk"]
 
 RELAY_S: Final = 60.0
-RESUME_S: Final = 60.0
 UNSURE_MS: Final = 2_000
 """After a kernel came back to a restarted agent: the time in which it can say that a cell is running."""
 
@@ -65,7 +65,8 @@ class Talk:
     """The listener behind the socket."""
 
     def __init__(self, node: Node, gate: Gate, desk: Desk, lifecycle: Lifecycle, mover: Mover) -> None:
-        self._node, self._gate, self._desk, self._lifecycle, self._mover = node, gate, desk, lifecycle, mover
+        self._node, self._gate, self._desk, self._lifecycle = node, gate, desk, lifecycle
+        self._wishes = Wishes(node, desk, mover)
         self._numbers = itertools.count(1)
         self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -275,7 +276,7 @@ class Talk:
 
     async def _act_for_kernel(self, book: Book, body: Ask) -> None:
         try:
-            await self._act(book, body.action)
+            await self._wishes.grant(book, body.action)
         except GpuShareError as error:
             self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
         else:
@@ -287,58 +288,10 @@ class Talk:
             book = self._node.books.get(body.kernel_id)
             if book is None:
                 raise NotFound(f"there is no kernel {body.kernel_id} on this node", field="kernel_id")
-            await self._act(book, body.action)
+            await self._wishes.grant(book, body.action)
         except GpuShareError as problem:
             error = problem_of(problem)
         self._node.ports.to_server(server, ActDone(n=body.n, error=error))
-
-    async def _act(self, book: Book, action: str) -> None:
-        if book.lease is None:
-            raise Conflict("this kernel has no GPU; ask for one with `%gpu request 0.5`")
-        if action in ("pin", "unpin"):
-            self._pin(book, action == "pin")
-        elif action == "suspend":
-            await self._suspend(book)
-        else:
-            await self._resume(book)
-
-    def _pin(self, book: Book, pinned: bool) -> None:
-        if book.pinned == pinned:
-            return
-        book.pinned, self._node.dirty = pinned, True
-        kept = "Pinned: not suspended while idle; who needs its memory above the share gives notice first."
-        what = kept if pinned else "Not pinned any more."
-        self._node.happened(book, "pinned" if pinned else "unpinned", what)
-        self._node.wake()
-
-    async def _suspend(self, book: Book) -> None:
-        if book.holding.suspended:
-            return
-        if self._node.clock() < book.no_suspend_until:
-            raise Conflict(f"this kernel cannot be suspended: {book.no_suspend_why}")
-        book.held_back = True
-        self._mover.suspend(book, None, "", own=True)
-        await self._until(lambda: book.transit is None)
-        if book.no_suspend_why and self._node.clock() < book.no_suspend_until:
-            book.held_back = False
-            raise Conflict(f"this kernel could not be suspended: {book.no_suspend_why}")
-
-    async def _resume(self, book: Book) -> None:
-        book.held_back = False
-        if not book.holding.suspended and book.transit is None:
-            return
-        book.entering = self._node.clock()
-        self._node.wake()
-        if not await self._until(lambda: not book.holding.suspended and book.transit is None):
-            raise Conflict("there is no room on the GPU yet; the kernel is resumed as soon as there is")
-
-    async def _until(self, done: Callable[[], bool]) -> bool:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + RESUME_S
-        while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy, seen from outside
-            await asyncio.sleep(0.01)
-        self._desk.try_step()
-        return done()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)
