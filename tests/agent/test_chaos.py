@@ -10,6 +10,7 @@ import pytest
 from tests.agent.test_lifecycle import restart_agent
 from tests.agent.world import GIB, World, play
 
+pytestmark = pytest.mark.slow
 SHARE = 30
 CHECK = "assert all(b.sum() == v * b.nbytes for b, v in held), 'contents'\n"
 PREPARE = "held = []\nresult = None"
