@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.core.facts import PodPlaced, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model import Spot
 
@@ -62,10 +63,17 @@ class Ledger:
         self.revision = max(known.revision + 1, self.clock())
         for report in known.nodes:
             self.fleet.remember(report, self.clock())
+        unreadable = set()
         for row in known.workloads:
-            self._adopt(row).events.extend(known.events.get(row.request.id, []))
+            try:
+                self._adopt(row).events.extend(known.events.get(row.request.id, []))
+            except GpuShareError as error:
+                # one that an older version took and this one would not: it stays in the store, and does not keep the others waiting
+                log.error("workload %s cannot be taken over and is left alone: %s", row.request.id, error.message)
+                unreadable.add(row.request.id)
         for lease in known.leases:
-            self._take_over(lease.body, lease.started_ms)
+            if lease.body.workload not in unreadable:
+                self._take_over(lease.body, lease.started_ms)
 
     def _adopt(self, row: WorkloadRow) -> Record:
         """Takes a remembered workload in by what was decided when it was asked for: the policy may have changed since."""

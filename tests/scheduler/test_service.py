@@ -13,7 +13,7 @@ from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, Not
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+from jupyter_gpushare.scheduler.store import Store, StoreUnavailable, WorkloadRow
 
 ALICE = Identity("alice", (), "person")
 ADMIN = Identity("root", (), "admin")
@@ -102,6 +102,19 @@ def test_what_was_granted_is_still_granted_after_a_restart(house: House):
     assert isinstance(house.listener.orders[-1], m.Plan)
     assert {lease.id for lease in house.listener.orders[-1].leases} == set(before)
     house.nothing_is_booked_twice()
+
+
+def test_a_remembered_workload_that_makes_no_sense_any_more_keeps_nobody_waiting(house: House):
+    """An older version took it; it is left alone in the store, and everybody else is served."""
+    house.ask("a")
+    nonsense = m.WorkloadRequest(id="old", pods=[m.PodRequest(name="kernel", gpu=1.5)])
+    with house.store.transaction() as write:
+        write.submitted(WorkloadRow(nonsense, "alice", "vision", 75, True, 1))
+    house.start()
+    assert set(house.service.records) == {"a"}
+    assert len(house.leases()) == 1
+    house.joined()
+    assert house.ask("b").state == "running"
 
 
 def test_an_ended_workload_frees_its_place_and_stays_ended(house: House):
