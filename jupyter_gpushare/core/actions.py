@@ -16,6 +16,7 @@ from typing import Any
 
 from .amounts import NOTHING, Amounts
 from .consolidation import Moving, may_consolidate
+from .easier import Failed
 from .gang import Seating, go_stale
 from .pools import PoolState
 from .preempt import PriorityTaking
@@ -44,6 +45,9 @@ def _walk(
     Pools that stand late on somebody's list come late, so that who falls back to one competes there with those who begin there. Lists
     that contradict each other need another sweep; there are at most as many as the longest list.
     """
+    if all(len(alike.pools) == 1 for alike in state.alike.values()):
+        _walk_single(state, kinds, attempt, evicts)
+        return
     tried = dict.fromkeys(state.alike, 0)
     last: dict[str, int] = {}
     for alike in state.alike.values():
@@ -59,6 +63,19 @@ def _walk(
             if asking:
                 _walk_pool(state, pool, asking, attempt, evicts)
                 state.refresh()
+
+
+def _walk_single(
+    state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], evicts: bool
+) -> None:  # fmt: skip
+    """The same when nobody has a second pool."""
+    asking: dict[str, list[Alike]] = {}
+    for alike in state.alike.values():
+        if alike.ready and kinds(alike, state.pools[alike.pools[0]]):
+            asking.setdefault(alike.pools[0], []).append(alike)
+    for name in sorted(asking):
+        _walk_pool(state, state.pools[name], asking[name], attempt, evicts)
+    state.refresh()
 
 
 def _walk_pool(
@@ -142,15 +159,49 @@ def _evicting(action: str, rules_for: Callable[[State, PoolState, Turn, int], Ru
     def act(state: State, now: int, notes: Notes) -> None:
         timeless = not _has_min_runtimes(state)
 
+        failed = Failed()
+
         def worth_trying(alike: Alike, pool: PoolState) -> bool:
-            return not timeless or alike.tried.get((pool.name, action)) != pool.version
+            if timeless and alike.tried.get((pool.name, action)) == pool.version:
+                return False
+            return _PRECHECKS[action](alike, pool)
 
         def attempt(pool: PoolState, turn: Turn) -> bool:
-            return _take(state, notes, action, rules_for(state, pool, turn, now), pool, turn)
+            members = turn.work.asking()
+            key = (pool.name, None if action == "consolidation" else turn.leaf.name, turn.work.preemptible)
+            if failed.is_no_easier(key, turn.work, members):
+                return False
+            if _take(state, notes, action, rules_for(state, pool, turn, now), pool, turn):
+                return True
+            failed.add(key, turn.work, members)
+            return False
 
         _walk(state, worth_trying, attempt, evicts=True)
 
     return act
+
+
+def _may_move(alike: Alike, pool: PoolState) -> bool:
+    return alike.sample.preemptible and any(queue.lenders for queue in pool.queues.values())
+
+
+def _may_reclaim(alike: Alike, pool: PoolState) -> bool:
+    """Whether its project is within its fair share, or may come to be when others take from it in this very action."""
+    leaf = pool.queue(alike.project)
+    if not any(queue.lenders for queue in pool.queues.values() if queue is not leaf):
+        return False
+    return bool(leaf.lenders) or not leaf.exceeds(leaf.fair, asked(alike.sample.asking(), pool.smallest))
+
+
+def _may_preempt(alike: Alike, pool: PoolState) -> bool:
+    lenders = pool.queue(alike.project).lenders
+    return bool(lenders) and -lenders[-1][0][0] < alike.sample.priority
+
+
+_PRECHECKS: dict[str, Callable[[Alike, PoolState], bool]] = {
+    "consolidation": _may_move, "reclaim": _may_reclaim, "preempt": _may_preempt,
+}  # fmt: skip
+"""Cheap conditions without which nobody need take a turn."""
 
 
 def _has_min_runtimes(state: State) -> bool:

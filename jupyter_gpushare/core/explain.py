@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .amounts import GPU
+from .case import Case, Free, PoolView
 from .decisions import Evict, QueueShare
 from .pools import PoolState
 from .positions import Line, positions_in
@@ -17,7 +18,7 @@ from .queue import QueueState
 from .reasons import Reason
 from .reservation import kept_free
 from .state import State
-from .why import Case, Free, PoolView, reason_of
+from .why import reason_of
 from .work import Alike, Member, Work
 
 __all__ = ["Explainer", "Free", "eviction_message", "free_in"]

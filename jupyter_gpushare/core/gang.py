@@ -120,9 +120,8 @@ class Seating:
         topology = topology_named(self.state.policy, constraint.name)
         assert topology is not None, "workloads with an unknown topology never ask"
         names = {leaf for group in groups for leaf in _leaf_names(group)} or {m.podset.name for m in members}
-        hosts = frozenset(
-            m.node.name for m in self.work.members.values() if m.podset.name in names and m.status in ACTIVE and m.node is not None
-        )  # fmt: skip
+        members_there = (m for m in self.work.members.values() if m.podset.name in names and m.status in ACTIVE)
+        hosts = [m.node for m in members_there if m.node is not None]  # also nodes that take nothing new any more
         found = candidates(topology, constraint, nodes, [m.need for m in members], hosts)
         promised = {m.nominated for m in members if m.nominated is not None}
         if promised:  # a promise given in the cycle before counts for the choice of the domain too, or a moved gang would move back

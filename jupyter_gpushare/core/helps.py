@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from .amounts import GPU, is_unlimited
+from .case import Case, PoolView
 from .reasons import Code, Help, counted
-
-if TYPE_CHECKING:
-    from .why import Case, PoolView
 
 __all__ = ["helps_for"]
 

@@ -31,7 +31,7 @@ class Need:
 
     __slots__ = (
         "affinity", "anti_affinity", "cpu", "devices", "gpu", "is_fraction", "is_plain", "labels", "memory", "mig", "node_names", "ram",
-        "selector", "share", "tolerations", "whole",
+        "selector", "share", "stated", "tolerations", "whole",
     )  # fmt: skip
 
     def __init__(self, pod: Pod) -> None:
@@ -52,6 +52,9 @@ class Need:
         self.labels = tuple(sorted(pod.labels.items()))
         self.affinity: Affinity | None = pod.affinity
         self.anti_affinity: Affinity | None = pod.anti_affinity
+        slices = sum(mig_slices(profile) * count for profile, count in self.mig) * GPU
+        self.stated = Amounts(self.whole * GPU + quota_of_fraction(self.share, self.devices) + slices, self.cpu, self.ram)
+        """What it costs in quota as far as that does not depend on the node: nothing for GPU memory."""
         self.is_plain = not (self.selector or self.node_names or self.affinity or self.anti_affinity)
 
     def portion(self, capacity: int) -> int:
@@ -76,19 +79,12 @@ class Need:
             self.tolerations, repr(self.affinity), repr(self.anti_affinity),
         )  # fmt: skip
 
-    @property
-    def stated(self) -> Amounts:
-        """What it costs in quota as far as that does not depend on the node: nothing for GPU memory."""
-        return Amounts(self.whole * GPU + quota_of_fraction(self.share, self.devices) + self._slices(), self.cpu, self.ram)
-
     def estimate(self, smallest: int) -> Amounts:
         """What it is taken to want while it waits: GPU memory counts against the smallest device of the pool (section 8.9)."""
         if self.memory:
             return Amounts(-(-MILLI * self.memory // max(1, smallest)) * self.devices, self.cpu, self.ram)
         return self.stated
 
-    def _slices(self) -> int:
-        return sum(mig_slices(profile) * count for profile, count in self.mig) * GPU
 
 
 class Needs:

@@ -150,11 +150,18 @@ class State:
         self._put(member, (status, node, devices, charge, old, old_devices))
 
     def _put(self, member: Member, where: Where) -> None:
-        self._lift(member)
-        self._count(member, -1)
-        member.status, member.node, member.devices, member.charge, member.old, member.old_devices = where
-        self._count(member, 1)
-        self._drop(member)
+        if {member.status, where[0]} == {"bound", "running"} and where[1:4] == (member.node, member.devices, member.charge):
+            self._count(member, -1)  # it only began to run: nothing was given back, and no verdict on room is out of date
+            member.status = where[0]
+            self._count(member, 1)
+            assert member.node is not None
+            self.pools[member.node.pool].version = tick()  # but it may be a victim from now on
+        else:
+            self._lift(member)
+            self._count(member, -1)
+            member.status, member.node, member.devices, member.charge, member.old, member.old_devices = where
+            self._count(member, 1)
+            self._drop(member)
         work = member.work
         self.dirty[work] = None
         if work.preemptible:

@@ -66,7 +66,7 @@ def _constraints(workload: Workload) -> Iterable[TopologyConstraint]:
 
 
 def candidates(
-    topology: Topology, constraint: TopologyConstraint, nodes: Sequence[NodeState], needs: Sequence[Need], hosts: frozenset[str]
+    topology: Topology, constraint: TopologyConstraint, nodes: Sequence[NodeState], needs: Sequence[Need], hosts: Sequence[NodeState]
 ) -> list[Candidate]:  # fmt: skip
     """Node sets for a group with these pods still to place, best first. `hosts`: nodes where it already has active pods."""
     inside = [n for n in nodes if all(level in n.node.labels for level in topology.levels)]
@@ -77,7 +77,7 @@ def candidates(
     required = 0 if constraint.required is None else levels.index(constraint.required) + 1
     finest = levels.index(constraint.preferred) + 1 if constraint.preferred is not None else required
     found: list[Candidate] = []
-    homes = {tuple(n.node.labels[level] for level in levels[:required]) for n in inside if n.name in hosts}
+    homes = {tuple(n.node.labels.get(level, "") for level in levels[:required]) for n in hosts}
     scores = _preferred_scores(inside, levels, constraint, needs, start)
     for depth in range(max(finest, required), required - 1, -1):
         found.extend(

@@ -1,0 +1,85 @@
+"""One waiting workload and its pools as they stood at a cycle's end: all that a reason may depend on. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from .amounts import Amounts
+from .capacity import Machines
+from .decisions import QueueShare
+from .model import Policy
+from .need import Need
+from .work import Work
+
+__all__ = ["Case", "Free", "PoolView"]
+
+
+class Free(NamedTuple):
+    """Milli-GPU that are free in a pool, and the largest request that would find room on one node."""
+
+    total: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
+class PoolView:
+    """One pool at the end of a cycle."""
+
+    name: str
+    queues: Mapping[str, QueueShare]
+    listed: frozenset[str]
+    """Those that are configured here or used; the others are only on somebody's path."""
+    fixed: Mapping[str, Amounts]
+    """What each queue holds non-preemptibly."""
+    paths: Mapping[str, tuple[str, ...]]
+    """Project -> itself and the departments above."""
+    shares: Mapping[str, Amounts]
+    before: Free
+    """At the start of the cycle."""
+    free: Free
+    machines: Machines
+    total: Amounts
+    smallest: int
+    lent: int
+    """Milli-GPU that preemptible work of all projects holds."""
+    reservation: tuple[str, tuple[str, ...]] | None = None
+    """Who keeps nodes free for itself, and which."""
+    kept: int = 0
+    """Milli-GPU that are free there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One waiting workload and all that its reason may depend on."""
+
+    id: str
+    work: Work
+    pools: tuple[str, ...]
+    views: Mapping[str, PoolView]
+    policy: Policy
+    is_project_known: bool
+    is_held: bool
+    is_promised: bool
+    victims: int
+    found: Mapping[str, int]
+    wants: Mapping[str, Amounts]
+
+    @property
+    def view(self) -> PoolView:
+        """The first pool of its list."""
+        return self.views[self.pools[0]]
+
+    def ask(self, view: PoolView) -> Amounts:
+        """What all its pods cost in quota in this pool."""
+        if view.name in self.wants:
+            return self.wants[view.name]
+        total = Amounts()
+        for member in self.work.members.values():
+            total = total.plus(member.need.estimate(view.smallest))
+        return total
+
+    @property
+    def needs(self) -> list[Need]:
+        return [member.need for member in self.work.members.values()]
