@@ -141,13 +141,26 @@ def load_ipython_extension(ip: Any) -> None:
     global _current
     if _current is not None and _current._ip is ip:
         return
-    from .magics import GpuMagics
-
     if _current is not None:
         _current.stop()
     _current = Extension(ip)
-    ip.register_magics(GpuMagics(ip))
     _current.start()
+    ip.register_magic_function(_late_magic(ip), magic_kind="line_cell", magic_name="gpu")
+
+
+def _late_magic(ip: Any) -> Callable[..., Any]:
+    """`%gpu` without its parsers and tables: they are loaded when it is first used, not while a kernel starts."""
+
+    def gpu(line: str, cell: str | None = None) -> Any:
+        """`%gpu` shows this notebook's share, `%gpu request 0.5` asks for one, `%%gpu 1.0` runs one cell with one.
+
+        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
+        """
+        from .magics import GpuMagics
+
+        return GpuMagics(ip).gpu(line, cell)
+
+    return gpu
 
 
 def unload_ipython_extension(ip: Any) -> None:
