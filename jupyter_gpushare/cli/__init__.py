@@ -83,21 +83,32 @@ def main(args: Sequence[str] | None = None) -> Any:
     try:
         status = gpushare.main(args=args, prog_name="jupyter gpushare", standalone_mode=False)
     except GpuShareError as error:
-        say_error(error.message, error.field)
+        say_error(error.message, _where(error, args))
         sys.exit(_status(error))
     except click.exceptions.Abort:
-        say_error("interrupted")
+        say_error("interrupted", _called(args))
         sys.exit(130)
     except click.UsageError as error:
         say_error(error.format_message(), error.ctx.command_path if error.ctx else None)
         sys.exit(BAD_INPUT)
     except click.ClickException as error:
-        say_error(error.format_message())
+        say_error(error.format_message(), _called(args))
         sys.exit(REFUSED)
     except BrokenPipeError:
         sys.stderr.close()  # the reader (`| head`) has gone; Python would complain at exit
         sys.exit(REFUSED)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _where(error: GpuShareError, args: Sequence[str] | None) -> str:
+    """File and line when a file is at fault, else the field, else the command itself."""
+    return getattr(error, "where", None) or error.field or _called(args)
+
+
+def _called(args: Sequence[str] | None) -> str:
+    """The command as it was called, without what was passed to it (a token may be among that)."""
+    command = next((word for word in (sys.argv[1:] if args is None else args) if word in COMMANDS), "")
+    return f"jupyter gpushare {command}".rstrip()
 
 
 def _status(error: GpuShareError) -> int:

@@ -31,7 +31,7 @@ def validate(policy: str | None, schema: bool) -> int:
         count = len(error.problems)
         say_error(f"the policy has {count} problem{'s' if count > 1 else ''}", policy)
         return BAD_INPUT
-    click.echo(
-        f"{policy}: good ({len(loaded.node_pools)} node pools, {len(loaded.departments)} departments, {len(loaded.projects)} projects)"
-    )
+    parts = {"node pool": loaded.node_pools, "department": loaded.departments, "project": loaded.projects}
+    counted = [f"{len(found)} {name}{'' if len(found) == 1 else 's'}" for name, found in parts.items()]
+    click.echo(f"{policy}: good ({', '.join(counted)})")
     return 0

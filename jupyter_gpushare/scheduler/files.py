@@ -50,7 +50,8 @@ class Problem:
     message: str
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}: {self.field}: {self.message}" if self.field else f"{self.file}:{self.line}: {self.message}"
+        # Always four parts, so that editors and scripts can take the line apart.
+        return f"{self.file}:{self.line}: {self.field or 'file'}: {self.message}"
 
 
 class FileProblems(InvalidInput):

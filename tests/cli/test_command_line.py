@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,10 +49,33 @@ def test_validate_prints_every_problem_with_its_line(tmp_path: Path) -> None:
     assert result.stderr == f"error: the policy has 2 problems ({file})\n"
 
 
+@pytest.mark.parametrize("text", ["", "# nothing\n", "hello\n", "- a\n", "a: [\n", "a: b: c\n"])
+def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    (line,) = gpushare("validate", file).stdout.splitlines()
+    assert re.fullmatch(re.escape(str(file)) + r":\d+: file: .+", line), line
+
+
+@pytest.mark.parametrize(
+    ("args", "where"),
+    [
+        (["demo", "--no-browser", "--policy", "/nope.yaml"], "/nope.yaml:1"),
+        (["demo", "--no-browser", "--gpu-memory", "lots"], "jupyter gpushare demo"),
+        (["agent", "--simulate", "A100:0", "--self-test"], "simulate"),
+    ],
+)
+def test_every_error_says_where(args: list[str], where: str) -> None:
+    result = gpushare(*args)
+    assert (result.status, len(result.stderr.splitlines())) == (2, 1)
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.endswith(f" ({where})\n")
+
+
 def test_validate_a_good_one(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("projects: [{name: p}]\n")
-    assert gpushare("validate", file) == (0, f"{file}: good (1 node pools, 0 departments, 1 projects)\n", "")
+    assert gpushare("validate", file) == (0, f"{file}: good (1 node pool, 0 departments, 1 project)\n", "")
 
 
 def test_the_schema_is_json() -> None:

@@ -43,13 +43,13 @@ def test_lines_by_place(text: str) -> None:
 BROKEN = {
     "a key twice": ("a: 1\nb: {c: 1,\n  c: 2}\n", "f:3: b.c: is given twice"),
     "a key twice in JSON": ('{"a": 1,\n"a": 2}', "f:2: a: is given twice"),
-    "not YAML": ("a: [1,\nb: }\n", "f:2: is not YAML or JSON: .*"),
-    "two documents": ("a: 1\n---\nb: 2\n", "f:2: has a second document.*"),
+    "not YAML": ("a: [1,\nb: }\n", "f:2: file: is not YAML or JSON: .*"),
+    "two documents": ("a: 1\n---\nb: 2\n", "f:2: file: has a second document.*"),
     "a Python object": ("a: !!python/object:os.system x\n", "f:1: a: has a type that is not supported.*"),
     "a mapping as key": ("{a: 1}: 2\n", ".*key that is not text"),
     "an unknown anchor": ("a: *x\n", "f:1: .*anchor.*"),
     "an alias of what is around it": ("a: &x [*x]\n", "f:1: .*anchor.*"),
-    "control characters": ("a: \x00", "f:1: is not YAML or JSON.*"),
+    "control characters": ("a: \x00", "f:1: file: is not YAML or JSON.*"),
     "deep nesting": ("[" * 50_000, "f:1: .*nested deeper than 64 levels"),
     "deep JSON": ("[" * 50_000 + "]" * 50_000, "f:1: .*nested deeper than 64 levels"),
     "a billion laughs": (
