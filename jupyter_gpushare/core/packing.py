@@ -41,11 +41,14 @@ class Offer(NamedTuple):
 class Nodes(Protocol):
     """What is needed of a pool: its nodes by name, those that take pods, and something that is another object when the nodes change."""
 
-    nodes: dict[str, NodeState]
-    machines: object
+    @property
+    def nodes(self) -> Mapping[str, NodeState]: ...
 
     @property
     def where(self) -> Mapping[str, object]: ...
+
+    @property
+    def machines(self) -> object: ...
 
 
 class _Scores:

@@ -1,0 +1,103 @@
+"""Placement `defragment`: what a place is worth, and that remembering scores changes nothing."""
+
+from __future__ import annotations
+
+from core_worlds import nodes, pods, policy_of, release, world
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.amounts import GPU
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.cycle import cycle, what_if
+from jupyter_gpushare.core.facts import WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.fragmentation import typical
+from jupyter_gpushare.core.model import Node, NodePool, Pod, Workload
+from jupyter_gpushare.core.need import Need
+from jupyter_gpushare.core.packing import Defragmenter
+from jupyter_gpushare.core.placement import best_seat
+
+EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def asked(id_: str, created: int = 0, **request: int) -> Workload:
+    return Workload(id_, "p", (Pod(id_, **request),), created=created)  # type: ignore[arg-type]  # amounts only
+
+
+def packed(machines: list[Node], *workloads: Workload) -> Cluster:
+    """A pool with the option, after one cycle."""
+    cluster = world(policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)), machines, workloads)
+    cycle(cluster, 0)
+    return cluster
+
+
+def place_of(cluster: Cluster, id_: str) -> tuple[str, tuple[int, ...]]:
+    spot = cluster.spot(id_, id_)
+    assert spot is not None
+    return spot.node, spot.devices
+
+
+def test_kinds_are_counted_in_whole_percents() -> None:
+    """Rare kinds, CPU-only pods and MIG instances are left out; ties go by what is asked for."""
+    half, whole, rare = Need(Pod("a", gpu=500)), Need(Pod("b", gpu=GPU)), Need(Pod("c", gpu=250))
+    counts = {half: 300, whole: 300, rare: 2, Need(Pod("d", cpu=1000)): 500, Need(Pod("e", mig=(("1g.10gb", 1),))): 500}
+    assert typical(counts) == ((half, 50), (whole, 50))
+    assert typical({half: 290, whole: 310, rare: 0}) == ((whole, 52), (half, 48))
+
+
+def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> None:
+    """0.3 beside 0.3 would leave 0.4, of no use to those who ask for 0.5; on the free device it leaves 0.7. Bin-packing goes beside."""
+    typical_ones = [asked(f"t{i:02}", created=10 + i, gpu=500, cpu=1000) for i in range(40)]
+    first, second = asked("a", created=0, gpu=300), asked("b", created=1, gpu=300)
+    machines = [Node("n0", gpus=2, cpu=100_000)]
+    cluster = packed(machines, first, second, *typical_ones)
+    assert {place_of(cluster, "a")[1], place_of(cluster, "b")[1]} == {(0,), (1,)}
+    plain = world(policy_of({"p": 100}), machines, [first, second, *typical_ones])
+    cycle(plain, 0)
+    assert place_of(plain, "a")[1] == place_of(plain, "b")[1]
+
+
+def test_cpu_is_taken_where_it_can_feed_gpus_longest() -> None:
+    """A CPU-only pod goes to the node with CPU to spare, though the other one is first by name and neither is short of it yet."""
+    waiting = [asked(f"t{i:02}", created=10 + i, gpu=GPU, cpu=2000) for i in range(9)]
+    machines = [Node("n0", gpus=8, cpu=16_000), Node("n1", gpus=8, cpu=64_000)]
+    cluster = packed(machines, asked("c", created=0, cpu=4000), *waiting)
+    assert place_of(cluster, "c")[0] == "n1"
+
+
+def test_pods_without_gpus_prefer_machines_without() -> None:
+    cluster = packed([Node("n0", gpus=8, cpu=64_000), Node("n1", cpu=64_000)], asked("c", cpu=4000))
+    assert place_of(cluster, "c")[0] == "n1"
+    packing = cluster._state.pools["default"].defragmenter
+    assert packing is not None
+    assert [offer.node.name for offer in packing.offers(Need(Pod("d", cpu=1)))] == ["n1", "n0"]
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_scores_that_are_remembered_are_those_of_a_fresh_look(data: st.DataObject) -> None:
+    """After whatever happened, also on trial, the places offered are those that a new object offers; and what finds a place with the
+    option finds one without it, and the other way round."""
+    cluster = world(policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)), data.draw(nodes()))
+    pool = cluster._state.pools["default"]
+    for number in range(data.draw(st.integers(2, 8))):
+        pod = data.draw(pods(f"w{number}"))
+        cluster.apply(WorkloadSubmitted(Workload(f"w{number}", "p", (pod,), created=number, preemptible=data.draw(st.booleans()))))
+        if data.draw(st.booleans()):
+            release(cluster, cycle(cluster, number))
+        if data.draw(st.booleans()):
+            what_if(cluster, Workload("trial", "p", (data.draw(pods("trial")),)), number)
+        if number and data.draw(st.booleans()) and f"w{number - 1}" in cluster.workloads:
+            cluster.apply(WorkloadEnded(f"w{number - 1}"))
+    known = pool.defragmenter
+    assert known is not None
+    fresh = Defragmenter(pool)
+    fresh.kinds = known.kinds
+    for need in list(known.known):
+        offers = [(offer.node.name, offer.device) for offer in known.offers(need)]
+        assert offers == [(offer.node.name, offer.device) for offer in fresh.offers(need)]
+    need = cluster._state.needs.of(data.draw(pods("asked")))
+    seat = best_seat(pool, need)
+    pool.defragmenter = None
+    plain = best_seat(pool, need)
+    assert (seat is None) == (plain is None)
+    assert seat is None or plain is None or seat.now == plain.now
