@@ -79,6 +79,7 @@ def test_scores_that_are_remembered_are_those_of_a_fresh_look(data: st.DataObjec
     option finds one without it, and the other way round."""
     cluster = world(policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)), data.draw(nodes()))
     pool = cluster._state.pools["default"]
+    cycle(cluster, 0)
     for number in range(data.draw(st.integers(2, 8))):
         pod = data.draw(pods(f"w{number}"))
         cluster.apply(WorkloadSubmitted(Workload(f"w{number}", "p", (pod,), created=number, preemptible=data.draw(st.booleans()))))
