@@ -47,6 +47,8 @@ class Ledger:
         self.policy_problems: list[str] = []
         self.revision = 0
         self.needs_cycle = True
+        self.fresh: set[str] = set()
+        """Workloads that changed since the last cycle: their reasons are told with the next one."""
         self.on_change: Callable[[], None] = lambda: None
         self.status_of_nobody: Callable[[], m.ServiceStatus]
         self.fleet = Fleet(self.cluster, store, loaded)
@@ -139,6 +141,7 @@ class Ledger:
     def changed(self, record: Record) -> None:
         self.revision += 1
         record.revision = self.revision
+        self.fresh.add(record.id)
         self.hub.publish(m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)), record.project, record.user)
 
     def _tell(self, record: Record, event: m.Event) -> None:

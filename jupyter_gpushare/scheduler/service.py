@@ -27,7 +27,7 @@ from .fleet import Send
 from .ledger import Announcer, Ledger
 from .metering import Meter
 from .policy import LoadedPolicy
-from .records import Record, lease_body, view, words
+from .records import Record, lease_body, reason_of, view, words
 from .reports import Reports
 from .requests import Asked, projects_of, read_request
 from .snapshot import snapshot
@@ -36,8 +36,8 @@ from .tables import node_rows, pool_rows, project_rows, queue_rows
 
 __all__ = ["Service"]
 
-NUMBERS_PER_TICK: Final = 100
-"""Workloads per tick that are told new numbers of a reason that is otherwise the same."""
+REASONS_PER_TICK: Final = 250
+"""Waiting workloads per tick that are told how their reason, its numbers and their place have changed."""
 
 
 class Service(Ledger):
@@ -47,8 +47,8 @@ class Service(Ledger):
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.status(Identity.nobody())
         self.reports = Reports(self)
-        self._untold_numbers: dict[str, None] = {}
-        """Workloads whose reason has new numbers that were not announced yet; oldest first."""
+        self._untold_reasons: dict[str, None] = {}
+        """Workloads whose reason may be another one than was announced; oldest first."""
         self.meter = Meter(store)
 
     # -- people's commands --
@@ -77,7 +77,7 @@ class Service(Ledger):
         if known is not None:
             if known.request != request or known.user != user:
                 raise Conflict(f"workload {request.id} is known with another content", field="id")
-            return view(known, self.cluster)
+            return self._view(known)
         if self.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
         record = Record(request, self._read(identity, request, user, groups).workload, user)
@@ -88,7 +88,7 @@ class Service(Ledger):
         self.records[record.id] = record
         self.changed(record)
         self.wake()
-        return view(record, self.cluster)
+        return self._view(record)
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
         """Gives everything back. Idempotent: a workload that has ended before is ended."""
@@ -105,12 +105,12 @@ class Service(Ledger):
         record = self.records.get(id_)
         if record is None or not self._sees(identity, record):
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        return view(record, self.cluster)
+        return self._view(record)
 
     def workloads(self, identity: Identity, project: str | None = None, kernel_id: str | None = None) -> m.Workloads:
         return m.Workloads(
             workloads=[
-                view(record, self.cluster)
+                self._view(record)
                 for record in self.records.values()
                 if self._sees(identity, record) and project in (None, record.project) and kernel_id in (None, record.kernel_id)
             ]
@@ -235,38 +235,51 @@ class Service(Ledger):
         return record, wanted
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
-        """Gives every waiting record its reason and place; announces those that changed.
+        """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
 
-        Where only the numbers beside the same sentence changed, the announcement is left to the ticks: one grant changes "GPUs free" for
-        everybody who waits, and telling ten thousand of them at once would delay the next grant.
+        One grant changes "GPUs free" and the places for everybody who waits: working that out and telling ten thousand of them at once
+        would delay the next grant. Whoever asks is told the truth of this cycle (`_view`), announced or not.
         """
-        for record in list(self.records.values()):
-            reason, position = decisions.reasons.get(record.id), decisions.positions.get(record.id)
-            is_news = record.id in touched or record.position != position or _gist(record.reason) != _gist(reason)
-            if not is_news and record.reason == reason:
-                continue
-            record.reason, record.position = reason, position
-            if is_news:
-                self._untold_numbers.pop(record.id, None)
-                self.changed(record)
-            else:
-                self._untold_numbers[record.id] = None
+        promised = {pipeline.workload for pipeline in decisions.pipelines}
+        for id_ in touched | promised | self.fresh:
+            self._tell_reason(id_)
+            self._untold_reasons.pop(id_, None)
+        for id_ in decisions.reasons:
+            self._untold_reasons.setdefault(id_)
+        self.fresh.clear()
 
-    def _tell_numbers(self) -> None:
-        """Announces some of what `_explain` left."""
-        for id_ in list(islice(self._untold_numbers, NUMBERS_PER_TICK)):
-            del self._untold_numbers[id_]
-            if (record := self.records.get(id_)) is not None:
-                self.changed(record)
+    def _tell_reasons(self) -> None:
+        """Announces some of what `_explain` left, those first who have been left longest."""
+        for id_ in list(islice(self._untold_reasons, REASONS_PER_TICK)):
+            del self._untold_reasons[id_]
+            self._tell_reason(id_, always=False)
+        self.fresh.clear()
+
+    def _tell_reason(self, id_: str, *, always: bool = True) -> None:
+        record = self.records.get(id_)
+        if record is None:
+            return
+        shown = self._lot(record)
+        if always or shown != (record.reason, record.position):
+            record.reason, record.position = shown
+            self.changed(record)
+
+    def _lot(self, record: Record) -> tuple[Reason | None, int | None]:
+        """Why it waits and its place, by the last cycle."""
+        return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
+
+    def _view(self, record: Record) -> m.WorkloadView:
+        reason, position = self._lot(record)
+        return replace(view(record, self.cluster), reason=reason_of(reason), queue_position=position)
 
     @property
     def is_waiting(self) -> bool:
         """Whether time alone may change something: somebody waits."""
-        return any(record.reason is not None for record in self.records.values())
+        return bool(self.decisions.reasons)
 
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
-        self._tell_numbers()
+        self._tell_reasons()
         self.reports.silent(now)
         if facts := self.meter.measure(self.cluster, now):
             for fact in facts:
@@ -295,11 +308,6 @@ class Service(Ledger):
         if problems != self.policy_problems:
             self.policy_problems = problems
             self.status_changed()
-
-
-def _gist(reason: Reason | None) -> object:
-    """A reason without its numbers."""
-    return None if reason is None else (reason.code, reason.message, reason.helps)
 
 
 def _row(record: Record) -> WorkloadRow:

@@ -15,7 +15,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.loop import Loop
 from jupyter_gpushare.scheduler.policy import load_policy
-from jupyter_gpushare.scheduler.service import NUMBERS_PER_TICK, Service
+from jupyter_gpushare.scheduler.service import REASONS_PER_TICK, Service
 from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
 
 from .agents import node
@@ -140,11 +140,11 @@ def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     assert bench.service.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
 
 
-def test_new_numbers_alone_are_told_at_leisure(tmp_path: Path):
+def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     """Those who are refused by a limit all see "GPUs free" change; a grant tells of itself at once, of them bit by bit."""
     policy = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
     bench = Bench(tmp_path, policy)
-    waiting = [f"w{i}" for i in range(NUMBERS_PER_TICK + 20)]
+    waiting = [f"w{i}" for i in range(REASONS_PER_TICK + 20)]
     for id_ in waiting:
         bench.ask(id_, project="none")
     bench.loop.turn(is_tick=False)
