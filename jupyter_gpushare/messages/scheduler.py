@@ -10,6 +10,7 @@ from .nouns import Body, Event, KernelState, MemoryMib, ReasonBody, Share, Stamp
 
 __all__ = [
     "Ended",
+    "GroupRequest",
     "LeaseBody",
     "LeaseReport",
     "PodRequest",
@@ -18,6 +19,7 @@ __all__ = [
     "SchedulerState",
     "ServiceChanged",
     "ServiceStatus",
+    "TogetherRequest",
     "TokenRequest",
     "TokenView",
     "Tokens",
@@ -47,6 +49,23 @@ class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: dict[str, str] = field(default_factory=dict)
 
 
+class TogetherRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Pods that belong together: in one domain of level `required` of the topology `name`, and if possible in one of `preferred`."""
+
+    name: str
+    required: str | None = None
+    preferred: str | None = None
+
+
+class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A sub-group of pods. A leaf has pods (their `group` is its name) and `min_pods` (null: all of them); any other has `groups`."""
+
+    name: str
+    min_pods: int | None = None
+    topology: TogetherRequest | None = None
+    groups: list[GroupRequest] = field(default_factory=list)
+
+
 class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook kernel's workload."""
 
@@ -59,6 +78,8 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     priority_class: str | int | None = None
     preemptible: bool | None = None
     min_pods: int | None = None
+    groups: list[GroupRequest] = field(default_factory=list)
+    topology: TogetherRequest | None = None
     node_pools: list[str] = field(default_factory=list)
     user: str | None = None
     """On whose behalf (only servers and admins may say so)."""

@@ -62,6 +62,10 @@ class _Call:
     body: Any
 
 
+def _stranger() -> NotKnown:
+    return NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
+
+
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> Answer:
     """The one shape of every error."""
     detail = m.ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
@@ -84,7 +88,7 @@ class Dispatch:
         """Answers a call; `identity` None: without a (valid) token. Raises nothing."""
         headers: dict[str, str] = {}
         try:
-            route, values = self._route(verb, path, headers)
+            route, values = self._route(verb, path, headers, known=identity is not None)
             caller = self.permitted(route, identity)
             return self._answer(route, _Call(caller, values, query, _body(route, body)))
         except GpuShareError as error:
@@ -98,16 +102,19 @@ class Dispatch:
         if route.scope == "open" and (route.name != "metrics" or self._open_metrics):
             return identity or Identity.nobody()
         if identity is None:
-            raise NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
+            raise _stranger()
         if not identity.may(route.scope):
             raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
         return identity
 
-    def _route(self, verb: str, path: str, headers: dict[str, str]) -> tuple[Route, dict[str, str]]:
+    def _route(self, verb: str, path: str, headers: dict[str, str], *, known: bool) -> tuple[Route, dict[str, str]]:
+        """A stranger is not told which paths and verbs there are."""
         found = list(_matches(path))
         for route, values in found:
             if route.verb == verb:
                 return route, values
+        if not known and not any(route.scope == "open" for route, _ in found):
+            raise _stranger()
         if not found:
             raise NotFound(f"there is nothing at {path}")
         verbs = [route.verb for route, _ in found]

@@ -26,6 +26,9 @@ CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
 RUNGS: Final = ("notice", "suspended", "moved", "killed")
 """Kinds of events that are rungs of the ladder by which memory is taken back."""
 
+EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction")
+"""The actions that evict."""
+
 
 class Metrics:
     """Of one service, in a registry of its own: two in one process do not mix."""
@@ -43,6 +46,11 @@ class Metrics:
             "suspends_ms": prometheus.Histogram("suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more),
             "resumes_ms": prometheus.Histogram("resume_seconds", "Bringing it back.", buckets=CYCLES, **more),
         }
+        # A series that begins at 0 can be asked for its rate; one that appears with its first event has lost that event.
+        for action in EVICTING:
+            self._evictions.labels(action)
+        for rung in RUNGS:
+            self._reclaims.labels(rung)
         self._registry.register(_Now(service))
 
     def text(self) -> bytes:

@@ -13,6 +13,8 @@ from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.core.model import DEFAULT_POOL, NON_PREEMPTIBLE_FROM, Pod, Policy, Project, Workload
 from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_memory
 
+from .subgroups import read_groups, read_together
+
 __all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "projects_of", "read_request", "share_of"]
 
 MAX_PODS: Final = 10_000
@@ -60,6 +62,8 @@ def read_request(
         preemptible=request.preemptible if request.preemptible is not None else priority < NON_PREEMPTIBLE_FROM,
         created=created,
         min_pods=_min_pods(request),
+        groups=read_groups(request, policy),
+        topology=read_together(request.topology, policy),
         node_pools=_pools(request, policy),
     )
     return Asked(request, workload, user)

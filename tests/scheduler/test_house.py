@@ -116,8 +116,10 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 assert value(text, 'gpushare_queue_quota{kind="project",pool="default",queue="vision",resource="gpu"}') == 1
                 assert value(text, 'gpushare_queue_allocated{kind="project",pool="default",queue="language",resource="gpu"}') == 1
                 assert value(text, 'gpushare_evictions_total{action="reclaim"}') == 1
+                assert value(text, 'gpushare_evictions_total{action="preempt"}') == 0  # there before its first event
                 assert value(text, "gpushare_grant_wait_seconds_count") == 2
                 assert value(text, 'gpushare_reclaims_total{rung="suspended"}') == 1
+                assert value(text, 'gpushare_reclaims_total{rung="killed"}') == 0
                 assert value(text, "gpushare_gate_wait_seconds_sum") == 6
                 assert value(text, "gpushare_suspend_seconds_count") == 1
                 assert value(text, "gpushare_resume_seconds_count") == 0

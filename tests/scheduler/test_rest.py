@@ -39,6 +39,16 @@ def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
     asyncio.run(story())
 
 
+def test_a_stranger_is_not_told_which_paths_there_are(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            for verb, path in (("GET", "/api/v1/nothing"), ("GET", "/"), ("PATCH", "/api/v1/workloads"), ("GET", "/api/v1/workloads/x/y")):
+                assert (await doors.raw(verb, path)).code == 401, path
+            assert (await doors.raw("POST", "/healthz", b"")).code == 405
+
+    asyncio.run(story())
+
+
 def test_scopes_open_no_more_than_they_say(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:

@@ -1,0 +1,76 @@
+"""Sub-groups and topology of a submitted workload, checked and turned into the core's. Every refusal names the field."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model import Group, Policy, TopologyConstraint
+
+__all__ = ["read_groups", "read_together"]
+
+DEEPEST: Final = 16
+MOST: Final = 1_000
+
+
+def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[Group, ...]:
+    """The sub-groups of a workload; with none, its pods stand in none.
+
+    Raises:
+        InvalidInput: a pod stands in no leaf, a leaf has no pods or wants more than it has, a name is used twice, an inner group has a
+            minimum of its own (all its groups are required), or the workload has one beside its groups.
+    """
+    if request.groups and request.min_pods is not None:
+        raise InvalidInput("a workload with groups has no min_pods of its own: its leaves have", field="min_pods")
+    every = list(_every(request.groups))
+    if len(every) > MOST:
+        raise InvalidInput(f"a workload has at most {MOST} groups", field="groups")
+    for name, count in Counter(group.name for group in every).items():
+        if count > 1 or not name:
+            raise InvalidInput(f"two groups are named {name!r}" if name else "a group needs a name", field="groups")
+    sizes = Counter(pod.group for pod in request.pods)
+    _check_pods(request.pods, {group.name for group in every if not group.groups})
+    return tuple(_group(group, policy, sizes) for group in request.groups)
+
+
+def read_together(given: m.TogetherRequest | None, policy: Policy) -> TopologyConstraint | None:
+    """A topology constraint whose topology and levels the policy knows. Raises InvalidInput."""
+    if given is None:
+        return None
+    levels = {topology.name: topology.levels for topology in policy.topologies}.get(given.name)
+    if levels is None:
+        raise InvalidInput(f"there is no topology {given.name!r}", field="topology")
+    for level in (given.required, given.preferred):
+        if level is not None and level not in levels:
+            raise InvalidInput(f"topology {given.name} has no level {level!r}; it has {', '.join(levels)}", field="topology")
+    return TopologyConstraint(given.name, given.required, given.preferred)
+
+
+def _every(groups: Sequence[m.GroupRequest], depth: int = 1) -> Iterator[m.GroupRequest]:
+    if depth > DEEPEST:
+        raise InvalidInput(f"groups are nested deeper than {DEEPEST} levels", field="groups")
+    for group in groups:
+        yield group
+        yield from _every(group.groups, depth + 1)
+
+
+def _check_pods(pods: Sequence[m.PodRequest], leaves: set[str]) -> None:
+    for pod in pods:
+        if pod.group not in leaves and (leaves or pod.group):
+            said = f"names {pod.group!r}, which is no group without groups of its own" if pod.group else "names no group"
+            raise InvalidInput(f"pod {pod.name!r} {said}", field="group")
+
+
+def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> Group:
+    if group.groups and group.min_pods is not None:
+        raise InvalidInput(f"group {group.name!r} has groups, so it has no min_pods of its own: all are required", field="min_pods")
+    if not group.groups and not sizes[group.name]:
+        raise InvalidInput(f"group {group.name!r} has no pods", field="groups")
+    if group.min_pods is not None and not 1 <= group.min_pods <= sizes[group.name]:
+        words = f"min_pods of group {group.name!r} must be 1 to {sizes[group.name]} (its pods), got {group.min_pods}"
+        raise InvalidInput(words, field="min_pods")
+    inner = tuple(_group(each, policy, sizes) for each in group.groups)
+    return Group(group.name, group.min_pods, read_together(group.topology, policy), inner)
