@@ -32,7 +32,7 @@ Kind = tuple[Need, int]
 
 ONE_FITS: Final = 4
 ALL_ARE_FED: Final = 1
-"""Weights of the two measures. The result hardly depends on them: from 10:1 to 1:1 it changes by a tenth of a percent (docs/measurements)."""
+"""Weights of the two measures. Not a fine tuning: from 10:1 to 1:1 the public trace is packed 95.70 to 95.55 % full (docs/measurements)."""
 PERCENT: Final = 100
 """Rounding to whole percents leaves rare kinds out, and makes it seldom that a newcomer changes what was computed."""
 PLENTY: Final = 1 << 40
