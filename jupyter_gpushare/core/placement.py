@@ -1,7 +1,7 @@
 """Which node a pod goes to. Looks at room and rules of nodes; knows nothing of queues or quota.
 
-The order of preference is the score table of section 9.1 read as layers: promised node, topology, a GPU that already is shared
-(bin-pack), room now before room later, CPU pods on CPU nodes, and then bin-pack or spread. Ties go to the first node by name.
+The order of preference is the score table of section 9.1 read as layers: promised node, topology, room now before room later, a GPU that
+already is shared (bin-pack), CPU pods on CPU nodes, and then bin-pack or spread. Ties go to the first node by name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .pools import PoolState
 __all__ = ["Seat", "Wishes", "best_seat"]
 
 Rank = tuple[int, int, int, float]
-"""(not beside shares, not now, not on a CPU node, packing): smaller is better."""
+"""(not now, not beside shares, not on a CPU node, packing): smaller is better."""
 
 
 class Seat(NamedTuple):
@@ -57,9 +57,7 @@ def best_seat(
     if pool.defragmenter is not None and not need.mig:
         return _least_fragmenting(pool, pool.defragmenter, need, wishes, allowed)
     if need.gpu and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
-        seat = _from_buckets(pool, need, allowed)
-        if seat is None or seat.now:
-            return seat
+        return _from_buckets(pool, need, allowed)
     return _from_scan(pool, need, wishes, allowed)
 
 
@@ -106,8 +104,8 @@ def _preferred(pool: PoolState, wishes: Wishes) -> list[list[str] | None]:
 
 
 def _from_buckets(pool: PoolState, need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
-    """The first fitting name in the best bucket that has one. A seat that is not free now is only a proof that one exists: a node whose
-    CPU is still being left hides in a bucket of nodes with idle GPUs, so the caller then looks at every node."""
+    """The first fitting name in the best bucket that has a seat now, else the best seat later: all buckets are looked at for that, as a
+    node whose CPU is still being left hides among those with idle GPUs."""
     whole, binpack = need.whole, pool.config.gpu == "binpack"
     ranked: list[tuple[int, int, float, list[str]]] = []
     for key, names in pool.buckets.items():
@@ -124,18 +122,21 @@ def _from_buckets(pool: PoolState, need: Need, allowed: Callable[[NodeState], bo
             beside, waits = 0 if shared and binpack else 1, int(not (now >= size or idle > 0))
         ranked.append((beside, waits, room if binpack else -room / gpus, names))
     heapify(ranked)
-    later_seat: Seat | None = None
+    best_later: tuple[tuple[int, float, str], Seat] | None = None
     while ranked:
         beside, waits, packing, names = heappop(ranked)
-        seat = _first_in(pool, names, need, allowed)
+        found = [_first_in(pool, names, need, allowed)]
         while ranked and ranked[0][:3] == (beside, waits, packing):
-            other = _first_in(pool, heappop(ranked)[3], need, allowed)
-            if other is not None and (seat is None or (not other.now, other.node.name) < (not seat.now, seat.node.name)):
-                seat = other
-        if seat is not None and seat.now:
-            return seat
-        later_seat = later_seat or seat
-    return later_seat
+            found.append(_first_in(pool, heappop(ranked)[3], need, allowed))
+        seats = [seat for seat in found if seat is not None]
+        at_once = [seat for seat in seats if seat.now]
+        if at_once:
+            return min(at_once, key=lambda seat: seat.node.name)
+        for seat in seats:
+            rank = (beside, packing, seat.node.name)
+            if best_later is None or rank < best_later[0]:
+                best_later = rank, seat
+    return None if best_later is None else best_later[1]
 
 
 def _first_in(pool: PoolState, names: list[str], need: Need, allowed: Callable[[NodeState], bool] | None) -> Seat | None:
@@ -173,13 +174,13 @@ def _rank(pool: PoolState, node: NodeState, need: Need, now: bool) -> Rank:
     if need.gpu:
         binpack = config.gpu == "binpack"
         beside = 0 if binpack and node.is_shareable(need) else 1
-        return beside, not now, 1, node.room if binpack else -node.room / max(1, node.node.gpus)
+        return not now, beside, 1, node.room if binpack else -node.room / max(1, node.node.gpus)
     free = node.node.cpu - node.cpu[0] - node.cpu[2]
     if config.cpu == "binpack":
         packing = float(free) if node.node.cpu else float("inf")
     else:
         packing = -free / node.node.cpu if node.node.cpu else 0.0
-    return 1, not now, 0 if not node.node.gpus else 1, packing
+    return not now, 1, 0 if not node.node.gpus else 1, packing
 
 
 def _near_and_apart(pool: PoolState, node: NodeState, need: Need) -> bool:
