@@ -20,6 +20,7 @@ from jupyter_gpushare.core.cycle import cycle
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.facts import NodeJoined, PodPlaced, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model import Department, Node, Pod, Policy, Project, Quota, Spot, Workload
+from jupyter_gpushare.core.reasons import Reason
 
 Case = Callable[[int], tuple[Callable[[], object], Callable[[object], bool]]]
 
@@ -96,6 +97,7 @@ def one_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[obj
     def one() -> object:
         submit(cluster, "new", "p0", created=10**7)
         decisions = cycle(cluster, 1000)
+        assert decisions.reasons["new"].numbers["position"] == pending + 1
         cluster.apply(WorkloadEnded("new"))
         return decisions
 
@@ -120,6 +122,15 @@ def one_bound_among_pending(pending: int) -> tuple[Callable[[], object], Callabl
     return one, lambda d: isinstance(d, Decisions) and len(d.binds) == 1
 
 
+def read_one_reason(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
+    """The first reason that is read after a cycle, with its place in the queue among so many of four projects."""
+    cluster = filled(1000, {f"p{i}": 8000 for i in range(4)}, "p0", per_node=7, priority=100)
+    for i in range(pending):
+        submit(cluster, f"q{i:06}", f"p{i % 4}", created=10**6 + i, gpu=(2 + i % 7) * GPU)
+    decisions = cycle(cluster, 0)
+    return lambda: decisions.reasons["q000001"], lambda reason: isinstance(reason, Reason)
+
+
 CASES: dict[str, tuple[Case, tuple[int, ...], bool]] = {
     "reclaim by gang (nodes)": (reclaim_by_gang, (100, 200, 500, 1000), True),
     "hopeless gang (nodes)": (hopeless_gang, (100, 200, 500), True),
@@ -127,6 +138,7 @@ CASES: dict[str, tuple[Case, tuple[int, ...], bool]] = {
     "decide mixed pods, two per node (nodes)": (decide, (2500, 5000), True),
     "one refused among pending (pending)": (one_among_pending, (5000, 10_000), False),
     "one bound among pending (pending)": (one_bound_among_pending, (5000, 10_000), False),
+    "first reason read in a cycle (pending)": (read_one_reason, (5000, 10_000), True),
 }
 """Name -> case, sizes, and whether every run needs a fresh cluster."""
 
