@@ -81,8 +81,9 @@ class GpuShareExtension(ExtensionApp):
         register_events(self.serverapp)
         over_http = bool(self.scheduler_url)
         self._scheduler = SchedulerLine.over_http(self.scheduler_url, self.scheduler_token_file) if over_http else SchedulerLine()
+        self._jupyter = JupyterServer(self.serverapp)
         self.sharing = Sharing(
-            JupyterServer(self.serverapp), self._scheduler, self._socket(), self.log,
+            self._jupyter, self._scheduler, self._socket(), self.log,
             mode="remote" if self.scheduler_url else "embedded",
             user=self.user,
             on_behalf=self.user if self.scheduler_url else None,
@@ -130,7 +131,8 @@ class GpuShareExtension(ExtensionApp):
             self.sharing.started.set()
 
     async def stop_extension(self) -> None:
-        """Jupyter has shut its kernels down; give back, then stop what runs here."""
+        """Jupyter is about to shut its kernels down; give back, then stop what runs here."""
+        self._jupyter.forget_failed_starts()
         if self._starting is not None:
             self._starting.cancel()
             await asyncio.gather(self._starting, return_exceptions=True)

@@ -46,6 +46,14 @@ class JupyterServer:
         """Kernels that Jupyter has now."""
         return list(self._app.kernel_manager.list_kernel_ids())
 
+    def forget_failed_starts(self) -> None:
+        """A kernel whose start failed stays in Jupyter's list of those that are starting, and then the server's end stops at it
+        (`shutdown_all` raises 404), so that neither server nor kernels would ever be gone."""
+        starting = getattr(self._app.kernel_manager, "_pending_kernels", {})
+        for kernel_id, task in list(starting.items()):
+            if task.done() and kernel_id not in self._app.kernel_manager:
+                del starting[kernel_id]
+
     async def kernel_names(self) -> Mapping[str, str]:
         """Kernel id -> the notebook's path; kernels without a session are left out."""
         names: dict[str, str] = {}

@@ -107,6 +107,21 @@ async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(jp_
     assert app.web_app.settings["gpushare"].status().simulated
 
 
+async def test_a_kernel_that_could_not_start_does_not_keep_the_server_alive(jp_fetch, jp_serverapp, jp_data_dir):
+    spec = jp_data_dir / "kernels" / "negative"
+    spec.mkdir(parents=True)
+    provisioner = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": -1}}
+    words = {"argv": ["false"], "display_name": "x", "language": "x", "metadata": {"kernel_provisioner": provisioner}}
+    (spec / "kernel.json").write_text(json.dumps(words))
+    with pytest.raises(HTTPClientError) as error:
+        await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "negative"}))
+    assert (error.value.code, "gpu must not be negative" in error.value.response.body.decode()) == (400, True)
+    assert jp_serverapp.kernel_manager._pending_kernels  # else Jupyter cleans up itself now, and we need not
+    await jp_serverapp.cleanup_extensions()
+    assert not jp_serverapp.kernel_manager._pending_kernels
+    await jp_serverapp.cleanup_kernels()
+
+
 async def test_the_default_provisioner_can_be_left_alone(jp_configurable_serverapp, tmp_path):
     KernelProvisionerFactory.clear_instance()
     config = {"GpuShareExtension": {"make_default_provisioner": False, "state_dir": str(tmp_path)}}
