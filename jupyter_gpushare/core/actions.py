@@ -38,15 +38,18 @@ Rules = tuple[Callable[[], Victims], Judge, int | None]
 
 
 def _walk(
-    state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], *, evicts: bool
+    state: State, may: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], *, evicts: bool
 ) -> None:  # fmt: skip
-    """Asks every kind of pending workload that `kinds` lets through, in order, in one pool of its list after the other.
+    """Asks every pending workload, in order, in one pool of its list after the other.
+
+    `may` tells cheaply who cannot succeed. They still take their turn in the order, as the best workload of a queue speaks for it; but
+    where nobody may succeed, nobody is asked.
 
     Pools that stand late on somebody's list come late, so that who falls back to one competes there with those who begin there. Lists
     that contradict each other need another sweep; there are at most as many as the longest list.
     """
     if all(len(alike.pools) == 1 for alike in state.alike.values()):
-        _walk_single(state, kinds, attempt, evicts)
+        _walk_single(state, may, attempt, evicts)
         return
     tried = dict.fromkeys(state.alike, 0)
     last: dict[str, int] = {}
@@ -57,40 +60,44 @@ def _walk(
         for name in sorted(last, key=lambda n: (last[n], n)):
             pool = state.pools[name]
             here = [a for a in state.alike.values() if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,)]
-            asking = [a for a in here if a.ready and kinds(a, pool)]
+            asking = [a for a in here if a.ready]
             for alike in here:
                 tried[alike.key] += 1
-            if asking:
-                _walk_pool(state, pool, asking, attempt, evicts)
-                state.refresh()
+            _walk_pool(state, pool, asking, may, attempt, evicts)
+            state.refresh()
 
 
 def _walk_single(
-    state: State, kinds: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], evicts: bool
+    state: State, may: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], evicts: bool
 ) -> None:  # fmt: skip
     """The same when nobody has a second pool."""
     asking: dict[str, list[Alike]] = {}
     for alike in state.alike.values():
-        if alike.ready and kinds(alike, state.pools[alike.pools[0]]):
+        if alike.ready:
             asking.setdefault(alike.pools[0], []).append(alike)
     for name in sorted(asking):
-        _walk_pool(state, state.pools[name], asking[name], attempt, evicts)
+        _walk_pool(state, state.pools[name], asking[name], may, attempt, evicts)
     state.refresh()
 
 
 def _walk_pool(
-    state: State, pool: PoolState, asking: list[Alike], attempt: Callable[[PoolState, Turn], bool], evicts: bool
+    state: State, pool: PoolState, asking: list[Alike], may: Callable[[Alike, PoolState], bool],
+    attempt: Callable[[PoolState, Turn], bool], evicts: bool,
 ) -> None:  # fmt: skip
+    if not any(may(alike, pool) for alike in asking):
+        return
     first = reserved_turn(state, pool)
     if first is not None and first.alike in asking and attempt(pool, first):
         asking = [alike for alike in asking if alike is not first.alike]  # its kind is asked again in the next cycle
     with keep_closed(pool):
-        _ask_all(pool, Turns(state, pool, asking), attempt, evicts)
+        _ask_all(pool, Turns(state, pool, asking), may, attempt, evicts)
 
 
-def _ask_all(pool: PoolState, turns: Turns, attempt: Callable[[PoolState, Turn], bool], evicts: bool) -> None:
+def _ask_all(
+    pool: PoolState, turns: Turns, may: Callable[[Alike, PoolState], bool], attempt: Callable[[PoolState, Turn], bool], evicts: bool
+) -> None:  # fmt: skip
     while (turn := turns.next()) is not None:
-        if attempt(pool, turn):
+        if (turn.is_single or may(turn.alike, pool)) and attempt(pool, turn):
             turns.served(again=not evicts and turn.work.pending > 0)  # only allocate lets a workload grow in the same cycle
             if evicts:
                 turns.reorder()
@@ -114,6 +121,8 @@ def _start(state: State, pool: PoolState, turn: Turn, now: int) -> bool:
         if is_first and all(m.status == "bound" for m in members):  # growing renews no protection, and a promise is no start
             state.journal.assign(work, "started", now)
         return True
+    if turn.is_single:
+        return False
     if not any(m.need.affinity for m in members):  # a neighbour may arrive and make room by being there
         state.journal.push(_remember, turn.alike.refused, pool.name, turn.alike.refused.get(pool.name))
         turn.alike.refused[pool.name] = pool.freed
@@ -149,6 +158,8 @@ def _take(state: State, notes: Notes, action: str, rules: Rules | None, pool: Po
                 if member.status != "running":
                     notes[member] = (action, turn.work.id)
         return True
+    if turn.is_single:
+        return False
     key = (pool.name, action)
     state.journal.push(_remember, turn.alike.tried, key, turn.alike.tried.get(key))
     turn.alike.tried[key] = pool.version

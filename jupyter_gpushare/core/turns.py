@@ -28,6 +28,11 @@ class Turn:
     def __init__(self, work: Work, leaf: QueueState, ask: Amounts, alike: Alike, index: int) -> None:
         self.work, self.leaf, self.ask, self.alike, self.index = work, leaf, ask, alike, index
 
+    @property
+    def is_single(self) -> bool:
+        """Whether it speaks for itself alone, not for its kind: it grows, or nodes are kept for it."""
+        return self.index < 0
+
 
 def asked(members: Iterable[Member], smallest: int) -> Amounts:
     """What these pods ask for together; GPU memory counts against the smallest device."""
