@@ -127,7 +127,7 @@ class GpuMagics(Magics):
         """
         try:
             if cell is not None:
-                self._run_cell_with(_body(CELL.parse_argstring(line)), cell)
+                self._run_cell_with(_body(_parsed(CELL, line)), cell)
                 return None
             return _shown(line)
         except gpu.GpuError as error:
@@ -143,12 +143,19 @@ class GpuMagics(Magics):
             _give_back(before, answer.get("previous"))
 
 
+def _parsed(parser: MagicArgumentParser, line: str) -> Any:
+    try:
+        return parser.parse_argstring(line)
+    except ValueError as error:  # an open quotation mark
+        raise UsageError(f"{_one_line(str(error)).lower()}, got {line.strip()}") from None
+
+
 def _shown(line: str) -> view.Shown:
     verb, _, rest = line.strip().partition(" ")
     if (verb or "status") not in VERBS:
         raise UsageError(f"%gpu has no {verb!r}; it has {', '.join(VERBS)}")
     parser, act = VERBS[verb or "status"]
-    result = act(parser.parse_argstring(rest))
+    result = act(_parsed(parser, rest))
     if isinstance(result, str):
         return view.Shown(result)
     link = current().link

@@ -15,6 +15,7 @@ MISTAKES = {
     "%gpu request --memory lots": "memory must be a size",
     "%gpu request 0.5 --limit x": "limit must be a number of GPUs",
     "%gpu request 0.5 --nonsense": "unrecognized arguments: --nonsense",
+    '%gpu request "0.5': "no closing quotation",
     "%gpu fly": "%gpu has no 'fly'",
     "%gpu request 0.5 --project nope": "unknown project 'nope'",
     "%gpu wait": "there is nothing to wait for",
