@@ -20,13 +20,24 @@ export function releaseCellsOfKilledKernels(gpushare: IGpuShare, notebooks: INot
   });
 }
 
-/** End every open request of this notebook, then connect anew: the ports may have changed with the process. */
+/** Time for the dying kernel to say in its cell why it ends; what is still open then never hears anything. */
+const LAST_WORDS_MS = 3000;
+
+/** End the requests that are open now, not those that a person sends meanwhile; then connect anew: ports may have changed. */
 async function letGo(panel: NotebookPanel): Promise<void> {
-  for (const cell of panel.content.widgets) {
-    if (cell instanceof CodeCell) {
-      const future = cell.outputArea.future as CodeCell['outputArea']['future'] | undefined;
-      future?.dispose(); // its promise is rejected as cancelled, and the cell clears its [*]
-    }
+  const open = openRequests(panel);
+  const lastWords = new Promise(resolve => window.setTimeout(resolve, LAST_WORDS_MS));
+  await Promise.race([Promise.allSettled(open.map(future => future.done)), lastWords]);
+  open.forEach(future => future.dispose()); // its promise is rejected as cancelled, and the cell clears its [*]
+  if (!panel.isDisposed) {
+    await panel.sessionContext.session?.kernel?.reconnect();
   }
-  await panel.sessionContext.session?.kernel?.reconnect();
 }
+
+function openRequests(panel: NotebookPanel): Request[] {
+  return panel.content.widgets
+    .map(cell => (cell instanceof CodeCell ? (cell.outputArea.future as Request | undefined) : undefined))
+    .filter((future): future is Request => future !== undefined && !future.isDisposed);
+}
+
+type Request = CodeCell['outputArea']['future'];
