@@ -46,7 +46,8 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         server = LabApp.initialize_server(argv=[], config=config)
         _end_on_signals()
         _say(server, folder, file, gpus, gpu_memory)
-        server.start()
+        with _findable(folder / "state"):
+            server.start()
     return 0
 
 
@@ -58,6 +59,24 @@ def _folder() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _findable(state: Path) -> Iterator[None]:
+    """While it runs, `jupyter gpushare status` and the like find the demo from any terminal of the same person; the newest demo wins."""
+    from jupyter_gpushare.cli.finding import DEMO, home
+
+    link = home() / DEMO
+    with contextlib.suppress(OSError):  # a home that cannot be written is no reason to have no demo
+        link.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(state)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            if link.readlink() == state:
+                link.unlink()
 
 
 def _policy(folder: Path, gpus: int, given: str | None) -> Path:

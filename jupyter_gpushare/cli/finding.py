@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import logging
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 
-__all__ = ["ask", "scheduler_options"]
+__all__ = ["DEMO", "ask", "home", "scheduler_options"]
+
+DEMO: Final = "demo"
+"""Beside a scheduler's own note: a link to the state of the demo that runs now."""
 
 T = TypeVar("T")
 
@@ -57,13 +61,18 @@ def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> 
     return HttpTransport(url, token_in(token_file), ca_file=ca_file)
 
 
-def _note() -> dict[str, str]:
-    """What a scheduler of this machine and this user left for us."""
+def home() -> Path:
+    """Where schedulers of this machine and this user leave what others need to find them."""
     from jupyter_core.paths import jupyter_data_dir
 
-    folder = Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
-    try:
-        note = json.loads((folder / "scheduler.json").read_text())
-        return {"url": str(note["url"]), "token_file": str(note["token_file"])}
-    except (OSError, ValueError, KeyError, TypeError):
-        raise Unavailable(f"no scheduler runs here (nothing in {folder}); name one with --scheduler URL or $GPUSHARE_SCHEDULER") from None
+    return Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
+
+
+def _note() -> dict[str, str]:
+    """What a scheduler of this machine and this user left for us; a demo comes second."""
+    folder = home()
+    for place in (folder, folder / DEMO):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            note = json.loads((place / "scheduler.json").read_text())
+            return {"url": str(note["url"]), "token_file": str(note["token_file"])}
+    raise Unavailable(f"no scheduler runs here (nothing in {folder}); name one with --scheduler URL or $GPUSHARE_SCHEDULER")

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 def demo(tmp_path):
     """A running demo, and what it printed so far."""
     argv = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--port", "0", "--gpus", "2"]
-    env = {**os.environ, "TMPDIR": str(tmp_path), "STORY_WORLD": str(tmp_path)}
+    env = {**os.environ, "TMPDIR": str(tmp_path), "STORY_WORLD": str(tmp_path), "GPUSHARE_STATE": str(tmp_path / "home")}
     with (tmp_path / "out").open("wb") as out:
         process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=tmp_path)
     yield process, tmp_path
@@ -56,6 +56,18 @@ def test_it_ends_cleanly_and_leaves_nothing(demo, ending):
     assert process.wait(30) == 0
     assert [p.cmdline() for p in processes_of(folder)] == []
     assert list(folder.glob("gpushare-demo-*")) == []
+
+
+def test_the_command_line_finds_it_without_being_told_where_it_is(demo):
+    process, folder = demo
+    opened(folder)
+    asking = [sys.executable, "-m", "jupyter_gpushare.cli", "nodes", "--json"]
+    env = {**os.environ, "GPUSHARE_STATE": str(folder / "home")}
+    answer = subprocess.run(asking, check=True, capture_output=True, timeout=60, env=env)
+    assert json.loads(answer.stdout)["nodes"][0]["simulated"]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 0
+    assert list((folder / "home").iterdir()) == []
 
 
 def test_the_tutorial_runs_as_it_is_written(demo):
