@@ -1,7 +1,7 @@
 """Requests of this server's kernels on their way to the scheduler: submitted, replaced, given back; retried until acknowledged.
 
 What a person asks is answered at once or refused (`request`, `release`); what a kernelspec asks is carried out in the background
-(`request_later`), and what has to be ended is ended however long that takes (`end_later`).
+(`note`, `submit_noted`), and what has to be ended is ended however long that takes (`end_later`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class Desk:
         self._numbers = time_ns() // 1_000_000
         """Ids must differ from those of an earlier life of this server: kernels get fresh ids, but a restarted kernel keeps its own."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._noted: dict[str, KernelRequest] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._closed = False
@@ -117,11 +118,16 @@ class Desk:
 
     # ---- what a kernelspec asks
 
-    def request_later(self, kernel_id: str, request: KernelRequest) -> None:
-        """Submit in the background, again and again while the scheduler or the agent is away. Until then the id is a stand-in."""
+    def note(self, kernel_id: str, request: KernelRequest) -> None:
+        """It will be asked for once its kernel runs: deciding and committing would only hold up the launch. Until then the id is a stand-in."""
+        self._noted[kernel_id] = request
         self._changed(self._directory.asks(kernel_id, request, self._fresh_id(kernel_id), ON_ITS_WAY))
-        self._stop_submitting(kernel_id)
-        self._submitting[kernel_id] = self._spawn(self._keep_submitting(kernel_id, request))
+
+    def submit_noted(self, kernel_id: str) -> None:
+        """Ask in the background, again and again while the scheduler or the agent is away."""
+        request = self._noted.pop(kernel_id, None)
+        if request is not None and kernel_id in self._directory:
+            self._submitting[kernel_id] = self._spawn(self._keep_submitting(kernel_id, request))
 
     async def _keep_submitting(self, kernel_id: str, request: KernelRequest) -> None:
         pause, wanted = FIRST_PAUSE_S, None
@@ -233,6 +239,7 @@ class Desk:
         return f"{kernel_id}.{node}.{self._numbers}"
 
     def _stop_submitting(self, kernel_id: str) -> None:
+        self._noted.pop(kernel_id, None)
         task = self._submitting.pop(kernel_id, None)
         if task is not None and not task.done():
             task.cancel()

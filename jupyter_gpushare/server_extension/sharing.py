@@ -279,7 +279,7 @@ class Sharing:
         """Before a launch: the kernel's environment. Waits for the agent no longer than `LAUNCH_S`."""
         self._directory.appeared(kernel_id, name)
         if request is not None and first:
-            self._desk.request_later(kernel_id, request)
+            self._desk.note(kernel_id, request)
         self._changed({kernel_id})
         wants = self._directory.entry(kernel_id).workload_id is not None
         n = self._machine.number()
@@ -309,6 +309,7 @@ class Sharing:
         else:
             self._register_again(launched)
         self._tell_outlook(kernel_id, anew=True)
+        self._desk.submit_noted(kernel_id)
 
     def _register_again(self, launched: Launched) -> None:
         """A kernel that runs already: the agent was away when it was launched, or is a new one."""
