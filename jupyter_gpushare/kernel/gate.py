@@ -13,9 +13,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from types import FrameType
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from IPython.core.error import InputRejected
 
@@ -51,8 +50,7 @@ class Progress(Protocol):
     def done(self, message: str) -> None: ...
 
 
-@dataclass(slots=True)
-class Verdict:
+class Verdict(NamedTuple):  # a data class takes longer to make, and a kernel's start pays for it
     """`n`: the question that was answered with "go", to be ended when the work is done; None: nobody was asked."""
 
     go: bool

@@ -15,8 +15,7 @@ import random
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 __all__ = ["Address", "Json", "Link", "address_from", "detached"]
 
@@ -28,8 +27,7 @@ SEND_S: Final = 5.0
 LONGEST_LINE: Final = 4 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(NamedTuple):
     """Where this kernel's agent listens and how the kernel proves who it is."""
 
     kernel_id: str
