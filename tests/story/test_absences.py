@@ -60,6 +60,7 @@ def test_a_restart_keeps_the_share(server, notebook):
     pid, workload = nb.pid, nb.view["workload"]
     server.rest("POST", f"api/kernels/{nb.kernel_id}/restart")
     eventually(lambda: nb.pid != pid, "a new process")
+    nb.connect()
     assert "SIM-GPU" in nb.ok(ALLOC)
     assert nb.view["workload"] == workload
     assert server.allocated() == 0.5

@@ -104,8 +104,16 @@ class Notebook:
         self.kernel_id = session["kernel"]["id"]
         self.session_id = session["id"]
         self.all: list[dict] = []
-        url = f"ws://127.0.0.1:{server.port}/api/kernels/{self.kernel_id}/channels?session_id={uuid.uuid4().hex}&token={server.token}"
-        self.ws = websocket.create_connection(url, timeout=PATIENCE)
+        self.ws: websocket.WebSocket | None = None
+        self.connect()
+
+    def connect(self) -> None:
+        """As a page does when it is opened, and again after a restart that its person asked for: Jupyter's own lines to the new
+        process may come up after the first answer was sent."""
+        if self.ws is not None:
+            self.ws.close()
+        url = f"ws://127.0.0.1:{self.server.port}/api/kernels/{self.kernel_id}/channels"
+        self.ws = websocket.create_connection(f"{url}?session_id={uuid.uuid4().hex}&token={self.server.token}", timeout=PATIENCE)
 
     def submit(self, code: str) -> str:
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
