@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from .actions import ACTIONS_BY_NAME, Notes
 from .cluster import Cluster
@@ -20,15 +21,22 @@ from .work import Member
 __all__ = ["cycle", "what_if"]
 
 
-def cycle(cluster: Cluster, now: int) -> Decisions:
-    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing else."""
+def _nobody_counts(action: str) -> None:
+    del action
+
+
+def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
+    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing else.
+
+    `done` is called with the name of each action when it is over: the core has no clock, but its caller may hold a stopwatch.
+    """
     state = cluster._state
-    decisions = _run(state, now)
+    decisions = _run(state, now, done)
     state.journal.settle()
     return decisions
 
 
-def _run(state: State, now: int) -> Decisions:
+def _run(state: State, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
     """The cycle on the inner state; the journal keeps everything, so the caller may undo it."""
     _settle(state)
     state.refresh()
@@ -41,6 +49,7 @@ def _run(state: State, now: int) -> Decisions:
     for action in state.policy.options.actions:
         ACTIONS_BY_NAME[action](state, now, notes)
         state.refresh()
+        done(action)
     for member in list(state.nominees):  # a promise is good for one cycle; who got something again keeps it through that
         state.nominate(member, None)
     state.refresh()

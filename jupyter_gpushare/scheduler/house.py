@@ -75,7 +75,7 @@ class House:
         """Begins to decide, on the running event loop."""
         self.loop.start()
 
-    def _observe(self, decisions: Decisions, seconds: float) -> None:
+    def _observe(self, decisions: Decisions, seconds: dict[str, float]) -> None:
         self.metrics.cycle(decisions, seconds)
         self.decided.set()
 

@@ -23,14 +23,26 @@ PERIOD: Final = 1.0
 """Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The reference scheduler's period, section 15.)"""
 
 
+class Stopwatch:
+    """Seconds of each lap by its name; what comes before the first (taking over, fair shares) belongs to it."""
+
+    def __init__(self) -> None:
+        self.begun = self._last = time.perf_counter()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.laps[name], self._last = now - self._last, now
+
+
 class Loop:
     """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
 
     def __init__(self, service: Service, policy_file: Path | None = None, *, retention_ms: int | None = None) -> None:
         """`retention_ms`: for how long what has ended is remembered (at least as long as time-based fair share looks back); None: ever."""
         self.service, self.policy_file, self.retention_ms = service, policy_file, retention_ms
-        self.observe: Callable[[Decisions, float], None] = lambda _decisions, _seconds: None
-        """Is told of every cycle that was committed, and how long it took."""
+        self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
+        """Is told of every cycle that was committed, and how many seconds each of its actions took, and "all" of it."""
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._seen = self._stamp()
@@ -73,10 +85,10 @@ class Loop:
             self.reload_policy()
             self.service.tick(self.service.clock())
         if self.service.needs_cycle or (is_tick and self.service.is_waiting):
-            begun = time.perf_counter()
-            decisions = self.service.run_cycle()
-            self.observe(decisions, time.perf_counter() - begun)
-
+            watch = Stopwatch()
+            decisions = self.service.run_cycle(watch.lap)
+            watch.laps["all"] = time.perf_counter() - watch.begun
+            self.observe(decisions, watch.laps)
         if is_tick:
             self._forget()
 

@@ -57,9 +57,10 @@ class Metrics:
         """The exposition format."""
         return prometheus.generate_latest(self._registry)
 
-    def cycle(self, decisions: Decisions, seconds: float) -> None:
-        """A cycle was committed."""
-        self._cycle_seconds.labels("all").observe(seconds)
+    def cycle(self, decisions: Decisions, seconds: dict[str, float]) -> None:
+        """A cycle was committed; `seconds` of each action, and of "all"."""
+        for action, took in seconds.items():
+            self._cycle_seconds.labels(action).observe(took)
         for evict in decisions.evictions:
             self._evictions.labels(evict.action).inc()
         for workload in {bind.workload for bind in decisions.binds}:

@@ -195,14 +195,17 @@ class Service(Ledger):
 
     # -- the cycle --
 
-    def run_cycle(self) -> Decisions:
-        """One cycle: decisions in one transaction, then announced. A commit that fails leaves everything as it was."""
+    def run_cycle(self, done: Callable[[str], None] = lambda _action: None) -> Decisions:
+        """One cycle: decisions in one transaction, then announced. A commit that fails leaves everything as it was.
+
+        `done` hears of each action of the cycle when it is over.
+        """
         now = self.clock()
         self.needs_cycle = False
         given: list[tuple[Record, m.LeaseBody]] = []
         try:
             with self.together(always=False) as write:
-                decisions = cycle(self.cluster, now)
+                decisions = cycle(self.cluster, now, done)
                 given += [self._grant(write, bind, now) for bind in decisions.binds]
                 given += [pair for evict in decisions.evictions if (pair := self._evict(write, evict, now)) is not None]
         except GpuShareError:

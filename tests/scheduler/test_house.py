@@ -126,7 +126,10 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 assert value(text, 'gpushare_node_ready{node="n0",reason=""}') == 1
                 assert value(text, 'gpushare_agent_tier{node="n0",tier="suspend"}') == 1
                 assert value(text, 'gpushare_workloads{pool="default",reason="",state="running"}') == 1
-                assert value(text, 'gpushare_cycle_seconds_count{action="all"}') >= 2
+                cycles = value(text, 'gpushare_cycle_seconds_count{action="all"}')
+                assert cycles >= 2
+                for action in ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"):
+                    assert value(text, f'gpushare_cycle_seconds_count{{action="{action}"}}') == cycles
 
     asyncio.run(story())
 
