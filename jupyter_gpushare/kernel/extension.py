@@ -98,12 +98,8 @@ class Extension:
                 self.link.send({"type": "caches_dropped"})
 
     def _noticed(self, message: Json) -> None:
-        seconds = message["deadline_ms"] / 1000
-        self.screen.say(
-            f"⚠ {message['message']}\nIn {seconds:.0f} s memory above this notebook's share will be taken. "
-            "Free memory or give the GPU back with `%gpu release`; otherwise its GPU state is saved if that is possible.",
-            kind="warning",
-        )
+        advice = "Until then you can free memory yourself, or give the GPU back with `%gpu release`."
+        self.screen.say(f"⚠ {message['message']}\n{advice}", kind="warning")
         for callback in list(self.on_notice):
             threading.Thread(target=_call, args=(callback, dict(message)), name="gpushare-notice", daemon=True).start()
 
