@@ -55,7 +55,8 @@ class Service(Ledger):
 
     def status(self, identity: Identity) -> m.ServiceStatus:
         policy = self.loaded.policy
-        mine = projects_of(policy, identity.user, identity.groups)
+        # a server asks for all its users: which projects each of them may use is checked when one asks
+        mine = self._usable(identity.user, identity.groups, everywhere=identity.is_admin or identity.is_server)
         default = self.loaded.admin.default_project
         return m.ServiceStatus(
             version=__version__,
@@ -127,12 +128,14 @@ class Service(Ledger):
         return what_if_answer(request, ask, self.records, self.fleet, [pool.name for pool in self.loaded.policy.node_pools])
 
     def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> Asked:
-        """An admin may use every project; in what order is still theirs."""
-        policy, admin = self.loaded.policy, self.loaded.admin
-        allowed = projects_of(policy, user, groups)
-        if identity.is_admin:
-            allowed += [project.name for project in policy.projects if project.name not in allowed]
-        return read_request(request, policy, user=user, allowed=allowed, default=admin.default_project, created=self.clock())
+        allowed = self._usable(user, groups, everywhere=identity.is_admin)
+        default, created = self.loaded.admin.default_project, self.clock()
+        return read_request(request, self.loaded.policy, user=user, allowed=allowed, default=default, created=created)
+
+    def _usable(self, user: str, groups: tuple[str, ...], *, everywhere: bool) -> list[str]:
+        """Projects that this person may use, their own first; an admin may use every one."""
+        mine = projects_of(self.loaded.policy, user, groups)
+        return mine + [project.name for project in self.loaded.policy.projects if everywhere and project.name not in mine]
 
     def queues(self, identity: Identity) -> m.Queues:
         return m.Queues(queues=queue_rows(self.decisions.queues, self._visible_projects(identity)))

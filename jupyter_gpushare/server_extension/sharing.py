@@ -457,7 +457,7 @@ class Sharing:
                 problem=None if self._machine.connected.is_set() else self.problem or f"the node agent of this machine {away}",
             ),
             node=welcome.node if welcome is not None else None,
-            user=service.user if service is not None and service.user else self.user,
+            user=self.user if self.mode == "remote" or service is None or not service.user else service.user,
             projects=list(service.projects) if service else [],
             node_pools=list(service.node_pools) if service else [],
             priority_classes=list(service.priority_classes) if service else [],

@@ -218,6 +218,14 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
     service.end(ADMIN, "a")
 
 
+def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path):
+    text = "projects: [{name: p, members: [alice]}, {name: q, members: [bob]}]"
+    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    assert service.status(ALICE).projects == ["p"]
+    assert service.status(Identity("hub", (), "server")).projects == ["p", "q"]
+    assert service.status(Identity("bob", (), "admin")).projects == ["q", "p"]
+
+
 def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: House):
     house.ask("a")
     house.service.agent_gone("n0", house.listener.send)
