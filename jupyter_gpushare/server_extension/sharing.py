@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from logging import Logger
-from typing import Any, Final, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -18,9 +18,7 @@ from ..client import Lost
 from ..core.errors import Conflict, GpuShareError, NotFound, Unavailable
 from ..messages import (
     ActDone,
-    Answer,
     Asked,
-    ErrorDetail,
     Event,
     Kernel,
     KernelAct,
@@ -50,8 +48,6 @@ from ..messages import (
     StreamStatus,
     ToServer,
     WhatIfAnswer,
-    convert,
-    to_json,
 )
 from . import unregistered
 from .broadcast import Broadcast
@@ -59,6 +55,7 @@ from .desk import Desk, SchedulerDesk
 from .directory import Directory
 from .ghosts import Ghosts
 from .machine import MachineLink
+from .questions import answer
 
 __all__ = ["Jupyter", "Scheduler", "Sharing"]
 
@@ -370,34 +367,7 @@ class Sharing:
                     await asyncio.sleep(0.01)
 
     async def _answer(self, asked: Asked) -> None:
-        try:
-            body = await self._asked(asked)
-        except GpuShareError as error:
-            detail = ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
-            self._machine.tell(Answer(n=asked.n, error=detail))
-        except Exception:
-            self._log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
-            self._machine.tell(Answer(n=asked.n, error=ErrorDetail(code="error", message="the Jupyter server failed; its log says why")))
-        else:
-            self._machine.tell(Answer(n=asked.n, body=body))
-
-    async def _asked(self, asked: Asked) -> dict[str, Any]:
-        kernel_id = asked.kernel_id
-        match asked.action:
-            case "request":
-                kernel, before = await self.request(kernel_id, convert(KernelRequest, asked.body))
-                return {"kernel": to_json(kernel), "previous": to_json(before) if before is not None else None}
-            case "release":
-                return {"kernel": to_json(await self.release(kernel_id))}
-            case "why" | "status" | "history":
-                return cast("dict[str, Any]", to_json(self.kernel(kernel_id)))
-            case "what-if":
-                return cast("dict[str, Any]", to_json(await self.what_if(convert(KernelRequest, asked.body), kernel_id)))
-            case "queue":
-                return cast("dict[str, Any]", to_json(await self.rows("queues")))
-            case "nodes":
-                return cast("dict[str, Any]", to_json(await self.rows("nodes")))
-        raise NotFound(f"there is no action {asked.action!r}")
+        self._machine.tell(await answer(self, asked, self._log))
 
     # ---- who is told
 

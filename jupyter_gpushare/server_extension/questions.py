@@ -1,0 +1,52 @@
+"""What a kernel asks that only its server can answer: `%gpu request`, `release`, `why`, `what-if`, `queue`, `nodes`, relayed by the agent."""
+
+from __future__ import annotations
+
+from logging import Logger
+from typing import Any, Protocol
+
+from ..core.errors import GpuShareError, NotFound
+from ..messages import Answer, Asked, ErrorDetail, Kernel, KernelRequest, Nodes, Pools, Projects, Queues, WhatIfAnswer, convert, to_json
+
+__all__ = ["Answering", "answer"]
+
+
+class Answering(Protocol):
+    """Who does what is asked."""
+
+    def kernel(self, kernel_id: str) -> Kernel: ...
+    async def request(self, kernel_id: str, request: KernelRequest) -> tuple[Kernel, KernelRequest | None]: ...
+    async def release(self, kernel_id: str) -> Kernel: ...
+    async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer: ...
+    async def rows(self, table: str) -> Queues | Nodes | Pools | Projects: ...
+
+
+async def answer(sharing: Answering, asked: Asked, log: Logger) -> Answer:
+    """Does it and answers: a body, or the error in the words of whoever refused."""
+    try:
+        return Answer(n=asked.n, body=await _body(sharing, asked))
+    except GpuShareError as error:
+        detail = ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
+    except Exception:
+        log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
+        detail = ErrorDetail(code="error", message="the Jupyter server failed; its log says why")
+    return Answer(n=asked.n, error=detail)
+
+
+async def _body(sharing: Answering, asked: Asked) -> Any:
+    kernel_id = asked.kernel_id
+    match asked.action:
+        case "request":
+            kernel, before = await sharing.request(kernel_id, convert(KernelRequest, asked.body))
+            return {"kernel": to_json(kernel), "previous": to_json(before) if before is not None else None}
+        case "release":
+            return {"kernel": to_json(await sharing.release(kernel_id))}
+        case "why" | "status" | "history":
+            return to_json(sharing.kernel(kernel_id))
+        case "what-if":
+            return to_json(await sharing.what_if(convert(KernelRequest, asked.body), kernel_id))
+        case "queue":
+            return to_json(await sharing.rows("queues"))
+        case "nodes":
+            return to_json(await sharing.rows("nodes"))
+    raise NotFound(f"there is no action {asked.action!r}")
