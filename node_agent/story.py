@@ -37,7 +37,7 @@ class Story:
 
     def notice(self, take: int, seconds: float, asker: Book | None, reason: str, saved: bool) -> str:
         why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        then = "is saved to host memory and comes back later" if saved else "is lost, because it cannot be saved here"
+        then = "is saved to host memory, if the driver can, and comes back later" if saved else "is lost, because it cannot be saved here"
         return f"In {seconds:.0f} s {memory_text(take)} of GPU memory are taken back: {why}. What is on the GPU then {then}."
 
     def recalled(self) -> str:
