@@ -21,6 +21,7 @@ __all__ = [
     "NodeReport",
     "NodeRules",
     "Plan",
+    "Pressure",
     "ToAgent",
     "UsageReport",
 ]
@@ -33,6 +34,15 @@ class DeviceReport(Body, frozen=True, kw_only=True):
     total_mib: int
     used_mib: int = 0
     healthy: bool = True
+    health: str = ""
+    """What is wrong with it, in one sentence; "" while it is healthy."""
+    foreign_mib: int = 0
+    """Memory of processes that are no kernel's of ours: never offered, never touched."""
+    foreign_processes: int = 0
+    utilization: float | None = None
+    """Share of the last second in which something ran on it, 0..1; null: not known."""
+    mig: bool = False
+    """A MIG instance: a device of its own."""
 
 
 class NodeReport(Body, frozen=True, kw_only=True):
@@ -47,6 +57,8 @@ class NodeReport(Body, frozen=True, kw_only=True):
     memory_mib: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
+    driver: str = ""
+    """Version of the NVIDIA driver; "" where there is none."""
 
 
 class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
@@ -100,12 +112,23 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
 FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport
 
 
+class Pressure(Body, frozen=True, kw_only=True):
+    """When a node counts as under pressure: less than this left of disk and memory (MiB) and process ids, or processes that stall for
+    memory for more than this share of the time (the kernel's pressure stall information, `full avg10`, in per cent)."""
+
+    disk_mib: int = 1024
+    memory_mib: int = 256
+    memory_stall_percent: float = 50.0
+    pids: int = 200
+
+
 class NodeRules(Body, frozen=True, kw_only=True):
     """What the policy says about this node."""
 
     pool: str = "default"
     workloads_per_gpu: int | None = None
     notice_ms: int = 30_000
+    pressure: Pressure = Pressure()
 
 
 class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):

@@ -60,6 +60,10 @@ class Kernel(Body, frozen=True, kw_only=True):
     """When memory will be taken unless it is given back before; null when nothing is announced."""
     generation: int = 0
     workload: str | None = None
+    utilization: float | None = None
+    """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
+    preset: str | None = None
+    """Name of the preset that it was asked with; null: none."""
     events: list[Event] = field(default_factory=list)
 
 
@@ -81,6 +85,10 @@ class Status(Body, frozen=True, kw_only=True):
     """Projects that this person may use, the default first."""
     node_pools: list[str] = field(default_factory=list)
     priority_classes: list[str] = field(default_factory=list)
+    tiers: list[str] = field(default_factory=list)
+    """Capability tiers of this server's node."""
+    tier_problems: dict[str, str] = field(default_factory=dict)
+    """For each tier that it lacks: why."""
     kernels: list[Kernel] = field(default_factory=list)
 
 
@@ -116,6 +124,15 @@ class DeviceRow(Body, frozen=True, kw_only=True):
     """Kernel ids (workload names for pods that are no kernels) that run here now."""
     planned: list[str] = field(default_factory=list)
     """The same for the scheduler's plan."""
+    healthy: bool = True
+    health: str = ""
+    """What is wrong with it, in one sentence."""
+    foreign_mib: int = 0
+    """Memory that processes outside of this product hold: counted, never touched."""
+    foreign_processes: int = 0
+    utilization: float | None = None
+    """Share of the last second in which something ran on it, 0..1; null: not known."""
+    mig: bool = False
 
 
 class NodeRow(Body, frozen=True, kw_only=True):
@@ -127,6 +144,12 @@ class NodeRow(Body, frozen=True, kw_only=True):
     gpus: int = 0
     gpu_allocated: float = 0.0
     tiers: list[str] = field(default_factory=list)
+    tier_problems: dict[str, str] = field(default_factory=dict)
+    """For each capability tier that the node lacks: why."""
+    driver: str = ""
+    """Version of its NVIDIA driver; "" where there is none."""
+    cordoned: bool = False
+    """An administrator keeps new workloads away."""
     devices: list[DeviceRow] = field(default_factory=list)
 
 
@@ -143,6 +166,11 @@ class PoolRow(Body, frozen=True, kw_only=True):
     placement_cpu: str
     workloads_per_gpu: int | None
     pending: int
+    status: str = "Ready"
+    """Ready while one of its nodes is, else Not ready (also without any node)."""
+    nodes_ready: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """Why nodes of it are not ready: each reason with the number of nodes it holds for."""
 
 
 class Pools(Body, frozen=True, kw_only=True):

@@ -13,8 +13,14 @@ __all__ = [
     "GroupRequest",
     "LeaseBody",
     "LeaseReport",
+    "LeaseRules",
+    "NodeMark",
     "PodRequest",
     "PodView",
+    "PolicyAffected",
+    "PolicyChange",
+    "PolicyCheck",
+    "PolicyText",
     "SchedulerFrame",
     "SchedulerState",
     "ServiceChanged",
@@ -85,6 +91,19 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """On whose behalf (only servers and admins may say so)."""
 
 
+class LeaseRules(Body, frozen=True, kw_only=True):
+    """What the policy allows this lease, in ms since its last GPU work (the four steps of the idle rule) and since it was granted; null:
+    never. The agent acts on the idle steps, the scheduler on `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where
+    in the policy it stands."""
+
+    idle_warn_ms: int | None = None
+    idle_suspend_ms: int | None = None
+    idle_release_ms: int | None = None
+    idle_end_ms: int | None = None
+    max_running_ms: int | None = None
+    places: dict[str, str] = field(default_factory=dict)
+
+
 class LeaseBody(Body, frozen=True, kw_only=True):
     """An allocation in force, held by one pod."""
 
@@ -109,6 +128,7 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     """`evict`: the scheduler wants it back; `message` says for whom and why, `notice_ms` how long its holder is to be warned."""
     notice_ms: int = 30_000
     message: str = ""
+    rules: LeaseRules = LeaseRules()
 
 
 class LeaseReport(Body, frozen=True, kw_only=True):
@@ -120,6 +140,8 @@ class LeaseReport(Body, frozen=True, kw_only=True):
     memory_mib: MemoryMib = MemoryMib()
     generation: int = 0
     busy: bool = False
+    utilization: float | None = None
+    """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
 
 
 class PodView(Body, frozen=True, kw_only=True):
@@ -171,6 +193,53 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     node_pools: list[str] = field(default_factory=list)
     priority_classes: list[str] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
+    policy_changed: Stamp | None = None
+    """When the policy in force was taken over; null: at the start of the service."""
+    policy_changes: list[str] = field(default_factory=list)
+    """What that change was and whom it affects, a sentence each; for admins."""
+
+
+class PolicyText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST policy/check`: a policy file as it stands. `source` is what problems call it."""
+
+    text: str
+    source: str = "policy"
+
+
+class PolicyChange(Body, frozen=True, kw_only=True):
+    """One difference: `field` as people write it (`projects.vision.pools.a100.gpu.quota`), the values as text; null: not there."""
+
+    field: str
+    before: str | None
+    after: str | None
+    message: str
+
+
+class PolicyAffected(Body, frozen=True, kw_only=True):
+    """Somebody for whom a change means something now: a project, department, node pool or node, and its workloads."""
+
+    kind: Literal["project", "department", "node_pool", "node", "priority_class"]
+    name: str
+    message: str
+    workloads: list[str] = field(default_factory=list)
+
+
+class PolicyCheck(Body, frozen=True, kw_only=True):
+    """What a policy file would change; nothing was changed. With problems it would be refused whole."""
+
+    problems: list[str] = field(default_factory=list)
+    changes: list[PolicyChange] = field(default_factory=list)
+    affected: list[PolicyAffected] = field(default_factory=list)
+
+
+class NodeMark(Body, frozen=True, kw_only=True):
+    """What an admin said about a node, and how far it is: `leases` are those that are still held on it."""
+
+    node: str
+    cordoned: bool
+    draining: bool = False
+    leases: int = 0
+    message: str = ""
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -118,6 +118,8 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
         gpus=len(report.devices),
         gpu_allocated=round(sum(_gpus(lease) for _, lease in held), 3),
         tiers=list(report.tiers),
+        tier_problems=dict(report.tier_problems),
+        driver=report.driver,
         devices=[_device_row(device, held, sees) for device in report.devices],
     )
 
@@ -136,7 +138,10 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
             guaranteed += lease.request_mib
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
     memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used)
-    return m.DeviceRow(uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned)
+    return m.DeviceRow(
+        uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned, healthy=device.healthy, health=device.health,
+        foreign_mib=device.foreign_mib, foreign_processes=device.foreign_processes, utilization=device.utilization, mig=device.mig,
+    )  # fmt: skip
 
 
 def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
@@ -144,7 +149,7 @@ def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
 
     Raises InvalidInput (field `columns`) for a column that there is not.
     """
-    plain = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))]
+    plain = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory", "dict["))]
     chosen = [name.strip() for name in columns.split(",")] if columns else plain
     for name in chosen:
         if name not in plain:

@@ -45,6 +45,12 @@ export interface DeviceRow {
   memory_mib: DeviceMemory;
   kernels: string[];
   planned: string[];
+  healthy: boolean;
+  health: string;
+  foreign_mib: number;
+  foreign_processes: number;
+  utilization: number | null;
+  mig: boolean;
 }
 
 export interface Displaced {
@@ -99,6 +105,8 @@ export interface Kernel {
   notice_deadline: string | null;
   generation: number;
   workload: string | null;
+  utilization: number | null;
+  preset: string | null;
   events: Event[];
 }
 
@@ -128,6 +136,9 @@ export interface NodeRow {
   gpus: number;
   gpu_allocated: number;
   tiers: string[];
+  tier_problems: { [key: string]: string };
+  driver: string;
+  cordoned: boolean;
   devices: DeviceRow[];
 }
 
@@ -214,6 +225,8 @@ export interface Status {
   projects: string[];
   node_pools: string[];
   priority_classes: string[];
+  tiers: string[];
+  tier_problems: { [key: string]: string };
   kernels: Kernel[];
 }
 

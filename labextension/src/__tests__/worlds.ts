@@ -24,6 +24,8 @@ export function kernel(changes: Partial<Kernel> = {}): Kernel {
     notice_deadline: null,
     generation: 1,
     workload: 'w1',
+    utilization: null,
+    preset: null,
     events: [],
     ...changes
   };
@@ -41,6 +43,8 @@ export function status(...kernels: Kernel[]): Status {
     projects: ['vision'],
     node_pools: ['default'],
     priority_classes: ['interactive'],
+    tiers: ['observe', 'cooperate', 'limit', 'suspend', 'relocate'],
+    tier_problems: {},
     kernels
   };
 }
