@@ -155,6 +155,9 @@ export interface PoolRow {
   placement_cpu: string;
   workloads_per_gpu: number | null;
   pending: number;
+  status: string;
+  nodes_ready: number;
+  reasons: string[];
 }
 
 export interface Pools {
