@@ -220,6 +220,7 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         limit=lease.limit if lease else outlook.limit if outlook else Share(),
         node=node, planned_gpu=", ".join(_called(uuids, node, index) for index in lease.planned_gpus) if lease else None,
         gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
+        cell_waits=(book.question.told or None) if book.question else None,
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
         notice_deadline=book.notice_stamp,

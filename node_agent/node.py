@@ -14,6 +14,7 @@ from typing import Literal, Protocol
 from jupyter_gpushare.messages import (
     EventKind,
     FromAgent,
+    KernelDevice,
     KernelHappened,
     KernelPushed,
     KernelReported,
@@ -141,7 +142,7 @@ class Node:
             self._publish_lease(book, now)
 
     def _publish_kernel(self, book: Book, now: int, memory_too: bool) -> None:
-        key = (book.holding, book.lease, book.home, book.site, bool(book.cells), book.notice, book.generation, book.transit, book.pinned,
+        key = (book.holding, book.lease, book.home, book.site, bool(book.cells), _told(book), book.notice, book.generation, book.transit, book.pinned,
                book.events[-1] if book.events else None, book.outlook, book.killing, book.attached, book.unwanted, book.main)  # fmt: skip
         if key == book.last_key:
             return
@@ -178,3 +179,8 @@ class Node:
         self.ends[lease] = body
         self.dirty = True
         self.ports.to_scheduler(body)
+
+
+def _told(book: Book) -> str | None:
+    """What the cell at the gate was told last."""
+    return book.question.told if book.question else None

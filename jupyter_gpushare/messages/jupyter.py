@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from .nouns import Body, Event, Json, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .nouns import Body, Event, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
     "Action",
@@ -19,6 +19,7 @@ __all__ = [
     "Nodes",
     "PoolRow",
     "Pools",
+    "Preset",
     "ProjectRow",
     "Projects",
     "QueueRow",
@@ -51,6 +52,8 @@ class Kernel(Body, frozen=True, kw_only=True):
     simulated: bool = False
     pinned: bool = False
     busy: bool = False
+    cell_waits: str | None = None
+    """Why the cell that was started waits at the gate; null while none waits."""
     memory_mib: MemoryMib = MemoryMib()
     gpu_memory_total_mib: int = 0
     """Size of the GPU it runs on; 0 while it has none."""
@@ -74,6 +77,14 @@ class SchedulerStatus(Body, frozen=True, kw_only=True):
     """What is wrong in one sentence: not reachable, or a policy file that was refused."""
 
 
+class Preset(Body, frozen=True, kw_only=True):
+    """A share that the administrator has given a name."""
+
+    name: str
+    description: str = ""
+    request: KernelRequest
+
+
 class Status(Body, frozen=True, kw_only=True):
     mode: Literal["embedded", "remote"]
     simulated: bool
@@ -85,6 +96,8 @@ class Status(Body, frozen=True, kw_only=True):
     """Projects that this person may use, the default first."""
     node_pools: list[str] = field(default_factory=list)
     priority_classes: list[str] = field(default_factory=list)
+    presets: list[Preset] = field(default_factory=list)
+    """Shares that are offered by name, in the administrator's order."""
     tiers: list[str] = field(default_factory=list)
     """Capability tiers of this server's node."""
     tier_problems: dict[str, str] = field(default_factory=dict)

@@ -102,9 +102,11 @@ class MemoryMib(Body, frozen=True, kw_only=True):
 class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`.
 
-    Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`.
+    Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`, or a `preset`.
     """
 
+    preset: str | None = None
+    """Name of one of the server's presets; what else is given stands in place of the preset's own word."""
     gpu: float | int | str | None = None
     gpu_memory: int | str | None = None
     gpu_limit: float | int | str | None = None

@@ -202,6 +202,7 @@ class Directory:
             simulated=agent.simulated,
             pinned=agent.pinned,
             busy=agent.busy,
+            cell_waits=agent.cell_waits,
             memory_mib=_memory(entry, agent),
             gpu_memory_total_mib=agent.gpu_memory_total_mib,
             reason=_reason(entry),
@@ -209,6 +210,7 @@ class Directory:
             notice_deadline=agent.notice_deadline,
             generation=agent.generation,
             workload=entry.workload_id,
+            preset=entry.asked.preset if entry.asked else None,
             events=list(entry.events),
         )
 

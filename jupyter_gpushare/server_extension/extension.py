@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Unicode, default
+from traitlets import Bool, Dict, List, TraitError, Unicode, default, validate
 
 from ..core.errors import GpuShareError
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
 from .line import SchedulerLine
 from .local import start_local
+from .presets import DEFAULT_PRESETS, read_presets
 from .sharing import Sharing
 
 if TYPE_CHECKING:
@@ -53,11 +54,26 @@ class GpuShareExtension(ExtensionApp):
     make_default_provisioner = Bool(
         True, config=True, help="Start kernels through gpushare unless their kernelspec names another provisioner."
     )
+    presets = List(
+        Dict(),
+        DEFAULT_PRESETS,
+        config=True,
+        help="Shares that people choose by name: a list of mappings with `name`, perhaps `description`, and the fields of a request "
+        "(`gpu` or `gpu_memory`, `gpu_limit`, `project`, `node_pools`, `priority_class`).",
+    )
     user = Unicode(config=True, help="On whose behalf this server asks; default: $JUPYTERHUB_USER or the user of the operating system.")
 
     @default("state_dir")
     def _default_state_dir(self) -> str:
         return os.environ.get("GPUSHARE_STATE") or str(Path(jupyter_data_dir()) / "gpushare")
+
+    @validate("presets")
+    def _check_presets(self, proposal: Any) -> Any:
+        try:
+            read_presets(proposal["value"])
+        except GpuShareError as error:
+            raise TraitError(f"presets: {error.field}: {error.message}") from None
+        return proposal["value"]
 
     @default("user")
     def _default_user(self) -> str:
@@ -88,6 +104,7 @@ class GpuShareExtension(ExtensionApp):
             user=self.user,
             on_behalf=self.user if self.scheduler_url else None,
             simulated=bool(self.simulate) and not self.scheduler_url,
+            presets=read_presets(self.presets),
         )  # fmt: skip
         self.settings[SETTING] = self.sharing
 

@@ -40,6 +40,7 @@ def _amount(help_text: str) -> Any:
 class GpuShareProvisioner(LocalProvisioner):
     """`gpushare-provisioner` in a kernelspec; its `config` is the request."""
 
+    preset = _amount("Name of one of the server's presets, instead of amounts or as their default.")
     gpu = _amount("GPUs that this kernel asks for: 0.5, 2. Nothing: it starts without one and may ask later.")
     gpu_memory = _amount("GPU memory instead of a number of GPUs: 20GiB.")
     gpu_limit = _amount("Burst ceiling in GPUs; nothing: the whole GPU.")
@@ -117,8 +118,10 @@ class GpuShareProvisioner(LocalProvisioner):
             GpuShareError: it makes no sense, or names what there is not.
         """
         request = from_config({name: getattr(self, name) for name in CONFIG_FIELDS})
-        if request is not None:
-            await sharing.check(request)
+        if request is None:
+            return None
+        request = sharing.presets.resolved(request)
+        await sharing.check(request)
         return request
 
     def _name(self, env: dict[str, str]) -> str:

@@ -12,7 +12,7 @@ from ..messages import KernelRequest, PodRequest, Share, WorkloadRequest, conver
 
 __all__ = ["CONFIG_FIELDS", "checked", "from_config", "pools_of", "same", "shares", "workload"]
 
-CONFIG_FIELDS: Final = ("gpu", "gpu_memory", "gpu_limit", "project", "node_pools", "priority_class")
+CONFIG_FIELDS: Final = ("preset", "gpu", "gpu_memory", "gpu_limit", "project", "node_pools", "priority_class")
 
 
 def from_config(config: dict[str, object]) -> KernelRequest | None:
@@ -22,9 +22,11 @@ def from_config(config: dict[str, object]) -> KernelRequest | None:
         InvalidInput: with the field's name.
     """
     given = {name: value for name, value in config.items() if value not in (None, "", [])}
-    if not {"gpu", "gpu_memory", "gpu_limit"} & given.keys():
+    if not {"preset", "gpu", "gpu_memory", "gpu_limit"} & given.keys():
         return None
     request = convert(KernelRequest, given)
+    if request.preset is not None:
+        return request  # what it stands for is the server's to say
     return None if given in ({"gpu": 0}, {"gpu": "0"}) else checked(request)
 
 

@@ -55,6 +55,7 @@ from .desk import Desk, SchedulerDesk
 from .directory import Directory
 from .ghosts import Ghosts
 from .machine import MachineLink
+from .presets import Presets
 from .questions import answer
 
 __all__ = ["Jupyter", "Scheduler", "Sharing"]
@@ -109,12 +110,13 @@ class Launched:
 class Sharing:
     def __init__(
         self, jupyter: Jupyter, scheduler: Scheduler, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
-        on_behalf: str | None = None, simulated: bool = False,
+        on_behalf: str | None = None, simulated: bool = False, presets: Presets = Presets(),  # noqa: B008 - frozen
     ) -> None:  # fmt: skip
         self.mode: Final = mode
         self.user = user
         self.simulated = simulated
         """Whether the GPUs are simulated, as far as is known before the agent has said so."""
+        self.presets = presets
         self.broadcast = Broadcast()
         self.service: ServiceStatus | None = None
         """What the scheduler said of itself last."""
@@ -234,7 +236,7 @@ class Sharing:
         """Ask for a share; the new view, and what was asked before."""
         self._need(kernel_id)
         self._need_ours(kernel_id)
-        before = await self._desk.request(kernel_id, request)
+        before = await self._desk.request(kernel_id, self.presets.resolved(request))
         return self.kernel(kernel_id), before
 
     async def release(self, kernel_id: str) -> Kernel:
@@ -251,12 +253,20 @@ class Sharing:
 
     async def what_if(self, request: KernelRequest, kernel_id: str = "what-if") -> WhatIfAnswer:
         """Would it start now?"""
-        return await self._desk.what_if(kernel_id, request)
+        return await self._desk.what_if(kernel_id, self.presets.resolved(request))
 
-    async def rows(self, table: str) -> Queues | Nodes | Pools | Projects:
-        """One of the scheduler's tables: queues, nodes, pools, projects."""
-        ask: Callable[[], Awaitable[Queues | Nodes | Pools | Projects]] = getattr(self._scheduler, table)
+    async def rows(self, table: str) -> Table:
+        """One of the scheduler's tables: queues, nodes, pools, projects, workloads, evictions."""
+        ask: Callable[[], Awaitable[Table]] = getattr(self._scheduler, table)
         return await ask()
+
+    async def queue_history(self, pool: str | None, minutes: int) -> QueueHistory:
+        """What the queues held and wanted so far back."""
+        return await self._scheduler.queue_history(pool, minutes)
+
+    def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory:
+        """What one of the kernels held so far back."""
+        return self._histories.of(self.kernel(kernel_id), wall_clock(), minutes)
 
     # ---- for the provisioner
 
@@ -431,6 +441,7 @@ class Sharing:
             projects=list(service.projects) if service else [],
             node_pools=list(service.node_pools) if service else [],
             priority_classes=list(service.priority_classes) if service else [],
+            presets=list(self.presets.offered),
         )
 
     # ---- parts

@@ -78,6 +78,26 @@ export interface Event {
   message: string;
 }
 
+/** A pod whose place the scheduler took away. `action`: which action of the cycle; `by`: the workload that it made room for ("" = none, or one that the caller may not see), `by_project` its project. */
+export interface EvictionRow {
+  time: string;
+  workload: string;
+  name: string;
+  pod: string;
+  user: string;
+  project: string;
+  node: string;
+  pool: string;
+  action: string;
+  by: string;
+  by_project: string;
+  message: string;
+}
+
+export interface Evictions {
+  evictions: EvictionRow[];
+}
+
 export interface HelpBody {
   change: string;
   to: string;
@@ -98,6 +118,7 @@ export interface Kernel {
   simulated: boolean;
   pinned: boolean;
   busy: boolean;
+  cell_waits: string | null;
   memory_mib: MemoryMib;
   gpu_memory_total_mib: number;
   reason: ReasonBody | null;
@@ -110,14 +131,75 @@ export interface Kernel {
   events: Event[];
 }
 
-/** What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`. */
+/** Kept in memory by the Jupyter server: every few seconds while young, coarser when old, for a day. */
+export interface KernelHistory {
+  samples: KernelSample[];
+  kernel_id: string;
+}
+
+/** What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`, or a `preset`. */
 export interface KernelRequest {
+  preset?: string | null;
   gpu?: number | string | null;
   gpu_memory?: number | string | null;
   gpu_limit?: number | string | null;
   project?: string | null;
   node_pools?: string[] | string | null;
   priority_class?: string | number | null;
+}
+
+/** One kernel at one moment: GPU memory in MiB, the share in GPUs (null: none, or asked for as memory), utilisation 0..1. */
+export interface KernelSample {
+  time: string;
+  state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
+  gpu: number | null;
+  guaranteed_mib: number;
+  used_mib: number;
+  borrowed_mib: number;
+  utilization: number | null;
+}
+
+/** An allocation in force, held by one pod. */
+export interface LeaseBody {
+  id: string;
+  workload: string;
+  pod: string;
+  kernel_id: string | null;
+  name: string;
+  user: string;
+  project: string;
+  node: string;
+  pool: string;
+  planned_gpus: number[];
+  request_mib: number;
+  limit_mib: number;
+  request: Share;
+  limit: Share;
+  wanted: 'evict' | 'hold';
+  notice_ms: number;
+  message: string;
+  rules: LeaseRules;
+}
+
+/** What the agent knows of one lease. */
+export interface LeaseReport {
+  lease: string;
+  state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
+  gpu_uuids: string[];
+  memory_mib: MemoryMib;
+  generation: number;
+  busy: boolean;
+  utilization: number | null;
+}
+
+/** What the policy allows this lease, in ms since its last GPU work (the four steps of the idle rule) and since it was granted; null: never. The agent acts on the idle steps, the scheduler on `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where in the policy it stands. */
+export interface LeaseRules {
+  idle_warn_ms: number | null;
+  idle_suspend_ms: number | null;
+  idle_release_ms: number | null;
+  idle_end_ms: number | null;
+  max_running_ms: number | null;
+  places: { [key: string]: string };
 }
 
 /** GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of that is above the guarantee. */
@@ -146,6 +228,13 @@ export interface Nodes {
   nodes: NodeRow[];
 }
 
+export interface PodView {
+  name: string;
+  state: 'bound' | 'failed' | 'pending' | 'pipelined' | 'releasing' | 'running' | 'succeeded';
+  lease: LeaseBody | null;
+  report: LeaseReport | null;
+}
+
 export interface PoolRow {
   name: string;
   nodes: number;
@@ -162,6 +251,13 @@ export interface PoolRow {
 
 export interface Pools {
   pools: PoolRow[];
+}
+
+/** A share that the administrator has given a name. */
+export interface Preset {
+  name: string;
+  description: string;
+  request: KernelRequest;
 }
 
 /** One project in one pool. `member`: whether the caller may submit to it. */
@@ -181,6 +277,10 @@ export interface Projects {
   projects: ProjectRow[];
 }
 
+export interface QueueHistory {
+  samples: QueueSample[];
+}
+
 /** One queue in one pool for one resource (GPUs, cores or MiB); null = unlimited. */
 export interface QueueRow {
   queue: string;
@@ -189,6 +289,18 @@ export interface QueueRow {
   resource: 'cpu' | 'gpu' | 'memory';
   quota: number | null;
   limit: number | null;
+  fair_share: number;
+  allocated: number;
+  requested: number;
+}
+
+/** One queue in one pool at one moment, in GPUs; null = unlimited. */
+export interface QueueSample {
+  time: string;
+  queue: string;
+  kind: string;
+  pool: string;
+  quota: number | null;
   fair_share: number;
   allocated: number;
   requested: number;
@@ -228,6 +340,7 @@ export interface Status {
   projects: string[];
   node_pools: string[];
   priority_classes: string[];
+  presets: Preset[];
   tiers: string[];
   tier_problems: { [key: string]: string };
   kernels: Kernel[];
@@ -278,6 +391,29 @@ export interface WhatIfAnswer {
   alternatives: Alternative[];
 }
 
+export interface WorkloadView {
+  id: string;
+  name: string;
+  kernel_id: string | null;
+  user: string;
+  project: string;
+  priority: number;
+  preemptible: boolean;
+  node_pools: string[];
+  created: string;
+  state: 'ended' | 'partial' | 'pending' | 'running';
+  request: Share;
+  limit: Share;
+  pods: PodView[];
+  reason: ReasonBody | null;
+  queue_position: number | null;
+  revision: number;
+}
+
+export interface Workloads {
+  workloads: WorkloadView[];
+}
+
 export type StreamFrame =
   | StreamState
   | StreamKernel
@@ -297,5 +433,9 @@ export const ROUTES = {
   nodes: { verb: 'GET', path: 'gpushare/api/nodes' },
   pools: { verb: 'GET', path: 'gpushare/api/pools' },
   projects: { verb: 'GET', path: 'gpushare/api/projects' },
+  workloads: { verb: 'GET', path: 'gpushare/api/workloads' },
+  evictions: { verb: 'GET', path: 'gpushare/api/evictions' },
+  queueHistory: { verb: 'GET', path: 'gpushare/api/history/queues' },
+  kernelHistory: { verb: 'GET', path: 'gpushare/api/kernels/{kernel_id}/history' },
   stream: { verb: 'WS', path: 'gpushare/api/stream' }
 } as const;

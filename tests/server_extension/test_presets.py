@@ -1,0 +1,56 @@
+"""Presets: an administrator's names for shares."""
+
+from __future__ import annotations
+
+import pytest
+from traitlets import TraitError
+from traitlets.config import Config
+
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.messages import KernelRequest
+from jupyter_gpushare.server_extension.extension import GpuShareExtension
+from jupyter_gpushare.server_extension.presets import DEFAULT_PRESETS, read_presets
+
+LARGE = {"name": "large", "description": "For training", "gpu": 1, "project": "vision", "node_pools": ["a100"]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        (KernelRequest(gpu=0.3), KernelRequest(gpu=0.3)),
+        (KernelRequest(preset="large"), KernelRequest(preset="large", gpu=1, project="vision", node_pools=["a100"])),
+        (KernelRequest(preset="large", project="nlp"), KernelRequest(preset="large", gpu=1, project="nlp", node_pools=["a100"])),
+        (
+            KernelRequest(preset="large", gpu_memory="8GiB"),
+            KernelRequest(preset="large", gpu_memory="8GiB", project="vision", node_pools=["a100"]),
+        ),
+    ],
+    ids=["no preset", "all of it", "another project", "another amount"],
+)
+def test_what_is_given_stands_in_place_of_the_presets_own_word(asked: KernelRequest, expected: KernelRequest) -> None:
+    assert read_presets([LARGE]).resolved(asked) == expected
+
+
+def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
+    with pytest.raises(InvalidInput, match="½ GPU") as refused:
+        read_presets(DEFAULT_PRESETS).resolved(KernelRequest(preset="huge"))
+    assert refused.value.field == "preset"
+
+
+@pytest.mark.parametrize(
+    ("entries", "field"),
+    [
+        ([{"gpu": 1}], "[0].name"),
+        ([LARGE, {**LARGE}], "[1].name"),
+        ([{"name": "x", "gpu": 1.5}], "[0].gpu"),
+        ([{"name": "x", "gpus": 1}], "[0]"),
+        ([{"name": "x"}], "[0].gpu"),
+    ],
+    ids=["no name", "twice", "an amount that cannot be", "an unknown field", "nothing asked"],
+)
+def test_a_preset_that_makes_no_sense_is_refused_at_the_start(entries: list[dict[str, object]], field: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        read_presets(entries)
+    assert (refused.value.field or "").startswith(field)
+    with pytest.raises(TraitError, match="presets"):
+        GpuShareExtension(config=Config(GpuShareExtension={"presets": entries})).presets  # noqa: B018 - reading a trait checks it
