@@ -11,7 +11,19 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from jupyter_gpushare.messages import Event, EventKind, Kernel, KernelOutlook, KernelState, LeaseBody, LeaseReport, MemoryMib, Share, stamp
+from jupyter_gpushare.messages import (
+    Event,
+    EventKind,
+    Kernel,
+    KernelDevice,
+    KernelOutlook,
+    KernelState,
+    LeaseBody,
+    LeaseReport,
+    MemoryMib,
+    Share,
+    stamp,
+)
 
 from .devices import Holding
 from .placement import Lodger
@@ -107,6 +119,8 @@ class Book:
     reported_at: int = 0
     last_report: LeaseReport | None = None
     last_caps: tuple[tuple[int, int], ...] | None = None
+    last_devices: tuple[KernelDevice, ...] = ()
+    """What its frameworks were told to hold at most."""
 
     def has_gate(self, now: int) -> bool:
         """Whether its cells ask before they run; a kernel that is still starting is believed to."""

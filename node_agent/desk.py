@@ -103,6 +103,7 @@ class Desk:
         decision = decide(situation, now)
         self._after += [action for step in decision.steps for action in self._do(step, now)]
         self._set_caps(self._situation(now), decision)
+        node.push_caps()
         after, self._after = self._after, []
         for action in after:
             action()

@@ -152,7 +152,26 @@ class Node:
         seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
         self.ports.to_server(book.server, KernelReported(kernel=seen))
         cap = book.last_caps[0][1] if book.last_caps else 0
-        self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap))
+        book.last_devices = self._devices_of(book)
+        self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap, devices=list(book.last_devices)))
+
+    def push_caps(self) -> None:
+        """Tell kernels on real GPUs what their frameworks may hold, where that changed: before a cell is let go that goes by it."""
+        for book in self.books.values():
+            devices = self._devices_of(book)
+            if devices and devices != book.last_devices:
+                book.last_devices = devices
+                seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
+                self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)))
+
+    def _devices_of(self, book: Book) -> tuple[KernelDevice, ...]:
+        """Nothing while its memory is away or on its way: whoever asks the driver anything then waits until it is back."""
+        if self.devices.simulated or not book.attached or book.transit is not None or book.holding.suspended or book.killing:
+            return ()
+        alone = "relocate" not in self.devices.tiers()[0]
+        return tuple(
+            KernelDevice(uuid=self.uuids[gpu], cap_mib=cap, total_mib=self.totals[gpu], alone=alone) for gpu, cap in book.last_caps or ()
+        )
 
     def _publish_lease(self, book: Book, now: int) -> None:
         if book.lease is None:

@@ -95,7 +95,7 @@ class Talk:
         for message in book.told:
             line.send(Told(message=message))
         book.told.clear()
-        book.last_key, self._node.dirty = None, True
+        book.last_key, book.last_devices, self._node.dirty = None, (), True
         self._node.wake()
         return None
 

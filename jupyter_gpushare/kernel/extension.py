@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from .frameworks import drop_caches
+from .frameworks import Frameworks
 from .gate import Gate
 from .link import Json, Link, address_from
 from .screen import CellProgress, Screen
@@ -29,6 +29,7 @@ class Extension:
         self.link = Link(address_from(os.environ), self._heard)
         self.screen = Screen(ip)
         self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1")
+        self.frameworks = Frameworks()
         self.on_notice: list[Callable[[Json], object]] = []
         self._untold: collections.deque[str] = collections.deque(maxlen=20)
         self._ip = ip
@@ -44,6 +45,8 @@ class Extension:
             events.register("pre_execute", self._before_anything)
             events.register("post_execute", self._after_anything)
             self._ip.ast_transformers.append(self.gate)
+        if self.link.address is not None and "GPUSHARE_SIMGPU" not in os.environ:
+            self.frameworks.start()
         self.link.start()
 
     def stop(self) -> None:
@@ -55,6 +58,7 @@ class Extension:
             events.unregister("pre_execute", self._before_anything)
             events.unregister("post_execute", self._after_anything)
             self._ip.ast_transformers.remove(self.gate)
+        self.frameworks.stop()
         self.link.stop()
 
     # ---- hooks
@@ -63,6 +67,7 @@ class Extension:
         self.screen.remember_cell()
         self._tell_all()
         self.gate.before_cell(info)
+        self.frameworks.before_cell()
         self._tell_all()
 
     def _before_anything(self) -> None:
@@ -86,6 +91,7 @@ class Extension:
             case "kernel_welcome":
                 self.gate.say_again()
             case "kernel":
+                self.frameworks.told(message.get("devices", []), running=self.gate.running)
                 self.gate.catch_up()
             case "notice":
                 self._noticed(message)
@@ -94,8 +100,8 @@ class Extension:
             case "end_cell":
                 self.gate.end_cell(message["message"])
             case "drop_caches":
-                drop_caches()
-                self.link.send({"type": "caches_dropped"})
+                suspended = self.link.kernel["state"] == "suspended"
+                self.frameworks.drop_caches(lambda: self.link.send({"type": "caches_dropped"}), suspended=suspended)
 
     def _noticed(self, message: Json) -> None:
         advice = "Until then you can free memory yourself, or give the GPU back with `%gpu release`."

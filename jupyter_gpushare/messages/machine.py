@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import field
 
 from .jupyter import Kernel
-from .nouns import ErrorDetail, Event, Json, ReasonBody, Share, Tagged
+from .nouns import Body, ErrorDetail, Event, Json, ReasonBody, Share, Tagged
 
 __all__ = [
     "ActDone",
@@ -26,6 +26,7 @@ __all__ = [
     "FromKernel",
     "FromServer",
     "KernelAct",
+    "KernelDevice",
     "KernelGone",
     "KernelHappened",
     "KernelHello",
@@ -126,11 +127,23 @@ class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
     message: str
 
 
+class KernelDevice(Body, frozen=True, kw_only=True):
+    """One GPU of a kernel's share, in its order. `alone`: the process is to see no other GPU (said where memory that was saved cannot be
+    brought back on another GPU anyway)."""
+
+    uuid: str
+    cap_mib: int
+    total_mib: int
+    alone: bool = True
+
+
 class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):
-    """This kernel's state changed. `cap_mib`: what it may hold at most on its GPU right now."""
+    """This kernel's state or its caps changed. `cap_mib`: what it may hold at most on its GPU right now. `devices`: the same for each of
+    its GPUs, for the frameworks in the kernel; empty: leave them alone (simulated GPUs, no share, memory saved or being copied)."""
 
     kernel: Kernel
     cap_mib: int = 0
+    devices: list[KernelDevice] = field(default_factory=list)
 
 
 class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
