@@ -1,0 +1,459 @@
+/* libnvidia-ml.so.1 of a played machine: what NVML says of the state in state.h.
+ *
+ * A device handle points at the GPU in the mapped state; an instance (MIG) has one of its own. Which functions exist depends on
+ * FAKE_DRIVER, as it does with real drivers; 535 has the process list of its first releases, whose entries are longer than their callers
+ * believe. Nothing here decides anything: limits are enforced, and memory is taken, in cuda.c.
+ */
+#include "state.h"
+
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, IS_LOST = 15 };
+
+#define EVENT_SETS 16
+#define LEGACY 0x4e564d4c /* what a handle of an event set looks like */
+
+typedef struct { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; } process_entry;
+typedef struct { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; uint64_t protected_bytes; } long_process_entry;
+typedef struct { uint32_t pid; uint64_t time_us; uint32_t sm, memory, enc, dec; } utilization_entry;
+typedef struct { uint32_t id, scope; int64_t time, latency; uint32_t type, result; union { uint32_t u32; uint64_t u64; } value; } field_value;
+typedef struct { fake_gpu *device; uint64_t type, data; uint32_t gpu_instance, compute_instance; } event_data;
+typedef struct { char legacy[16]; uint32_t domain, bus, device, pci_id, subsystem; char busid[32]; } pci_info;
+typedef struct { const char *path; uint64_t soft, hard, used; } memory_limits;
+typedef struct { int used; uint64_t seen, mask[MAX_GPUS]; } event_set;
+
+static event_set event_sets[EVENT_SETS];
+static int initialized;
+static char mapped_path[1024];
+
+/* A test process may hold one machine after the other. */
+static fake_node *node(void) {
+  const char *path = getenv("GPUSHARE_FAKE_GPU");
+  if (fake_mapped && path && strcmp(path, mapped_path)) {
+    munmap(fake_mapped, sizeof(fake_node));
+    fake_mapped = NULL;
+  }
+  if (path) snprintf(mapped_path, sizeof mapped_path, "%s", path);
+  return fake_open();
+}
+
+#define BEGIN(name, about)                                          \
+  fake_node *n = fake_open();                                       \
+  if (!n || !initialized) return UNINITIALIZED;                     \
+  fake_fate fate = fake_fault_before(n, name, about);               \
+  if (fate.done) return fate.code;                                  \
+  int result = OK;                                                  \
+  fake_lock(n)
+
+#define END                                                         \
+  fake_unlock(n);                                                   \
+  return fake_fault_after(n, fate, result)
+
+#define DEVICE(name)                                                \
+  BEGIN(name, 0);                                                   \
+  int index = index_of(n, g);                                       \
+  if (index < 0) result = INVALID_ARGUMENT;                         \
+  else if (!g->healthy || (g->mig_parent >= 0 && !n->gpus[g->mig_parent].healthy)) result = IS_LOST; \
+  if (result == OK)
+
+static int index_of(fake_node *n, fake_gpu *g) {
+  return g >= n->gpus && g < n->gpus + n->gpu_count ? (int)(g - n->gpus) : -1;
+}
+
+static int copied(char *to, unsigned size, const char *from) {
+  return snprintf(to, size, "%s", from) < (int)size ? OK : INSUFFICIENT_SIZE;
+}
+
+/* ---- the library ---------------------------------------------------------------------------------------------------------------- */
+
+int nvmlInitWithFlags(unsigned flags) {
+  (void)flags;
+  fake_node *n = node();
+  if (!n) return 9; /* driver not loaded */
+  fake_fate fate = fake_fault_before(n, "nvmlInitWithFlags", 0);
+  if (fate.done) return fate.code;
+  initialized++;
+  return fake_fault_after(n, fate, OK);
+}
+
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+
+int nvmlShutdown(void) {
+  if (!initialized) return UNINITIALIZED;
+  if (--initialized == 0) memset(event_sets, 0, sizeof event_sets);
+  return OK;
+}
+
+const char *nvmlErrorString(int code) {
+  static const char *texts[] = {"Success", "Uninitialized", "Invalid Argument", "Not Supported", "Insufficient Permissions", "Already Initialized", "Not Found",
+    "Insufficient Size", "Insufficient External Power", "Driver Not Loaded", "Timeout", "Interrupt Request Issue", "Library Not Found", "Function Not Found",
+    "Corrupted infoROM", "GPU is lost", "GPU requires reset", "Operating System", "Driver/library version mismatch"};
+  return code >= 0 && code < (int)(sizeof texts / sizeof *texts) ? texts[code] : "Unknown Error";
+}
+
+int nvmlSystemGetDriverVersion(char *text, unsigned size) {
+  BEGIN("nvmlSystemGetDriverVersion", 0);
+  result = copied(text, size, n->driver_text);
+  END;
+}
+
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  BEGIN("nvmlSystemGetCudaDriverVersion_v2", 0);
+  *version = n->cuda_version;
+  END;
+}
+
+/* ---- which devices -------------------------------------------------------------------------------------------------------------- */
+
+int nvmlDeviceGetCount_v2(unsigned *count) {
+  BEGIN("nvmlDeviceGetCount_v2", 0);
+  *count = 0;
+  for (int i = 0; i < n->gpu_count; i++) *count += n->gpus[i].mig_parent < 0;
+  END;
+}
+
+int nvmlDeviceGetHandleByIndex_v2(unsigned wanted, fake_gpu **device) {
+  BEGIN("nvmlDeviceGetHandleByIndex_v2", 0);
+  result = INVALID_ARGUMENT;
+  for (int i = 0; i < n->gpu_count; i++) {
+    if (n->gpus[i].mig_parent >= 0 || wanted--) continue;
+    *device = &n->gpus[i];
+    result = n->gpus[i].healthy ? OK : IS_LOST;
+    break;
+  }
+  END;
+}
+
+int nvmlDeviceGetHandleByUUID(const char *uuid, fake_gpu **device) {
+  BEGIN("nvmlDeviceGetHandleByUUID", 0);
+  result = NOT_FOUND;
+  for (int i = 0; i < n->gpu_count; i++)
+    if (!strcmp(n->gpus[i].uuid, uuid)) { *device = &n->gpus[i]; result = n->gpus[i].healthy ? OK : IS_LOST; }
+  END;
+}
+
+int nvmlDeviceGetName(fake_gpu *g, char *text, unsigned size) {
+  DEVICE("nvmlDeviceGetName") result = copied(text, size, g->model);
+  END;
+}
+
+int nvmlDeviceGetUUID(fake_gpu *g, char *text, unsigned size) {
+  DEVICE("nvmlDeviceGetUUID") result = copied(text, size, g->uuid);
+  END;
+}
+
+int nvmlDeviceGetMinorNumber(fake_gpu *g, unsigned *minor) {
+  DEVICE("nvmlDeviceGetMinorNumber") *minor = (unsigned)g->minor;
+  END;
+}
+
+int nvmlDeviceGetPciInfo_v3(fake_gpu *g, pci_info *info) {
+  DEVICE("nvmlDeviceGetPciInfo_v3") {
+    memset(info, 0, sizeof *info);
+    memcpy(info->legacy, g->busid, sizeof info->legacy - 1);
+    memcpy(info->busid, g->busid, sizeof info->busid);
+    info->bus = (unsigned)index + 1;
+  }
+  END;
+}
+
+int nvmlDeviceGetMigMode(fake_gpu *g, unsigned *current, unsigned *pending) {
+  DEVICE("nvmlDeviceGetMigMode") {
+    if (strstr(g->model, "T4") || strstr(g->model, "L4")) result = NOT_SUPPORTED;
+    *current = *pending = (unsigned)g->mig_mode;
+  }
+  END;
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(fake_gpu *g, unsigned *count) {
+  DEVICE("nvmlDeviceGetMaxMigDeviceCount") *count = g->mig_mode ? 7 : 0;
+  END;
+}
+
+int nvmlDeviceGetMigDeviceHandleByIndex(fake_gpu *g, unsigned wanted, fake_gpu **device) {
+  DEVICE("nvmlDeviceGetMigDeviceHandleByIndex") {
+    result = NOT_FOUND;
+    for (int i = 0; i < n->gpu_count; i++) {
+      if (n->gpus[i].mig_parent != index || wanted--) continue;
+      *device = &n->gpus[i];
+      result = OK;
+      break;
+    }
+  }
+  END;
+}
+
+int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(fake_gpu *g, fake_gpu **device) {
+  DEVICE("nvmlDeviceGetDeviceHandleFromMigDeviceHandle") {
+    if (g->mig_parent < 0) result = INVALID_ARGUMENT;
+    else *device = &n->gpus[g->mig_parent];
+  }
+  END;
+}
+
+/* ---- memory and processes --------------------------------------------------------------------------------------------------------- */
+
+int nvmlDeviceGetMemoryInfo(fake_gpu *g, uint64_t *total_free_used) {
+  DEVICE("nvmlDeviceGetMemoryInfo") {
+    total_free_used[0] = g->total;
+    total_free_used[2] = fake_gpu_used(n, index);
+    total_free_used[1] = g->total - total_free_used[2];
+  }
+  END;
+}
+
+typedef struct { uint32_t version; uint64_t total, reserved, free, used; } memory_v2;
+
+int nvmlDeviceGetMemoryInfo_v2(fake_gpu *g, memory_v2 *memory) {
+  DEVICE("nvmlDeviceGetMemoryInfo_v2") {
+    uint64_t taken = fake_gpu_used(n, index);
+    *memory = (memory_v2){memory->version, g->total, g->reserved, g->total - taken, taken - g->reserved};
+  }
+  END;
+}
+
+/* Everyone who has a context here, and the dead who are still shown. `entry` writes one; returns how many there are. */
+static unsigned listed(fake_node *n, int gpu, int graphics, void (*write)(void *, unsigned, process_entry), void *to, unsigned room) {
+  unsigned count = 0;
+  uint32_t instance = n->gpus[gpu].mig_parent >= 0 ? (uint32_t)n->gpus[gpu].minor : 0xFFFFFFFFu;
+  for (int i = 0; i < MAX_PROCS; i++) {
+    fake_proc *p = &n->procs[i];
+    if (!fake_has_context(n, i, gpu) || (p->graphics != 2 && p->graphics != graphics)) continue;
+    uint64_t bytes = n->gpus[gpu].hidden ? NO_LIMIT : fake_proc_used(n, i, gpu);
+    if (count < room) write(to, count, (process_entry){(uint32_t)p->pid, bytes, instance, instance});
+    count++;
+  }
+  for (int i = 0; !graphics && i < MAX_GHOSTS; i++) {
+    fake_ghost *ghost = &n->ghosts[i];
+    if (!ghost->used || ghost->gpu != gpu || !ghost->listed) continue;
+    if (count < room) write(to, count, (process_entry){(uint32_t)ghost->pid, ghost->bytes, instance, instance});
+    count++;
+  }
+  return count;
+}
+
+static void write_short(void *to, unsigned at, process_entry entry) { ((process_entry *)to)[at] = entry; }
+
+FAKE_UNUSED static void write_long(void *to, unsigned at, process_entry e) {
+  ((long_process_entry *)to)[at] = (long_process_entry){e.pid, e.bytes, e.gpu_instance, e.compute_instance, 0};
+}
+
+static int give(unsigned *count, unsigned room, unsigned found) {
+  *count = found;
+  return found > room ? INSUFFICIENT_SIZE : OK;
+}
+
+int nvmlDeviceGetComputeRunningProcesses_v2(fake_gpu *g, unsigned *count, void *to) {
+  DEVICE("nvmlDeviceGetComputeRunningProcesses_v2") result = give(count, *count, listed(n, index, 0, write_short, to, to ? *count : 0));
+  END;
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v2(fake_gpu *g, unsigned *count, void *to) {
+  DEVICE("nvmlDeviceGetGraphicsRunningProcesses_v2") result = give(count, *count, listed(n, index, 1, write_short, to, to ? *count : 0));
+  END;
+}
+
+#if FAKE_DRIVER == 535
+#define WRITE_V3 write_long
+#define ROOM_V3(count) ((count) * (unsigned)sizeof(process_entry) / (unsigned)sizeof(long_process_entry)) /* no farther than the caller's memory */
+#else
+#define WRITE_V3 write_short
+#define ROOM_V3(count) (count)
+#endif
+
+int nvmlDeviceGetComputeRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
+  DEVICE("nvmlDeviceGetComputeRunningProcesses_v3") result = give(count, *count, listed(n, index, 0, WRITE_V3, to, to ? ROOM_V3(*count) : 0));
+  END;
+}
+
+int nvmlDeviceGetGraphicsRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
+  DEVICE("nvmlDeviceGetGraphicsRunningProcesses_v3") result = give(count, *count, listed(n, index, 1, WRITE_V3, to, to ? ROOM_V3(*count) : 0));
+  END;
+}
+
+int nvmlDeviceGetMPSComputeRunningProcesses_v3(fake_gpu *g, unsigned *count, void *to) {
+  DEVICE("nvmlDeviceGetMPSComputeRunningProcesses_v3") result = give(count, *count, g->mps ? listed(n, index, 0, write_short, to, to ? *count : 0) : 0);
+  END;
+}
+
+int nvmlDeviceGetUtilizationRates(fake_gpu *g, uint32_t *gpu_memory) {
+  DEVICE("nvmlDeviceGetUtilizationRates") {
+    if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    uint32_t busiest = g->utilization;
+    for (int i = 0; i < MAX_PROCS; i++) {
+      fake_proc *p = &n->procs[i];
+      uint32_t share = p->sm_util ? p->sm_util : 100;
+      if (fake_has_context(n, i, index) && p->busy_from <= fake_now() && p->busy_until > fake_now() && share > busiest) busiest = share;
+    }
+    gpu_memory[0] = busiest;
+    gpu_memory[1] = busiest / 2;
+  }
+  END;
+}
+
+static int64_t real_us(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_REALTIME, &t);
+  return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
+}
+
+/* One entry for each process that worked since then; nobody did: NOT_FOUND. */
+int nvmlDeviceGetProcessUtilization(fake_gpu *g, utilization_entry *to, unsigned *count, uint64_t since_us) {
+  DEVICE("nvmlDeviceGetProcessUtilization") {
+    int64_t now = fake_now(), now_us = real_us(), since = since_us ? now - (now_us - (int64_t)since_us) / 1000 : now - 5000;
+    unsigned room = to ? *count : 0, found = 0;
+    if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    for (int i = 0; result == OK && i < MAX_PROCS; i++) {
+      fake_proc *p = &n->procs[i];
+      if (!fake_has_context(n, i, index) || p->busy_from > now || p->busy_until <= since) continue;
+      if (found < room) to[found] = (utilization_entry){(uint32_t)p->pid, (uint64_t)now_us, p->sm_util ? p->sm_util : 100, 1, 0, 0};
+      found++;
+    }
+    *count = found;
+    if (result == OK) result = !found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
+  }
+  END;
+}
+
+/* ---- health --------------------------------------------------------------------------------------------------------------------- */
+
+int nvmlDeviceGetTotalEccErrors(fake_gpu *g, unsigned kind, unsigned counter, uint64_t *errors) {
+  (void)counter;
+  DEVICE("nvmlDeviceGetTotalEccErrors") *errors = kind == 1 ? g->ecc_uncorrected : 0;
+  END;
+}
+
+int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
+  DEVICE("nvmlDeviceGetRemappedRows") {
+    *corrected = *uncorrected = *pending = 0;
+    *failed = (unsigned)g->remap_failure;
+  }
+  END;
+}
+
+int nvmlDeviceGetTemperature(fake_gpu *g, unsigned sensor, unsigned *degrees) {
+  (void)sensor;
+  DEVICE("nvmlDeviceGetTemperature") *degrees = g->temperature;
+  END;
+}
+
+#if FAKE_DRIVER >= 565
+int nvmlDeviceGetFieldValues(fake_gpu *g, int count, field_value *values) {
+  DEVICE("nvmlDeviceGetFieldValues")
+    for (int i = 0; i < count; i++) {
+      values[i].result = values[i].id == 230 ? OK : NOT_SUPPORTED; /* the recovery action */
+      values[i].type = 1;
+      values[i].value.u64 = 0;
+      values[i].value.u32 = (uint32_t)g->recovery;
+    }
+  END;
+}
+#endif
+
+int nvmlDeviceGetSupportedEventTypes(fake_gpu *g, uint64_t *types) {
+  DEVICE("nvmlDeviceGetSupportedEventTypes") *types = FAKE_DRIVER >= 570 ? 0xFFFF : 0x1F;
+  END;
+}
+
+int nvmlEventSetCreate(void **set) {
+  BEGIN("nvmlEventSetCreate", 0);
+  result = 23; /* insufficient resources */
+  for (int i = 0; i < EVENT_SETS; i++) {
+    if (event_sets[i].used) continue;
+    memset(&event_sets[i], 0, sizeof event_sets[i]);
+    event_sets[i].used = LEGACY;
+    event_sets[i].seen = n->event_seq;
+    *set = &event_sets[i];
+    result = OK;
+    break;
+  }
+  END;
+}
+
+int nvmlDeviceRegisterEvents(fake_gpu *g, uint64_t types, event_set *set) {
+  DEVICE("nvmlDeviceRegisterEvents") {
+    if (!set || set->used != LEGACY) result = INVALID_ARGUMENT;
+    else if (types & ~(FAKE_DRIVER >= 570 ? 0xFFFFull : 0x1Full)) result = NOT_SUPPORTED;
+    else set->mask[index] |= types;
+  }
+  END;
+}
+
+/* The next event that this set registered for. */
+static int next_event(fake_node *n, event_set *set, event_data *to) {
+  for (uint64_t seq = set->seen + 1; seq <= n->event_seq; seq++) {
+    fake_event *e = &n->events[seq % MAX_EVENTS];
+    if (!e->used || e->seq != seq) continue;
+    set->seen = seq;
+    if (!(set->mask[e->gpu] & e->type)) continue;
+    *to = (event_data){&n->gpus[e->gpu], e->type, e->data, 0xFFFFFFFFu, 0xFFFFFFFFu};
+    return 1;
+  }
+  set->seen = n->event_seq;
+  return 0;
+}
+
+int nvmlEventSetWait_v2(event_set *set, event_data *to, unsigned timeout_ms) {
+  int64_t until = fake_now() + timeout_ms;
+  BEGIN("nvmlEventSetWait_v2", 0);
+  if (!set || set->used != LEGACY) result = INVALID_ARGUMENT;
+  else
+    while (!next_event(n, set, to)) {
+      if (fake_now() >= until) { result = TIMEOUT; break; }
+      fake_unlock(n);
+      fake_sleep(5);
+      fake_lock(n);
+    }
+  END;
+}
+
+int nvmlEventSetFree(event_set *set) {
+  BEGIN("nvmlEventSetFree", 0);
+  if (!set || set->used != LEGACY) result = INVALID_ARGUMENT;
+  else set->used = 0;
+  END;
+}
+
+/* ---- limits (r615) -------------------------------------------------------------------------------------------------------------- */
+
+#if FAKE_DRIVER >= 615
+static fake_limit *limit_of(fake_node *n, int gpu, const char *path, int make) {
+  fake_limit *spare = NULL;
+  for (int i = 0; i < MAX_LIMITS; i++) {
+    fake_limit *one = &n->limits[i];
+    if (one->used && one->gpu == gpu && !strcmp(one->path, path)) return one;
+    if (!one->used && !spare) spare = one;
+  }
+  if (!make || !spare) return NULL;
+  *spare = (fake_limit){1, gpu, {0}, 0, NO_LIMIT};
+  snprintf(spare->path, sizeof spare->path, "%s", path);
+  return spare;
+}
+
+int nvmlDeviceSetMemoryLimits_v1(fake_gpu *g, const memory_limits *wanted) {
+  DEVICE("nvmlDeviceSetMemoryLimits_v1") {
+    fake_limit *limit = NULL;
+    if (!wanted->path || *wanted->path != '/' || wanted->soft > wanted->hard) result = INVALID_ARGUMENT;
+    else if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    else if (access(wanted->path, F_OK)) result = NOT_FOUND;
+    else if (!(limit = limit_of(n, index, wanted->path, 1))) result = INSUFFICIENT_SIZE;
+    if (limit) {
+      limit->soft = wanted->soft;
+      limit->hard = wanted->hard;
+    }
+  }
+  END;
+}
+
+int nvmlDeviceGetMemoryLimits_v1(fake_gpu *g, memory_limits *to) {
+  DEVICE("nvmlDeviceGetMemoryLimits_v1") {
+    if (!to->path || *to->path != '/') result = INVALID_ARGUMENT;
+    else if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    else {
+      fake_limit *limit = limit_of(n, index, to->path, 0);
+      to->soft = limit ? limit->soft : 0;
+      to->hard = limit ? limit->hard : NO_LIMIT;
+      to->used = fake_cgroup_used(n, to->path, index);
+    }
+  }
+  END;
+}
+#endif
