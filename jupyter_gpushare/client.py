@@ -246,6 +246,15 @@ class SchedulerClient:
         """Projects per pool."""
         return await self._call("projects", m.Projects)
 
+    async def queue_history(self, pool: str | None = None, minutes: int | None = None) -> m.QueueHistory:
+        """What the queues held and wanted, oldest first; of the last hour unless told otherwise."""
+        query = {name: str(value) for name, value in (("pool", pool), ("minutes", minutes)) if value is not None}
+        return await self._call("queue_history", m.QueueHistory, query=query)
+
+    async def evictions(self) -> m.Evictions:
+        """Whose place was taken away, oldest first."""
+        return await self._call("evictions", m.Evictions)
+
     async def status(self) -> m.ServiceStatus:
         """The service, its policy, and who is asking."""
         return await self._call("status", m.ServiceStatus)

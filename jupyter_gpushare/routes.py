@@ -39,6 +39,7 @@ class Route:
 
 
 _TABLE_QUERY: Final = ("format", "columns")
+_HISTORY_QUERY: Final = ("pool", "minutes", *_TABLE_QUERY)
 
 ROUTES: Final = (
     Route("healthz", "GET", "/healthz", "open", "The process answers."),
@@ -60,6 +61,10 @@ ROUTES: Final = (
     Route("nodes", "GET", f"{API_ROOT}/nodes", "person", "Nodes and their GPUs: who is planned, who runs.", m.Nodes, query=_TABLE_QUERY),
     Route("pools", "GET", f"{API_ROOT}/pools", "person", "Node pools.", m.Pools, query=_TABLE_QUERY),
     Route("projects", "GET", f"{API_ROOT}/projects", "person", "Projects per node pool.", m.Projects, query=_TABLE_QUERY),
+    Route("queue_history", "GET", f"{API_ROOT}/history/queues", "person",
+          "What the queues held and wanted over time.", m.QueueHistory, query=_HISTORY_QUERY),
+    Route("evictions", "GET", f"{API_ROOT}/evictions", "person",
+          "Whose place was taken away, by which action, for whom, and why.", m.Evictions, query=_TABLE_QUERY),
     Route("snapshot", "GET", f"{API_ROOT}/snapshot", "admin", "Everything as a scenario file for `jupyter gpushare simulate`."),
     Route("tokens", "GET", f"{API_ROOT}/tokens", "admin", "Tokens, without their secrets.", m.Tokens),
     Route("create_token", "POST", f"{API_ROOT}/tokens", "admin", "A new token; its secret is shown once.", m.TokenView, m.TokenRequest),
@@ -80,6 +85,14 @@ JUPYTER_ROUTES: Final = (
     Route("nodes", "GET", f"{_J}/nodes", "person", "Nodes and their GPUs.", m.Nodes, query=_TABLE_QUERY),
     Route("pools", "GET", f"{_J}/pools", "person", "Node pools.", m.Pools, query=_TABLE_QUERY),
     Route("projects", "GET", f"{_J}/projects", "person", "Projects per node pool.", m.Projects, query=_TABLE_QUERY),
+    Route("workloads", "GET", f"{_J}/workloads", "person",
+          "Workloads that the caller may see, with the reasons of those that wait.", m.Workloads, query=_TABLE_QUERY),
+    Route("evictions", "GET", f"{_J}/evictions", "person",
+          "Whose place was taken away, by which action, for whom, and why.", m.Evictions, query=_TABLE_QUERY),
+    Route("queue_history", "GET", f"{_J}/history/queues", "person",
+          "What the queues held and wanted over time.", m.QueueHistory, query=_HISTORY_QUERY),
+    Route("kernel_history", "GET", f"{_J}/kernels/{{kernel_id}}/history", "person",
+          "One kernel's share and memory over time.", m.KernelHistory, query=("minutes", *_TABLE_QUERY)),
     Route("stream", "WS", f"{_J}/stream", "person", "State, then changes; `since` resumes.", m.StreamFrame, query=("since",)),
 )  # fmt: skip
 
@@ -88,6 +101,8 @@ _QUERY_WORDS: Final = {
     "columns": "for CSV: names of columns, separated by commas, in the wanted order",
     "project": "only this project's",
     "kernel_id": "only this kernel's",
+    "pool": "only this node pool's",
+    "minutes": "how far back, in whole minutes: 1 to 1440; 60 when it is not given",
     "since": "a revision that was seen before: what came after it is sent instead of everything",
 }
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from .agent import *  # noqa: F403 - the face of the package: each part lists its names
 from .codec import *  # noqa: F403 - the face of the package: each part lists its names
+from .history import *  # noqa: F403 - the face of the package: each part lists its names
 from .jupyter import *  # noqa: F403 - the face of the package: each part lists its names
 from .machine import *  # noqa: F403 - the face of the package: each part lists its names
 from .nouns import *  # noqa: F403 - the face of the package: each part lists its names

@@ -28,7 +28,9 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
-_TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow}
+_TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
+                  "queue_history": m.QueueSample}  # fmt: skip
+"""Answers that are one list of plain rows, first of all: each is a CSV too."""
 
 
 class TooLarge(InvalidInput):
@@ -134,7 +136,8 @@ class Dispatch:
             return self._readiness()
         result = self._result(route.name, call)
         if (kind := _TABLES.get(route.name)) is not None and _form(call) == "csv":
-            return Answer(200, CSV, csv_of(getattr(result, route.name), call.query.get("columns"), kind).encode())
+            rows = getattr(result, result.__struct_fields__[0])
+            return Answer(200, CSV, csv_of(rows, call.query.get("columns"), kind).encode())
         return Answer(200, JSON, m.encode(result))
 
     def _readiness(self) -> Answer:
@@ -151,7 +154,9 @@ class Dispatch:
                 return getattr(service, name)(who, call.path["id"])
             case "workloads":
                 return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"))
-            case "status" | "queues" | "nodes" | "pools" | "projects" | "snapshot":
+            case "queue_history":
+                return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+            case "status" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
                 return getattr(service, name)(who)
             case "tokens":
                 return self.tokens.list()

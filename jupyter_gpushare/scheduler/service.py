@@ -17,13 +17,15 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotFound
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
 from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.series import minutes_in
 
 from .answers import what_if_answer
 from .auth import Identity
 from .fleet import Send
+from .history import History
 from .ledger import Announcer, Ledger
 from .metering import Meter
 from .policy import LoadedPolicy
@@ -50,6 +52,7 @@ class Service(Ledger):
         self._untold_reasons: dict[str, None] = {}
         """Workloads whose reason may be another one than was announced; oldest first."""
         self.meter = Meter(store)
+        self.history = History()
 
     # -- people's commands --
 
@@ -151,6 +154,15 @@ class Service(Ledger):
         mine = set(projects_of(self.loaded.policy, identity.user, identity.groups))
         return m.Projects(projects=project_rows(self.loaded.policy, self.decisions.queues, mine, self._visible_projects(identity)))
 
+    def queue_history(self, identity: Identity, pool: str | None, minutes: str | None) -> m.QueueHistory:
+        """What the queues held and wanted; `minutes` as it was written."""
+        if pool is not None and pool not in {known.name for known in self.loaded.policy.node_pools}:
+            raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
+        return self.history.queues(self.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._visible_projects(identity))
+
+    def evictions(self, identity: Identity) -> m.Evictions:
+        return self.history.evictions(lambda project, user: self.may_see(identity, project, user))
+
     def snapshot(self, identity: Identity) -> dict[str, Any]:
         """The running cluster as a scenario file."""
         identity.must_be_admin()
@@ -215,6 +227,8 @@ class Service(Ledger):
             self.needs_cycle = True
             raise
         self.decisions = decisions
+        for evict in decisions.evictions:
+            self.history.evicted(now, evict, self.records[evict.workload], self.records.get(evict.by or ""))
         for record, lease in given:
             record.leases[lease.pod] = lease
             self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
@@ -286,6 +300,7 @@ class Service(Ledger):
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
         self._tell_reasons()
+        self.history.sample(now, self.decisions.queues)
         self.reports.silent(now)
         if facts := self.meter.measure(self.cluster, now):
             for fact in facts:

@@ -20,10 +20,11 @@ from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ..core.errors import GpuShareError, InvalidInput, NotFound
-from ..messages import ErrorBody, ErrorDetail, KernelRequest, StreamState, decode, encode
+from ..core.series import minutes_in
+from ..messages import ErrorBody, ErrorDetail, KernelHistory, KernelRequest, StreamState, decode, encode
 from .broadcast import Listener
 from .sharing import Sharing
-from .tables import as_csv
+from .tables import Table, as_csv
 
 __all__ = ["AUTH_RESOURCE", "SETTING", "handlers"]
 
@@ -31,7 +32,7 @@ AUTH_RESOURCE: Final = "gpushare"
 SETTING: Final = "gpushare"
 """Where the server's settings keep the `Sharing`."""
 ACTIONS: Final = ("suspend", "resume", "pin", "unpin")
-TABLES: Final = ("queues", "nodes", "pools", "projects")
+TABLES: Final = ("queues", "nodes", "pools", "projects", "workloads", "evictions")
 
 Verb = Callable[..., Awaitable[None]]
 
@@ -119,16 +120,44 @@ class TableHandler(Door):
     @authorized
     @answering
     async def get(self, table: str) -> None:
+        await self.give_table(lambda: self.sharing.rows(table))
+
+    async def give_table(self, rows_of: Callable[[], Awaitable[Table]]) -> None:
+        """As JSON or as CSV, as the query says; a query that cannot be answered is refused before anybody is asked."""
         shape = self.get_query_argument("format", "json")
         if shape not in ("json", "csv"):
             raise InvalidInput(f"format must be json or csv, got {shape!r}", field="format")
         columns = [name.strip() for name in self.get_query_argument("columns", "").split(",") if name.strip()]
-        rows = await self.sharing.rows(table)
+        rows = await rows_of()
+        if shape == "json" and not columns:
+            return self.give(rows)
         text = as_csv(rows, columns or None)  # also for JSON: a column that is not there is a mistake either way
         if shape == "json":
             return self.give(rows)
         await self.finish(text, set_content_type="text/csv; charset=utf-8")  # Jupyter's own way: it overwrites a header
         return None
+
+
+class QueueHistoryHandler(TableHandler):
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self) -> None:
+        minutes = minutes_in(self.get_query_argument("minutes", ""))
+        await self.give_table(lambda: self.sharing.queue_history(self.get_query_argument("pool", None), minutes))
+
+
+class KernelHistoryHandler(TableHandler):
+    @web.authenticated
+    @authorized
+    @answering
+    async def get(self, kernel_id: str) -> None:
+        minutes = minutes_in(self.get_query_argument("minutes", ""))
+
+        async def history() -> KernelHistory:
+            return self.sharing.kernel_history(kernel_id, minutes)
+
+        await self.give_table(history)
 
 
 class WhatIfHandler(Door):
@@ -212,6 +241,8 @@ def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
         (kernel, KernelHandler),
         (kernel + r"/actions/(?P<action>[^/]+)", ActionHandler),
         (rf"(?P<table>{'|'.join(TABLES)})", TableHandler),
+        (r"history/queues", QueueHistoryHandler),
+        (kernel + r"/history", KernelHistoryHandler),
         (r"what-if", WhatIfHandler),
         (r"stream", StreamHandler),
         (r".*", NowhereHandler),

@@ -7,7 +7,20 @@ from collections.abc import AsyncIterator
 
 from ..client import HttpTransport, Lost, SchedulerClient, Transport, token_in
 from ..core.errors import Unavailable
-from ..messages import Ended, Nodes, Pools, Projects, Queues, SchedulerFrame, WhatIfAnswer, WorkloadRequest, WorkloadView
+from ..messages import (
+    Ended,
+    Evictions,
+    Nodes,
+    Pools,
+    Projects,
+    QueueHistory,
+    Queues,
+    SchedulerFrame,
+    WhatIfAnswer,
+    WorkloadRequest,
+    Workloads,
+    WorkloadView,
+)
 
 __all__ = ["SchedulerLine"]
 
@@ -64,6 +77,15 @@ class SchedulerLine:
 
     async def projects(self) -> Projects:
         return await self._here().projects()
+
+    async def workloads(self) -> Workloads:
+        return await self._here().workloads()
+
+    async def evictions(self) -> Evictions:
+        return await self._here().evictions()
+
+    async def queue_history(self, pool: str | None, minutes: int) -> QueueHistory:
+        return await self._here().queue_history(pool, minutes)
 
     def _here(self) -> SchedulerClient:
         if self._client is None:

@@ -6,7 +6,9 @@ from logging import Logger
 from typing import Any, Protocol
 
 from ..core.errors import GpuShareError, NotFound
-from ..messages import Answer, Asked, ErrorDetail, Kernel, KernelRequest, Nodes, Pools, Projects, Queues, WhatIfAnswer, convert, to_json
+from ..core.series import minutes_in
+from ..messages import Answer, Asked, ErrorDetail, Kernel, KernelHistory, KernelRequest, WhatIfAnswer, convert, to_json
+from .tables import Table
 
 __all__ = ["Answering", "answer"]
 
@@ -18,7 +20,8 @@ class Answering(Protocol):
     async def request(self, kernel_id: str, request: KernelRequest) -> tuple[Kernel, KernelRequest | None]: ...
     async def release(self, kernel_id: str) -> Kernel: ...
     async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer: ...
-    async def rows(self, table: str) -> Queues | Nodes | Pools | Projects: ...
+    async def rows(self, table: str) -> Table: ...
+    def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory: ...
 
 
 async def answer(sharing: Answering, asked: Asked, log: Logger) -> Answer:
@@ -41,8 +44,11 @@ async def _body(sharing: Answering, asked: Asked) -> Any:
             return {"kernel": to_json(kernel), "previous": to_json(before) if before is not None else None}
         case "release":
             return {"kernel": to_json(await sharing.release(kernel_id))}
-        case "why" | "status" | "history":
+        case "why" | "status":
             return to_json(sharing.kernel(kernel_id))
+        case "history":
+            samples = sharing.kernel_history(kernel_id, minutes_in(str(asked.body.get("minutes", ""))))
+            return {**to_json(samples), "events": to_json(sharing.kernel(kernel_id).events)}
         case "what-if":
             return to_json(await sharing.what_if(convert(KernelRequest, asked.body), kernel_id))
         case "queue":

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from logging import Logger
-from typing import Any, Final, Literal, Protocol
+from time import time_ns
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,18 +25,15 @@ from ..messages import (
     KernelAct,
     KernelGone,
     KernelHappened,
+    KernelHistory,
     KernelLaunched,
     KernelOutlook,
     KernelReported,
     KernelRequest,
-    Nodes,
-    Pools,
-    Projects,
-    Queues,
+    QueueHistory,
     Registered,
     RegisterKernel,
     RelaunchKernel,
-    SchedulerFrame,
     SchedulerState,
     SchedulerStatus,
     ServerWelcome,
@@ -51,14 +49,17 @@ from ..messages import (
 )
 from . import unregistered
 from .broadcast import Broadcast
-from .desk import Desk, SchedulerDesk
+from .desk import Desk
 from .directory import Directory
 from .ghosts import Ghosts
+from .history import Histories
 from .machine import MachineLink
+from .peers import Jupyter, Scheduler
 from .presets import Presets
 from .questions import answer
+from .tables import Table
 
-__all__ = ["Jupyter", "Scheduler", "Sharing"]
+__all__ = ["Sharing"]
 
 LAUNCH_S: Final = 2.0
 """A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow starts look like hangs)."""
@@ -73,28 +74,6 @@ SHARE_OF_DEADLINE: Final = 0.6
 OWN_NAMES: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE", "GPUSHARE_LAUNCH")
 """Of one kernel; what else the agent says is the same for all."""
 Action = Literal["suspend", "resume", "pin", "unpin"]
-
-
-class Scheduler(SchedulerDesk, Protocol):
-    """What this server needs of the scheduler's client."""
-
-    @property
-    def reachable(self) -> bool: ...
-    async def queues(self) -> Queues: ...
-    async def nodes(self) -> Nodes: ...
-    async def pools(self) -> Pools: ...
-    async def projects(self) -> Projects: ...
-    def changes(self) -> AsyncIterator[SchedulerFrame | Lost]: ...
-
-
-class Jupyter(Protocol):
-    """What we need of the Jupyter server itself."""
-
-    def kernel_ids(self) -> list[str]: ...
-    async def kernel_names(self) -> Mapping[str, str]: ...
-    def is_busy(self, kernel_id: str) -> bool: ...
-    async def restart(self, kernel_id: str) -> None: ...
-    def emit(self, kernel_id: str, event: Event) -> None: ...
 
 
 @dataclass(slots=True)
@@ -136,6 +115,7 @@ class Sharing:
         self._shown_status: Status | None = None
         self._devices_env: dict[str, str] = {}
         self._ghosts = Ghosts()
+        self._histories = Histories()
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -178,6 +158,7 @@ class Sharing:
         """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
         while True:
             await self.look()
+            self._histories.sample(_wall_ms(), self.kernels())
             await self._lay_ghosts()
             self._show_status()
             await asyncio.sleep(SWEEP_S)
@@ -266,7 +247,7 @@ class Sharing:
 
     def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory:
         """What one of the kernels held so far back."""
-        return self._histories.of(self.kernel(kernel_id), wall_clock(), minutes)
+        return self._histories.of(self.kernel(kernel_id), _wall_ms(), minutes)
 
     # ---- for the provisioner
 
@@ -471,3 +452,5 @@ class Sharing:
         return self._machine.welcome.node
 
 
+def _wall_ms() -> int:
+    return time_ns() // 1_000_000

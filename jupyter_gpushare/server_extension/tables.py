@@ -1,44 +1,59 @@
-"""The scheduler's tables as CSV: one line per row, with the columns that were asked for. Pure."""
+"""The tables that people look at as CSV: one line per row, with the columns that were asked for. Pure."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import typing
 from collections.abc import Sequence
 from typing import Any
 
 from ..core.errors import InvalidInput
-from ..messages import Nodes, Pools, Projects, Queues, to_json
+from ..messages import Evictions, KernelHistory, Nodes, Pools, Projects, QueueHistory, Queues, Workloads, to_json
 
-__all__ = ["as_csv"]
+__all__ = ["Table", "as_csv"]
+
+Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory | KernelHistory
+"""Answers whose first field is a list of rows."""
 
 
-def as_csv(table: Queues | Nodes | Pools | Projects, columns: Sequence[str] | None) -> str:
-    """Header and rows. A list of words is joined with `;`, anything deeper is JSON, null is empty.
+def as_csv(table: Table, columns: Sequence[str] | None) -> str:
+    """Header and rows. `reason.code` is the field of a field. A list of words is joined with `;`, anything deeper is JSON, null is empty.
 
     Raises:
         InvalidInput: there is no such column.
     """
-    (name, kind), *_ = [(field, annotation) for field, annotation in _fields(type(table))]
-    known = list(kind.__struct_fields__)
+    name = type(table).__struct_fields__[0]
+    known = list(typing.get_args(typing.get_type_hints(type(table))[name])[0].__struct_fields__)
     wanted = list(columns) if columns else known
     for column in wanted:
-        if column not in known:
+        if not _is_column(type(table), name, column):
             raise InvalidInput(f"there is no column {column!r}; there are {', '.join(known)}", field="columns")
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(wanted)
-    writer.writerows([_cell(row[column]) for column in wanted] for row in to_json(table)[name])
+    writer.writerows([_cell(_value(row, column)) for column in wanted] for row in to_json(table)[name])
     return out.getvalue()
 
 
-def _fields(kind: type[Any]) -> list[tuple[str, type[Any]]]:
-    """The one list in such an answer: its name, and the class of its rows."""
-    import typing
+def _is_column(table: type[Any], rows: str, column: str) -> bool:
+    """Whether the rows have such a field; a dot goes into the body that a field holds."""
+    kinds = typing.get_args(typing.get_type_hints(table)[rows])
+    for part in column.split("."):
+        owners = [kind for kind in kinds if part in getattr(kind, "__struct_fields__", ())]
+        if not owners:
+            return False
+        inner = typing.get_type_hints(owners[0])[part]
+        kinds = typing.get_args(inner) or (inner,)
+    return True
 
-    hints = typing.get_type_hints(kind)
-    return [(field, typing.get_args(hints[field])[0]) for field in kind.__struct_fields__]
+
+def _value(row: dict[str, Any], column: str) -> Any:
+    value: Any = row
+    for part in column.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _cell(value: Any) -> str:

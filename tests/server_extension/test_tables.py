@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.messages import DeviceMemory, DeviceRow, NodeRow, Nodes, QueueRow, Queues
+from jupyter_gpushare.messages import DeviceMemory, DeviceRow, NodeRow, Nodes, QueueRow, Queues, ReasonBody, Share, Workloads, WorkloadView
 from jupyter_gpushare.server_extension.tables import as_csv
 
 AMOUNTS = {"quota": 1, "limit": None, "fair_share": 1.5, "allocated": 0.5, "requested": 2}
@@ -31,3 +32,16 @@ def test_words_are_joined_and_what_is_deeper_is_json():
     node = NodeRow(name="n", pool="p", status="Ready", tiers=["observe", "suspend"], devices=[device])
     text = as_csv(Nodes(nodes=[node]), ["tiers", "devices"])
     assert text.splitlines()[1].startswith('observe;suspend,"[{""uuid"":""u""')
+
+
+def test_a_dot_goes_into_the_body_that_a_field_holds():
+    reason = ReasonBody(code="WaitingForQuota", message="Project vision uses all of it.")
+    row = WorkloadView(
+        id="w", name="a.ipynb", kernel_id=None, user="me", project="vision", priority=75, preemptible=True, node_pools=[],
+        created="2026-01-01T00:00:00.000+00:00", state="pending", request=Share(gpu=0.5), reason=reason,
+    )  # fmt: skip
+    table = Workloads(workloads=[row, msgspec.structs.replace(row, id="x", reason=None)])
+    assert as_csv(table, ["id", "reason.code", "request.gpu"]) == "id,reason.code,request.gpu\nw,WaitingForQuota,0.5\nx,,0.5\n"
+    for unknown in ("reason.colour", "id.code", "reason.code.length"):
+        with pytest.raises(InvalidInput):
+            as_csv(table, [unknown])

@@ -1,0 +1,49 @@
+"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the kernel. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ..core.series import Series, thinned
+from ..messages import Kernel, KernelHistory, KernelSample, stamp
+
+__all__ = ["Histories"]
+
+MOST_POINTS: Final = 360
+MINUTE: Final = 60_000
+
+
+class Histories:
+    """Times are ms since the epoch."""
+
+    def __init__(self) -> None:
+        self._series: dict[str, Series[KernelSample]] = {}
+
+    def sample(self, now: int, kernels: Iterable[Kernel]) -> None:
+        """Take what these kernels hold now; kernels that are not among them are forgotten."""
+        known, self._series = self._series, {}
+        for kernel in kernels:
+            series = self._series[kernel.kernel_id] = known.get(kernel.kernel_id) or Series()
+            if series.is_due(now):
+                series.add(now, _sample(now, kernel))
+
+    def of(self, kernel: Kernel, now: int, minutes: int) -> KernelHistory:
+        """Oldest first; the last one is what is true now."""
+        series = self._series.get(kernel.kernel_id)
+        past = series.since(now - minutes * MINUTE) if series is not None else []
+        samples = [sample for _, sample in thinned(past, MOST_POINTS)]
+        return KernelHistory(kernel_id=kernel.kernel_id, samples=[*samples, _sample(now, kernel)])
+
+
+def _sample(now: int, kernel: Kernel) -> KernelSample:
+    memory = kernel.memory_mib
+    return KernelSample(
+        time=stamp(now),
+        state=kernel.state,
+        gpu=kernel.request.gpu,
+        guaranteed_mib=memory.guaranteed,
+        used_mib=memory.used,
+        borrowed_mib=memory.borrowed,
+        utilization=kernel.utilization,
+    )

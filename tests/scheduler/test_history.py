@@ -1,0 +1,133 @@
+"""The scheduler remembers what the queues held and whom it evicted, and tells each person what they may see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.history import MOST_POINTS
+from jupyter_gpushare.scheduler.loop import Loop
+from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.service import Service
+from jupyter_gpushare.scheduler.store import Store
+
+from .agents import node
+from .doors import asking, open_house
+
+POLICY = """\
+departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
+projects:
+  - {name: vision, department: research, members: [alice], pools: {default: {gpu: {quota: 2}}}}
+  - {name: course, department: research, members: [bob]}
+"""
+ALICE, BOB, ADMIN = Identity("alice", (), "person"), Identity("bob", (), "person"), Identity("root", (), "admin")
+
+
+class Quiet:
+    def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
+
+
+class Bench:
+    """A service with two GPUs and a clock in the hand."""
+
+    def __init__(self, folder: Path) -> None:
+        self.time = 1_000_000_000
+        self.service = Service(Store(f"sqlite:///{folder}/x.db"), parse_policy(POLICY), Quiet(), clock=lambda: self.time)
+        self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _: None)
+        self.loop = Loop(self.service)
+        self.pass_ms(0)
+
+    def pass_ms(self, ms: int) -> None:
+        self.time += ms
+        self.loop.turn(is_tick=True)
+
+    def course_is_reclaimed(self) -> None:
+        """Bob's course holds both GPUs over quota; Alice asks for one of hers."""
+        for id_ in ("c1", "c2"):
+            self.service.submit(BOB, asking(id_, 1, name=f"{id_}.ipynb"))
+            self.pass_ms(1000)
+        self.service.submit(ALICE, asking("v", 1, name="secret.ipynb"))
+        self.pass_ms(1000)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def of(history: m.QueueHistory, queue: str) -> list[float]:
+    return [sample.allocated for sample in history.samples if sample.queue == queue]
+
+
+def test_queues_are_sampled_over_time(bench: Bench):
+    bench.pass_ms(5000)
+    bench.service.submit(ALICE, asking("a", 0.5))
+    bench.pass_ms(1000)
+    bench.pass_ms(4000)
+    history = bench.service.queue_history(ADMIN, None, "60")
+    assert of(history, "vision")[-1] == 0.5
+    assert of(history, "vision")[0] == 0.0
+    assert len({sample.time for sample in history.samples}) >= 2
+
+
+def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
+    bench.pass_ms(5000)
+    seen = {sample.queue for sample in bench.service.queue_history(ALICE, "default", None).samples}
+    assert "vision" in seen
+    assert "research" in seen
+    assert "course" not in seen
+
+
+def test_an_answer_is_bounded_whatever_happened(bench: Bench):
+    for _ in range(3 * MOST_POINTS):
+        bench.pass_ms(5000)
+    samples = bench.service.queue_history(ADMIN, None, "1440").samples
+    assert len({sample.time for sample in samples}) == MOST_POINTS
+
+
+@pytest.mark.parametrize(("pool", "minutes", "field"), [("moon", None, "pool"), (None, "soon", "minutes"), (None, "0", "minutes")])
+def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minutes, field):
+    with pytest.raises(InvalidInput) as refused:
+        bench.service.queue_history(ADMIN, pool, minutes)
+    assert refused.value.field == field
+
+
+def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
+    bench.course_is_reclaimed()
+    (row,) = bench.service.evictions(ADMIN).evictions
+    assert (row.project, row.user, row.action, row.by, row.by_project) == ("course", "bob", "reclaim", "v", "vision")
+    assert row.name in ("c1.ipynb", "c2.ipynb")
+    assert row.message
+
+
+def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strangers_see_nothing(bench: Bench):
+    bench.course_is_reclaimed()
+    (row,) = bench.service.evictions(BOB).evictions
+    assert (row.by, row.by_project) == ("", "vision")
+    assert bench.service.evictions(ALICE).evictions == []
+
+
+def test_it_is_remembered_after_both_workloads_are_gone(bench: Bench):
+    bench.course_is_reclaimed()
+    for id_ in ("c1", "c2", "v"):
+        bench.service.end(ADMIN, id_)
+    assert len(bench.service.evictions(ADMIN).evictions) == 1
+
+
+def test_both_are_tables(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            for path, kind in (("history/queues", m.QueueSample), ("evictions", m.EvictionRow)):
+                whole = await doors.raw("GET", f"/api/v1/{path}?format=csv", None, doors.admin_token)
+                assert whole.body.decode().splitlines()[0] == ",".join(kind.__annotations__)
+                some = await doors.raw("GET", f"/api/v1/{path}?format=csv&columns=message,time", None, doors.admin_token)
+                assert some.code == (200 if "message" in kind.__annotations__ else 400)
+            assert (await doors.admin.evictions()).evictions == []
+            assert isinstance(await doors.admin.queue_history("default", 5), m.QueueHistory)
+
+    asyncio.run(story())
