@@ -135,7 +135,7 @@ Whole = Annotated[int, Field(strict=True, ge=-1_000_000_000, le=1_000_000_000)]
 class Shape(BaseModel):
     """The base of all shapes: unknown keys are mistakes, and null is the same as not given."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
     @model_validator(mode="before")
     @classmethod

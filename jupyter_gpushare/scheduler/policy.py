@@ -5,18 +5,21 @@ A file with mistakes is refused with all of them at once, each with its file, li
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Any, Final
 
-from pydantic import Field
-
+from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Department, NodePool, Policy, Project, Topology
 
 from .file_problems import shaped
-from .file_shapes import Duration, Name, OptionsShape, PoolShape, QuotaShape, Shape, TopologyShape, Whole
+from .file_shapes import PoolShape, TopologyShape
 from .files import Document, FileProblems, parse, read
+from .policy_shapes import PolicyShape, ProjectShape
 from .queue_checks import IMPLICIT_DEPARTMENT, problems_between
+from .rule_shapes import RulesShape
+from .rules import RuleBook
 
 __all__ = ["Admin", "LoadedPolicy", "PolicyProblems", "default_demo_policy", "load_policy", "parse_policy", "policy_schema"]
 
@@ -27,47 +30,6 @@ class PolicyProblems(FileProblems):
     """Raised when a policy file cannot come into force; `problems` has every mistake."""
 
     code = "invalid-policy"
-
-
-class DepartmentShape(Shape):
-    """A queue of queues."""
-
-    name: Name
-    parent: Name | None = None
-    pools: dict[Name, QuotaShape] = {}
-
-
-class ProjectShape(Shape):
-    """A queue where people submit."""
-
-    name: Name
-    department: Name | None = None
-    members: list[Name] = []
-    node_pools: list[Name] = []
-    pools: dict[Name, QuotaShape] = {}
-
-
-class DefaultsShape(Shape):
-    """What applies where nobody said otherwise."""
-
-    priority_class: Name = "interactive"
-    project: Name | None = None
-    notice: Annotated[Duration, Field(ge=5_000, le=3_600_000)] = 30_000
-    agent_grace: Duration = 120_000
-    requeue_lost: bool = False
-
-
-class PolicyShape(Shape):
-    """The whole file."""
-
-    node_pools: list[PoolShape] = []
-    topologies: list[TopologyShape] = []
-    departments: list[DepartmentShape] = []
-    projects: list[ProjectShape] = []
-    priority_classes: dict[Name, Whole] = {}
-    defaults: DefaultsShape = DefaultsShape()
-    options: OptionsShape = OptionsShape()
-    admins: list[Name] = []
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +58,11 @@ class LoadedPolicy:
     policy: Policy
     admin: Admin
     source: str
+    rules: RuleBook = RuleBook()
+    pressure: Mapping[str, m.Pressure] = field(default_factory=dict)
+    """Thresholds by node pool; a pool that is not in it has the built-in ones."""
+    raw: Any = None
+    """What the file says, as it was read: dicts, lists, text and numbers."""
 
 
 def load_policy(path: str | Path) -> LoadedPolicy:
@@ -119,7 +86,20 @@ def parse_policy(text: str, source: str = "policy") -> LoadedPolicy:
 def policy_schema() -> dict[str, Any]:
     """JSON Schema of the file, for editors."""
     schema = PolicyShape.model_json_schema()
+    _for_people(schema)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "jupyter-gpushare policy"}
+
+
+def _for_people(part: Any) -> None:
+    """Takes out what an editor would show wrongly: defaults in our own units (ms, thousandths) and titles that repeat the key."""
+    if isinstance(part, dict):
+        part.pop("default", None)  # no key of the file is called so
+        if isinstance(part.get("title"), str):
+            del part["title"]
+        if isinstance(part.get("description"), str):
+            part["description"] = " ".join(part["description"].split())
+    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _for_people(inner)
 
 
 def default_demo_policy(gpus: int, user: str | None = None) -> str:
@@ -150,7 +130,21 @@ def _loaded(document: Document) -> LoadedPolicy:
     problems.extend(problems_between(document))
     if problems or shape is None:
         raise PolicyProblems(problems)
-    return LoadedPolicy(_policy(shape), _admin(shape), document.source)
+    return LoadedPolicy(_policy(shape), _admin(shape), document.source, _rules(shape), _pressure(shape), document.value)
+
+
+def _rules(shape: PolicyShape) -> RuleBook:
+    places: dict[str, RulesShape] = {"defaults": shape.defaults.rules}
+    places |= {f"node_pools.{pool.name}": pool.rules for pool in shape.node_pools}
+    for project in shape.projects:
+        places[f"projects.{project.name}"] = project.rules
+        places |= {f"projects.{project.name}.pools.{name}": pool.rules for name, pool in project.pools.items()}
+    return RuleBook.of(places)
+
+
+def _pressure(shape: PolicyShape) -> dict[str, m.Pressure]:
+    names = {DEFAULT_POOL: None} | {pool.name: pool.pressure for pool in shape.node_pools}
+    return {name: (stated or shape.defaults.pressure).to_body() for name, stated in names.items()}
 
 
 def _policy(shape: PolicyShape) -> Policy:
@@ -175,13 +169,13 @@ def _project(shape: ProjectShape, created: int, has_departments: bool) -> Projec
     return Project(shape.name, department, pools, created, tuple(shape.node_pools), tuple(shape.members))
 
 
-def pools_of(shapes: list[PoolShape]) -> tuple[NodePool, ...]:
+def pools_of(shapes: Sequence[PoolShape]) -> tuple[NodePool, ...]:
     """The pools of a file, and `default`, which exists always."""
     pools = tuple(shape.to_core() for shape in shapes)
     return pools if any(pool.name == DEFAULT_POOL for pool in pools) else (*pools, NodePool(DEFAULT_POOL))
 
 
-def topologies_of(shapes: list[TopologyShape], pools: list[PoolShape]) -> tuple[Topology, ...]:
+def topologies_of(shapes: Sequence[TopologyShape], pools: Sequence[PoolShape]) -> tuple[Topology, ...]:
     """The topologies that are stated, in a list or inside a pool."""
     stated = [*shapes, *(pool.topology for pool in pools if pool.topology and pool.topology.levels)]
     return tuple({shape.name: shape.to_core() for shape in stated}.values())

@@ -1,0 +1,65 @@
+"""Which rule holds for a workload, and where in the policy it stands: the most specific place that says something wins, key by key.
+
+From the most specific: `projects[].pools.<pool>.rules`, `projects[].rules`, `node_pools[].rules`, `defaults.rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from jupyter_gpushare import messages as m
+
+from .rule_shapes import IDLE_STEPS, RulesShape
+
+__all__ = ["Rule", "RuleBook"]
+
+KEYS: Final = ("max_running", "max_waiting", *(f"idle.{step}" for step in IDLE_STEPS))
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule in force. `ms` None: never. `place`: `projects.vision.rules.max_running`."""
+
+    ms: int | None
+    place: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleBook:
+    """The stated rules by place (`defaults`, `node_pools.a100`, `projects.vision`, `projects.vision.pools.a100`), each key by key."""
+
+    stated: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, shapes: Mapping[str, RulesShape]) -> RuleBook:
+        """From the parts of a file."""
+        return cls({place: stated for place, shape in shapes.items() if (stated := _stated(shape))})
+
+    def rule(self, key: str, project: str, pool: str) -> Rule | None:
+        """The rule in force for this project in this pool; None: nobody says anything."""
+        for place in (f"projects.{project}.pools.{pool}", f"projects.{project}", f"node_pools.{pool}", "defaults"):
+            stated = self.stated.get(place, {})
+            if key in stated:
+                return Rule(stated[key], f"{place}.rules.{key}")
+        return None
+
+    def lease_rules(self, project: str, pool: str) -> m.LeaseRules:
+        """What a lease of this project in this pool is to be told."""
+        found = {key: rule for key in KEYS if (rule := self.rule(key, project, pool)) is not None and rule.ms is not None}
+        times = {f"{key.replace('.', '_')}_ms": rule.ms for key, rule in found.items() if key != "max_waiting"}
+        return m.LeaseRules(**times, places={key: rule.place for key, rule in found.items() if key != "max_waiting"})
+
+    def all(self) -> Iterator[tuple[str, int | None]]:
+        """(place of the rule, ms), in the order of the file."""
+        for place, stated in self.stated.items():
+            for key, ms in stated.items():
+                yield f"{place}.rules.{key}", ms
+
+
+def _stated(shape: RulesShape) -> dict[str, int | None]:
+    given = shape.given()
+    idle = shape.idle.given() if "idle" in given else {}
+    plain = {key: given[key] for key in ("max_running", "max_waiting") if key in given}
+    return plain | {f"idle.{step}": idle[step] for step in IDLE_STEPS if step in idle}
