@@ -1,0 +1,1 @@
+"""A machine's GPUs and driver, played by two small C libraries over one shared file."""
