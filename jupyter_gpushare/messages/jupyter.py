@@ -124,9 +124,12 @@ class Queues(Body, frozen=True, kw_only=True):
 
 
 class DeviceMemory(Body, frozen=True, kw_only=True):
+    """MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of that is above their guarantees."""
+
     total: int
     guaranteed: int
     used: int
+    borrowed: int = 0
 
 
 class DeviceRow(Body, frozen=True, kw_only=True):

@@ -127,7 +127,7 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
 def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.DeviceRow:
     """`guaranteed` and `used` are of those that are here now. Who is planned here and runs elsewhere (or nowhere yet) is named, but
     not added: planned and actual GPUs do not mix in one sum."""
-    here, planned, guaranteed, used = [], [], 0, 0
+    here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
     for record, lease in held:
         report = record.reports.get(lease.id)
         name = (lease.kernel_id or lease.workload) if sees(record) else "another's"
@@ -137,7 +137,8 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
             here.append(name)
             guaranteed += lease.request_mib
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
-    memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used)
+            borrowed += report.memory_mib.borrowed // max(1, len(report.gpu_uuids))
+    memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used, borrowed=borrowed)
     return m.DeviceRow(
         uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned, healthy=device.healthy, health=device.health,
         foreign_mib=device.foreign_mib, foreign_processes=device.foreign_processes, utilization=device.utilization, mig=device.mig,
