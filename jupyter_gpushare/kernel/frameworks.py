@@ -32,6 +32,7 @@ CONTEXT_MIB: Final = 512
 issues 58466, 69688 and 107667)."""
 DROP_BUDGET_S: Final = 0.25
 WATCHED: Final = frozenset({"torch", "cupy", "jax"})
+CUPY_LIMIT: Final = "CUPY_GPU_MEMORY_LIMIT"
 JAX_FRACTION, JAX_OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 NEAR: Final = 1e-6
 """Fractions come back from PyTorch rounded to whole bytes."""
@@ -148,17 +149,17 @@ class Frameworks:
 
     def _cap_cupy(self, cupy: Any, devices: list[Json]) -> None:
         if not cuda_started():  # its pools read this when they are made
-            name = "CUPY_GPU_MEMORY_LIMIT"
-            limit = str(min(net_of_context(device["cap_mib"]) for device in devices) << 20)
-            self._set_environment(name, limit)
+            self._set_environment(CUPY_LIMIT, str(min(net_of_context(device["cap_mib"]) for device in devices) << 20))
             return
         uuids = [cupy.cuda.runtime.getDeviceProperties(n).get("uuid") for n in range(cupy.cuda.runtime.getDeviceCount())]
         pool = cupy.get_default_memory_pool()
         for ordinal, device in _match(uuids, devices):
             if context_exists(ordinal):
                 with cupy.cuda.Device(ordinal):
-                    wanted = net_of_context(device["cap_mib"]) << 20
-                    target = self._allowed("cupy", ordinal, wanted, float(pool.get_limit() or 1 << 62))
+                    wanted, limit = net_of_context(device["cap_mib"]) << 20, pool.get_limit()
+                    if str(limit) == self._set.get(CUPY_LIMIT):
+                        self._ours.setdefault(("cupy", ordinal), limit)
+                    target = self._allowed("cupy", ordinal, wanted, float(limit or 1 << 62))
                     if target is not None:
                         pool.set_limit(size=int(target))
 

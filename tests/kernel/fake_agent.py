@@ -23,7 +23,7 @@ class FakeAgent:
     def __init__(self, path: Path, state: str = "detached") -> None:
         self.path = path
         self.kernel = kernel_state(state)
-        self.holding = False
+        self.holding, self.simulated = False, True
         self.answers = {"why": lambda body: self.kernel}
         self.heard: queue.Queue = queue.Queue()
         self._connections: list[socket.socket] = []
@@ -49,9 +49,9 @@ class FakeAgent:
     def send(self, message: dict) -> None:
         self._connections[-1].sendall(json.dumps(message).encode() + b"\n")
 
-    def become(self, state: str, **more) -> None:
+    def become(self, state: str, *, cap_mib: int = 0, devices: tuple = (), **more) -> None:
         self.kernel = kernel_state(state, **more)
-        self.send({"type": "kernel", "kernel": self.kernel, "cap_mib": 0})
+        self.send({"type": "kernel", "kernel": self.kernel, "cap_mib": cap_mib, "devices": list(devices)})
 
     def hear(self, kind: str, timeout: float = 20) -> dict:
         """The next message of this kind; others before it are skipped."""
@@ -83,7 +83,7 @@ class FakeAgent:
     def _react(self, message: dict) -> None:
         match message["type"]:
             case "kernel_hello":
-                self.send({"type": "kernel_welcome", "node": "n", "simulated": True, "kernel": self.kernel})
+                self.send({"type": "kernel_welcome", "node": "n", "simulated": self.simulated, "kernel": self.kernel})
             case "cell_start" if not self.holding or message["exempt"]:
                 self.send({"type": "cell_go", "n": message["n"], "waited_ms": 0, "message": ""})
             case "cell_start":

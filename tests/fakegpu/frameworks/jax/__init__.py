@@ -1,0 +1,19 @@
+"""Stands for JAX: reads the environment once, when its backend starts; two names for one thing are an error, as in jaxlib."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["devices", "options"]
+
+options: dict[str, str] = {}
+
+
+def devices() -> list[str]:
+    """Starts the backend."""
+    fraction, old = os.environ.get("XLA_CLIENT_MEM_FRACTION", ""), os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
+    if fraction and old:
+        raise ValueError("XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated.")
+    if not options:
+        options.update(fraction=fraction or old or "0.75", preallocate=os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "true"))
+    return ["cuda:0"]

@@ -1,0 +1,200 @@
+"""Frameworks in a real kernel on a played GPU: a cell fails with its framework's own error, and the kernel lives."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.kernel.frameworks import Frameworks, net_of_context
+from tests.fakegpu.world import GIB, GpuWorld
+
+pytestmark = pytest.mark.slow
+ROOT = Path(__file__).parents[2]
+STAND_INS = f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"
+TORCH_TAKES = "import torch\nx = torch.full({gib} << 30, 7)"
+CUPY_TAKES = "import cupy\ny = cupy.full({gib} << 30, 7)"
+
+
+@pytest.fixture
+def world():
+    with GpuWorld(gpus=2, memory=80 * GIB) as world:
+        yield world
+
+
+@pytest.fixture
+def shared(agent, notebook, world):
+    """A kernel with a share of the second GPU; `shared.cap(gib)` pushes a cap."""
+    agent.simulated = False
+
+    class Shared:
+        def __init__(self, **environ):
+            self.told = itertools.count()
+            self.nb = notebook(**world.environment(), PYTHONPATH=STAND_INS, **environ)
+            self.run = self.nb.run
+
+        def cap(self, gib, *, alone=True, state="attached"):
+            """Pushed, and a cell was run after it: lines keep their order."""
+            device = {"uuid": world.uuids[1], "cap_mib": gib * 1024, "total_mib": 80 * 1024, "alone": alone}
+            agent.become(state, devices=(device,) if state == "attached" else ())
+            mark = f"mark-{next(self.told)}"
+            agent.send({"type": "told", "message": mark})
+            while mark not in self.run("pass").text:
+                pass
+
+    return Shared
+
+
+def value(nb, expression):
+    return eval(nb.run(f"print(repr({expression}))").text)
+
+
+def test_a_cell_over_the_cap_fails_with_pytorchs_own_error_also_in_the_cell_that_imports_it(shared):
+    one = shared()
+    one.cap(40)
+    failed = one.run(TORCH_TAKES.format(gib=45))
+    assert failed.reply["ename"] == "OutOfMemoryError", failed.text
+    assert one.run(TORCH_TAKES.format(gib=39)).ok
+    assert value(one.nb, "x.values()") == {7}
+
+
+def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
+    one = shared()
+    one.cap(60)
+    assert one.run("import torch, time, pathlib\nx = torch.full(20 << 30, 7)").ok
+    cell = one.nb.submit(
+        "print('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction(0) > 0.5: time.sleep(0.01)\nz = torch.full(30 << 30, 1)"
+    )
+    one.nb.until_shown(cell, "begun")
+    device = {"uuid": world.uuids[1], "cap_mib": 40 * 1024, "total_mib": 80 * 1024, "alone": True}
+    agent.send({"type": "kernel", "kernel": agent.kernel, "cap_mib": 40 * 1024, "devices": [device]})
+    assert one.nb.collect(cell).reply["ename"] == "OutOfMemoryError"
+    assert value(one.nb, "x.values()") == {7}
+
+
+def test_cupy_follows_its_cap_too_before_and_after_its_pool_is_made(shared):
+    one = shared()
+    one.cap(40)
+    assert one.run(CUPY_TAKES.format(gib=45)).reply["ename"] == "OutOfMemoryError"
+    assert one.run(CUPY_TAKES.format(gib=30)).ok
+    one.cap(60)
+    assert one.run("z = cupy.full(25 << 30, 1)").ok
+    one.cap(50)
+    assert one.run("w = cupy.full(1 << 30, 1)").reply["ename"] == "OutOfMemoryError"
+
+
+def test_a_person_who_lowers_further_is_obeyed(shared):
+    one = shared()
+    one.cap(40)
+    assert one.run("import torch, cupy\ntorch.cuda.set_per_process_memory_fraction(0.1)\ncupy.get_default_memory_pool().set_limit(size=2 << 30)").ok
+    one.cap(60)
+    assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(0.1)
+    assert value(one.nb, "cupy.get_default_memory_pool().get_limit()") == 2 << 30
+    assert one.run("torch.cuda.set_per_process_memory_fraction(1.0)").ok
+    one.cap(40)
+    assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(39.5 / 80)
+
+
+def test_the_kernel_sees_its_own_gpu_alone_unless_its_person_chose(shared, world):
+    one = shared()
+    one.cap(40)
+    one.run("import torch")
+    assert value(one.nb, "torch.cuda.device_count()") == 1
+    assert value(one.nb, "'GPU-' + str(torch.cuda.get_device_properties(0).uuid)") == world.uuids[1]
+    chosen = shared(CUDA_VISIBLE_DEVICES=world.uuids[0] + "," + world.uuids[1])
+    chosen.cap(40)
+    chosen.run("import torch")
+    assert value(chosen.nb, "torch.cuda.device_count()") == 2
+    chosen.run("torch.zeros(1)")
+    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(0)") == 1.0, "not a GPU of its share"
+    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(1)") == pytest.approx(39.5 / 80)
+
+
+def test_caches_are_given_back_when_the_agent_asks(shared, agent, world):
+    one = shared()
+    one.cap(60)
+    one.run("import torch, cupy, os\nx = torch.full(20 << 30, 7); y = cupy.full(10 << 30, 7); kept = torch.full(1 << 30, 3)")
+    one.run("del x, y")
+    pid = value(one.nb, "os.getpid()")
+    assert world.used_by(pid, 1) > 31 * GIB
+    agent.send({"type": "drop_caches"})
+    agent.hear("caches_dropped")
+    assert world.used_by(pid, 1) < 2 * GIB
+    assert value(one.nb, "kept.values()") == {3}
+
+
+def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells(shared, agent, world):
+    from tests.fakegpu.world import Faults
+
+    one = shared()
+    one.cap(60)
+    one.run("import torch\nx = torch.full(20 << 30, 7)\ndel x")
+    world.fault("cuMemFree_v2", Faults.HANG)
+    agent.send({"type": "drop_caches"})
+    agent.hear("caches_dropped")
+    assert one.run("1 + 1").ok
+    world.clear()
+
+
+def test_nothing_touches_cuda_in_a_kernel_that_does_not(shared, agent, world):
+    one = shared()
+    one.run("import torch, cupy")
+    before = world.calls()
+    one.cap(40)
+    agent.send({"type": "drop_caches"})
+    agent.hear("caches_dropped")
+    one.cap(30)
+    assert world.used(1) == world.used(0) == 0
+    assert world.calls() == before, "CUDA was asked something"
+
+
+def test_while_its_memory_is_away_the_driver_is_asked_nothing(shared, agent, world):
+    one = shared()
+    one.cap(40)
+    one.run("import torch, os\nx = torch.full(1 << 30, 7)")
+    before = world.calls()
+    one.cap(0, state="suspended")
+    agent.send({"type": "drop_caches"})
+    agent.hear("caches_dropped")
+    assert world.calls() == before
+
+
+def test_jax_reads_our_environment_and_a_persons_own_wins(shared):
+    one = shared()
+    one.cap(40)
+    one.run("import jax")
+    assert value(one.nb, "jax.devices() and jax.options") == {"fraction": f"{39.5 / 80:.4f}", "preallocate": "false"}
+    own = shared(XLA_PYTHON_CLIENT_MEM_FRACTION=".2", XLA_PYTHON_CLIENT_PREALLOCATE="true")
+    own.cap(40)
+    own.run("import jax")
+    assert value(own.nb, "jax.devices() and jax.options") == {"fraction": ".2", "preallocate": "true"}
+
+
+def test_a_framework_that_breaks_reaches_no_cell(shared):
+    one = shared()
+    one.cap(40)
+    assert one.run("import torch\nx = torch.full(1 << 30, 7)\ntorch.cuda.device_count = None").ok
+    one.cap(30)
+    assert one.run("1 + 1").outputs[0]["content"]["data"]["text/plain"] == "2"
+
+
+def test_an_import_that_fails_fails_as_ever(shared):
+    one = shared()
+    assert one.run("import torch.nothing").reply["ename"] == "ModuleNotFoundError"
+    assert one.run("import importlib.util\nassert importlib.util.find_spec('torch').origin.endswith('torch/__init__.py')").ok
+
+
+def test_the_allowance_for_the_context():
+    assert net_of_context(40 * 1024) == 40 * 1024 - 512
+    assert net_of_context(600) == 300
+    assert net_of_context(0) == 0
+
+
+def test_defaults_never_replace_what_the_person_set():
+    environ = {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
+    frameworks = Frameworks(environ)
+    frameworks.start()
+    frameworks.stop()
+    assert environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
+    assert environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
