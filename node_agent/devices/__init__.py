@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from jupyter_gpushare.messages import DeviceReport
 
-__all__ = ["CopyFailed", "Devices", "DevicesBusy", "Holding", "NodeReading"]
+__all__ = ["CopyFailed", "Devices", "DevicesBusy", "Fault", "Holding", "Kin", "NodeReading"]
 
 
 class DevicesBusy(Exception):
@@ -36,14 +36,37 @@ class Holding:
     half_done: bool = False
     processes: tuple[tuple[int, int], ...] = ()
     busy_ms: int = 0
+    is_timed: bool = True
+    """Whether `busy_ms` is measured at all: instances (MIG) do not tell."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReading:
-    """All GPUs at one moment; `used` is what the driver says, which may lag behind what the kernels hold."""
+    """All GPUs at one moment; `used` is what the driver says, which may lag behind what the kernels hold. `foreign`: held by processes that
+    are no kernel's (in `used` it is not counted). `taken`: when this was true (monotonic ms); None: now."""
 
     used: Mapping[int, int]
     kernels: Mapping[str, Holding]
+    foreign: Mapping[int, int] = field(default_factory=dict)
+    taken: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Kin:
+    """By what a kernel's processes are known: its main one (pid and start time), the mark of its launch, its cgroup if it has its own."""
+
+    main: tuple[int, int] | None = None
+    launch: str = ""
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """An error that a program caused on a GPU. `kernel_id`: whose it was, when only one can have been it; else ""."""
+
+    gpu: int
+    kernel_id: str
+    message: str
 
 
 class Devices(Protocol):
@@ -60,6 +83,24 @@ class Devices(Protocol):
 
     def tiers(self) -> tuple[list[str], dict[str, str]]:
         """Capability tiers that this node has, and for each missing one the reason."""
+
+    def driver(self) -> str:
+        """Version of the driver; "" where there is none."""
+
+    def follow(self, kernels: Mapping[str, Kin]) -> None:
+        """These are the kernels of this node from now on, by id."""
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """`wake` is called, from any thread, when there is a new reading."""
+
+    def hurry(self) -> None:
+        """A decision waits for a reading newer than the last one: take it now."""
+
+    def pace(self, closely: bool) -> None:
+        """Whether memory is being moved or waited for: look often."""
+
+    def faults(self) -> list[Fault]:
+        """What programs did to the GPUs since this was last asked."""
 
     def version(self) -> int:
         """Changes when a reading may have changed."""

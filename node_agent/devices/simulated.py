@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from jupyter_gpushare.core.quantity import read_memory
 from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
-from . import CopyFailed, DevicesBusy, Holding, NodeReading
+from . import CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
 
 __all__ = ["SimulatedDevices", "Simulation", "read_simulation"]
 
@@ -101,6 +101,26 @@ class SimulatedDevices:
     def tiers(self) -> tuple[list[str], dict[str, str]]:
         """Every tier: the simulation has them all."""
         return ["observe", "cooperate", "limit", "suspend", "relocate"], {}
+
+    def driver(self) -> str:
+        """None: a simulation has no driver."""
+        return ""
+
+    def follow(self, kernels: Mapping[str, Kin]) -> None:
+        """The file knows whose every process is."""
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Every reading is of this moment: there is nothing to wait for."""
+
+    def hurry(self) -> None:
+        """The same."""
+
+    def pace(self, closely: bool) -> None:
+        """The same."""
+
+    def faults(self) -> list[Fault]:
+        """Nothing breaks."""
+        return []
 
     def version(self) -> int:
         """SQLite's own counter of changes by others."""
