@@ -1,4 +1,4 @@
-"""Writes docs/reference/commands.md and rest.md from the command line's and the routes' own tables, so that page and code cannot part.
+"""Writes docs/reference/commands.md, rest.md and access.md from the tables of commands, routes and access, so that page and code cannot part.
 
 Run `make schema` after a change of either; a test fails while a page is stale.
 """
@@ -11,6 +11,7 @@ import click
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
+from jupyter_gpushare.scheduler.access import CALLERS, REACH, WORDS, Caller, opens, reach
 
 FOLDER = Path(__file__).with_name("reference")
 WRITTEN = "<!-- Written by docs/render_reference.py; do not edit. -->"
@@ -50,7 +51,10 @@ def rest() -> str:
         " Tables come as CSV too: `?format=csv&columns=a,b`. Times are ISO 8601 with a zone, GPUs are numbers, memory is MiB."
     )
     jupyter = "Under the server's base URL, with Jupyter's own authentication, authorizer (resource `gpushare`) and XSRF rules."
-    scheduler = "Bearer tokens; `open` needs none, `person` is anybody with a token, an admin may do everything."
+    scheduler = (
+        "Bearer tokens, or who one is on a unix socket: `open` needs none, `known` any, `person` is a person or a server, an admin may do"
+        " everything. How far each reaches: [who may do what](access.md)."
+    )
     parts = [
         "# REST and streams",
         WRITTEN,
@@ -70,7 +74,28 @@ def table(routes: tuple[Route, ...]) -> str:
     return "\n".join(["| | who | |", "|---|---|---|", *rows])
 
 
-PAGES = {FOLDER / "commands.md": commands, FOLDER / "rest.md": rest}
+def access() -> str:
+    """The page of who may do what: the tables of `scheduler/access.py`."""
+    head = (
+        "Which callers a route of the scheduler opens for, and how far they reach through it. `own`: one's own workloads, and of a server"
+        " those of the users on whose behalf it may ask (a server that is marked for nobody asks for everybody, and reaches all of them);"
+        " of an agent its node. `yes`: the route shows or changes nobody's workloads, or is the same for everybody. A person whom the"
+        " policy lists under `admins` is an admin. In `waiting` and `nodes` everybody is counted; the reach says who is named."
+    )
+    rows = ["| | " + " | ".join(CALLERS) + " |", "|---|" + "---|" * len(CALLERS)]
+    for route in ROUTES:
+        rows.append(f"| `{route.verb} {route.path}` | " + " | ".join(_cell(route, caller) for caller in CALLERS) + " |")
+    rows.append("| names of notebooks | " + " | ".join(WORDS[reach("notebook names", caller)] for caller in CALLERS) + " |")
+    return "\n\n".join(["# Who may do what", WRITTEN, head, "\n".join(rows)]) + "\n"
+
+
+def _cell(route: Route, caller: Caller) -> str:
+    if not opens(route, caller):
+        return WORDS["nothing"]
+    return WORDS[reach(route.name, caller)] if route.name in REACH else "yes"
+
+
+PAGES = {FOLDER / "access.md": access, FOLDER / "commands.md": commands, FOLDER / "rest.md": rest}
 
 if __name__ == "__main__":
     for path, render in PAGES.items():

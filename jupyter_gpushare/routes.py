@@ -20,8 +20,9 @@ from . import messages as m
 __all__ = ["API_ROOT", "JUPYTER_ROUTES", "ROUTES", "Route", "openapi", "typescript"]
 
 API_ROOT: Final = "/api/v1"
-Scope = Literal["open", "person", "server", "agent", "admin"]
-"""Who may call: "open" needs no token; "person" is a person or a server; the others need a token of that scope (an admin may do all)."""
+Scope = Literal["open", "known", "person", "agent", "admin"]
+"""Who may call: "open" needs no token, "known" any valid one; "person" is a person or a server; the others need a token of that scope
+(an admin may do all). What they reach with it is in `scheduler/access.py`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ ROUTES: Final = (
     Route("metrics", "GET", "/metrics", "open", "Prometheus metrics."),
     Route("openapi", "GET", f"{API_ROOT}/openapi.json", "open", "This document."),
     Route("status", "GET", f"{API_ROOT}/status", "person", "The service, its policy, and who is asking.", m.ServiceStatus),
+    Route("whoami", "GET", f"{API_ROOT}/whoami", "known", "Who the caller is, and what they may do.", m.WhoAmI),
     Route("submit", "POST", f"{API_ROOT}/workloads", "person",
           "Ask for GPUs; idempotent by the client's id.", m.WorkloadView, m.WorkloadRequest),
     Route("workloads", "GET", f"{API_ROOT}/workloads", "person",
@@ -56,6 +58,8 @@ ROUTES: Final = (
     Route("end", "DELETE", f"{API_ROOT}/workloads/{{id}}", "person", "Give everything back; also when it has ended before.", m.Ended),
     Route("what_if", "POST", f"{API_ROOT}/what-if", "person",
           "Would it start, where, whom would it displace? Changes nothing.", m.WhatIfAnswer, m.WorkloadRequest),
+    Route("waiting", "GET", f"{API_ROOT}/waiting", "person",
+          "Everybody's place in the queue; whose it is as far as the caller may see it.", m.Waiting, query=_TABLE_QUERY),
     Route("queues", "GET", f"{API_ROOT}/queues", "person",
           "Departments and projects per node pool and resource.", m.Queues, query=_TABLE_QUERY),
     Route("nodes", "GET", f"{API_ROOT}/nodes", "person", "Nodes and their GPUs: who is planned, who runs.", m.Nodes, query=_TABLE_QUERY),
@@ -167,6 +171,8 @@ def _error_codes(route: Route) -> dict[int, str]:
         codes[404] = "There is no such thing, or it is not the caller's to see."
     if route.verb == "POST":
         codes |= {409: "The id is taken by something else.", 413: "The body is too large."}
+    if route.scope != "open":
+        codes[429] = "Too many calls by this caller; `Retry-After` says for how many seconds to wait."
     if route.name not in ("healthz", "openapi", "metrics"):
         codes[503] = "Not now: the store does not answer, or the service is not ready."
     return dict(sorted(codes.items()))

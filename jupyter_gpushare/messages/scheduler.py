@@ -29,6 +29,9 @@ __all__ = [
     "TokenRequest",
     "TokenView",
     "Tokens",
+    "Waiting",
+    "WaitingRow",
+    "WhoAmI",
     "WorkloadChanged",
     "WorkloadEvent",
     "WorkloadGone",
@@ -129,6 +132,8 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     notice_ms: int = 30_000
     message: str = ""
     rules: LeaseRules = LeaseRules()
+    ends_at: Stamp | None = None
+    """Its running time is over at this moment, and `message` says why: its holder is to be told."""
 
 
 class LeaseReport(Body, frozen=True, kw_only=True):
@@ -247,6 +252,10 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str
     expires: str | None = None
     """A duration such as `30d`; null: never."""
+    users: list[str] = field(default_factory=list)
+    """Only of a server's token: on whose behalf it may ask; empty: everybody's."""
+    groups: list[str] = field(default_factory=list)
+    """Only of a person's token: groups that the person is in, beside those that the administrator's configuration says."""
 
 
 class TokenView(Body, frozen=True, kw_only=True):
@@ -256,12 +265,48 @@ class TokenView(Body, frozen=True, kw_only=True):
     created: Stamp
     expires: Stamp | None = None
     revoked: bool = False
+    users: list[str] = field(default_factory=list)
+    groups: list[str] = field(default_factory=list)
     token: str | UnsetType = UNSET
     """Only in the answer that creates it; nobody can read it again."""
 
 
 class Tokens(Body, frozen=True, kw_only=True):
     tokens: list[TokenView]
+
+
+class WhoAmI(Body, frozen=True, kw_only=True):
+    """Who the caller is to the scheduler, and what they may do. `users`: on whose behalf a server may ask (`*`: everybody's)."""
+
+    user: str
+    scope: str
+    admin: bool = False
+    groups: list[str] = field(default_factory=list)
+    users: list[str] = field(default_factory=list)
+    projects: list[str] = field(default_factory=list)
+    source: Literal["token", "hub", "socket", "process"] = "token"
+    """How this is known: a token of the scheduler's, JupyterHub, the unix user at the other end of the socket, or this very process."""
+
+
+class WaitingRow(Body, frozen=True, kw_only=True):
+    """One place in the queue. Whose it is is said as far as the caller may see it: `workload`, `user` and `name` are "" otherwise."""
+
+    position: int
+    pool: str
+    project: str
+    priority: int
+    gpu: float | None
+    gpu_memory_mib: int | None
+    since: Stamp
+    reason: str
+    mine: bool = False
+    workload: str = ""
+    user: str = ""
+    name: str = ""
+
+
+class Waiting(Body, frozen=True, kw_only=True):
+    waiting: list[WaitingRow]
 
 
 class SchedulerState(Tagged, frozen=True, kw_only=True, tag="state"):
@@ -282,6 +327,8 @@ class WorkloadGone(Tagged, frozen=True, kw_only=True, tag="workload_gone"):
     id: str
     kernel_id: str | None
     message: str = ""
+    reason: ReasonBody | None = None
+    """Why it was ended without its owner's wish while it waited (the rule of the longest waiting time); null otherwise."""
 
 
 class WorkloadEvent(Tagged, frozen=True, kw_only=True, tag="event"):

@@ -35,7 +35,7 @@ class AgentDoor:
 
     def open(self, identity: Identity) -> AgentSession:
         """A link that has said nothing yet, by the owner of this token."""
-        return AgentSession(self, identity)
+        return AgentSession(self, self.service.visibility.promoted(identity))
 
     def speaks_for(self, node: str, session: AgentSession) -> None:
         older = self._sessions.get(node)

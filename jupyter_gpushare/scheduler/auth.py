@@ -2,20 +2,23 @@
 
 A token is shown once, when it is made; what is kept is its SHA-256 (a token is 256 random bits: there is nothing to guess, so a slow
 hash would only slow the service down). Scopes: a person asks for themselves; a server asks for its users; an agent speaks for a node
-and does nothing else; an admin may do everything.
+and does nothing else; an admin may do everything. What that means route by route is in `access`.
 """
 
 from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal
+
+import msgspec
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound
@@ -26,10 +29,13 @@ from .store import Store, TokenRow
 __all__ = ["Identity", "NotKnown", "Tokens", "admin_token_file", "write_secret"]
 
 Scope = Literal["person", "server", "agent", "admin"]
+Source = Literal["token", "hub", "socket", "process"]
 Groups = Callable[[str], tuple[str, ...]]
 """The groups of a user, as the administrator's configuration knows them."""
 
 PREFIX: Final = "gpushare_"
+LONGEST_NAME: Final = 200
+MOST_NAMES: Final = 1000
 SHORTEST: Final = 32
 """Characters of a token that an administrator brings along."""
 
@@ -47,12 +53,14 @@ def _no_groups(user: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The caller of one request."""
+    """The caller of one request. `users`: on whose behalf a server may ask, empty: everybody's. `source`: how this is known."""
 
     user: str
     groups: tuple[str, ...] = ()
     scope: Scope = "person"
     groups_of: Groups = field(default=_no_groups, compare=False, repr=False)
+    users: tuple[str, ...] = ()
+    source: Source = field(default="token", compare=False)
 
     @classmethod
     def nobody(cls) -> Identity:
@@ -64,31 +72,31 @@ class Identity:
         return self.scope == "admin"
 
     @property
-    def is_server(self) -> bool:
-        return self.scope == "server"
+    def is_everybodys(self) -> bool:
+        """Whether this is a server that asks for whoever is its user."""
+        return self.scope == "server" and not self.users
 
-    def may(self, scope: str) -> bool:
-        """Whether a route of this scope is open to this caller. An agent's token opens the agent's door only: it lies on every node."""
-        if scope == "open" or self.is_admin:
-            return True
-        return self.scope in ("person", "server") if scope == "person" else scope == self.scope
+    def people(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Users, with their groups, whose own things are this caller's own; of everybody's server only itself."""
+        return [(self.user, self.groups), *((user, self.groups_of(user)) for user in self.users if self.scope == "server")]
 
     def acting_for(self, user: str | None) -> tuple[str, tuple[str, ...]]:
-        """The user (and their groups) on whose behalf a request is. Raises NotAllowed when the caller may not speak for them."""
-        if user is None or user == self.user:
-            return self.user, self.groups
-        if not (self.is_admin or self.is_server):
+        """The user (and their groups) on whose behalf a request is: unless said, the caller, or the one user of a server.
+
+        Raises NotAllowed when the caller may not speak for them.
+        """
+        if user is None:
+            return self.people()[-1] if len(self.users) == 1 else (self.user, self.groups)
+        for known, groups in self.people():
+            if user == known:
+                return user, groups
+        if not (self.is_admin or self.is_everybodys):
             raise NotAllowed(f"you are {self.user!r} and cannot ask on behalf of {user!r}", field="user")
         return user, self.groups_of(user)
 
     def may_speak_for(self, node: str) -> bool:
         """An agent's token is named for its node; a pattern such as `gpu-*` stands for several."""
         return self.is_admin or (self.scope == "agent" and fnmatchcase(node, self.user))
-
-    def must_be_admin(self) -> None:
-        """Raises NotAllowed."""
-        if not self.is_admin:
-            raise NotAllowed("only an admin may do this")
 
 
 class Tokens:
@@ -99,10 +107,14 @@ class Tokens:
 
     def create(self, request: m.TokenRequest) -> m.TokenView:
         """A new token; the answer is the only place where its secret ever shows. Raises InvalidInput."""
-        if not request.name.strip() or len(request.name) > 200:
-            raise InvalidInput("a token needs a name of 1 to 200 characters: the user, server or node that it stands for", field="name")
+        if not request.name.strip() or len(request.name) > LONGEST_NAME:
+            raise InvalidInput(f"a token needs a name of 1 to {LONGEST_NAME} characters: the user, server or node that it stands for", field="name")
         secret = PREFIX + secrets.token_urlsafe(32)
-        row = self._row(secret, request.scope, request.name.strip(), expires=_lifetime(request.expires))
+        row = replace(
+            self._row(secret, request.scope, request.name.strip(), expires=_lifetime(request.expires)),
+            users=_names(request.users, "users", request.scope == "server"),
+            groups=_names(request.groups, "groups", request.scope == "person"),
+        )
         self._store.add_token(row)
         return _view(row, self._clock(), secret)
 
@@ -134,7 +146,9 @@ class Tokens:
         row = self._store.token_by_hash(digest) if kind.lower() in ("bearer", "token") else None
         if row is None or not hmac.compare_digest(row.hash, digest) or not _is_good(row, self._clock()):
             raise NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
-        return Identity(row.name, self._groups_of(row.name), row.scope, self._groups_of)  # type: ignore[arg-type]  # only scopes are stored
+        groups = tuple(dict.fromkeys((*json.loads(row.groups or "[]"), *self._groups_of(row.name))))
+        users = tuple(json.loads(row.users or "[]"))
+        return Identity(row.name, groups, row.scope, self._groups_of, users)  # type: ignore[arg-type]  # only scopes are stored
 
     def _row(self, secret: str, scope: Scope, name: str, *, expires: int | None) -> TokenRow:
         now = self._clock()
@@ -173,6 +187,15 @@ def _lifetime(expires: str | None) -> int | None:
     return lifetime
 
 
+def _names(given: list[str], what: str, is_possible: bool) -> str:
+    """As they are stored. Raises InvalidInput."""
+    if given and not is_possible:
+        raise InvalidInput(f"{what} are said of a {'server' if what == 'users' else 'person'}'s token only", field=what)
+    if len(given) > MOST_NAMES or any(not name.strip() or len(name) > LONGEST_NAME for name in given):
+        raise InvalidInput(f"{what} must be at most {MOST_NAMES} names of 1 to {LONGEST_NAME} characters", field=what)
+    return json.dumps(list(dict.fromkeys(given))) if given else ""
+
+
 def _is_good(row: TokenRow, now: int) -> bool:
     return row.revoked_ms is None and (row.expires_ms is None or now < row.expires_ms)
 
@@ -180,9 +203,10 @@ def _is_good(row: TokenRow, now: int) -> bool:
 def _view(row: TokenRow, now: int, secret: str | None = None) -> m.TokenView:
     expires = None if row.expires_ms is None else m.stamp(row.expires_ms)
     view = m.TokenView(
-        id=row.id, scope=row.scope, name=row.name, created=m.stamp(row.created_ms), expires=expires, revoked=not _is_good(row, now)
-    )
-    return view if secret is None else m.TokenView(**{name: getattr(view, name) for name in view.__struct_fields__} | {"token": secret})
+        id=row.id, scope=row.scope, name=row.name, created=m.stamp(row.created_ms), expires=expires, revoked=not _is_good(row, now),
+        users=json.loads(row.users or "[]"), groups=json.loads(row.groups or "[]"),
+    )  # fmt: skip
+    return view if secret is None else msgspec.structs.replace(view, token=secret)
 
 
 def _hash(secret: str) -> str:

@@ -16,6 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, Route, openapi
 
+from .access import opens
 from .auth import Identity, NotKnown, Tokens
 from .service import Service
 from .tables import csv_of
@@ -29,7 +30,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
 _TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
-                  "queue_history": m.QueueSample}  # fmt: skip
+                  "queue_history": m.QueueSample, "waiting": m.WaitingRow}  # fmt: skip
 """Answers that are one list of plain rows, first of all: each is a CSV too."""
 
 
@@ -105,7 +106,7 @@ class Dispatch:
             return identity or Identity.nobody()
         if identity is None:
             raise _stranger()
-        if not identity.may(route.scope):
+        if not opens(route, self.service.visibility.caller(identity)):
             raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
         return identity
 
@@ -156,7 +157,7 @@ class Dispatch:
                 return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"))
             case "queue_history":
                 return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
-            case "status" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
+            case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
                 return getattr(service, name)(who)
             case "tokens":
                 return self.tokens.list()

@@ -7,8 +7,8 @@ milliseconds; intervals are the loop's business. What agents say is in `reports`
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from itertools import islice
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotFound
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
 from jupyter_gpushare.core.reasons import Reason
 from jupyter_gpushare.core.series import minutes_in
@@ -34,12 +34,13 @@ from .reports import Reports
 from .requests import Asked, projects_of, read_request
 from .snapshot import snapshot
 from .store import Store, WorkloadRow, Write
-from .tables import node_rows, pool_rows, project_rows, queue_rows
+from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
+from .visibility import Visibility
 
 __all__ = ["Service"]
 
-REASONS_PER_TICK: Final = 250
-"""Waiting workloads per tick that are told how their reason, its numbers and their place have changed."""
+BREATH: Final = 20
+"""Waiting workloads that are told of a change in one go."""
 
 
 class Service(Ledger):
@@ -49,8 +50,9 @@ class Service(Ledger):
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.status(Identity.nobody())
         self.reports = Reports(self)
-        self._untold_reasons: dict[str, None] = {}
-        """Workloads whose reason may be another one than was announced; oldest first."""
+        self._told_of = self.decisions
+        """The decisions of which everybody who waits was told last."""
+        self.visibility = Visibility(lambda: self.loaded)
         self.meter = Meter(store)
         self.history = History()
 
@@ -58,8 +60,6 @@ class Service(Ledger):
 
     def status(self, identity: Identity) -> m.ServiceStatus:
         policy = self.loaded.policy
-        # a server asks for all its users: which projects each of them may use is checked when one asks
-        mine = self._usable(identity.user, identity.groups, everywhere=identity.is_admin or identity.is_server)
         default = self.loaded.admin.default_project
         return m.ServiceStatus(
             version=__version__,
@@ -67,16 +67,28 @@ class Service(Ledger):
             policy_file=self.loaded.source,
             policy_problems=list(self.policy_problems),
             user=identity.user,
-            admin=self._is_admin(identity),
-            projects=sorted(mine, key=lambda name: name != default),
+            admin=self.visibility.is_admin(identity),
+            projects=sorted(self._usable(identity), key=lambda name: name != default),
             node_pools=[pool.name for pool in policy.node_pools],
             priority_classes=list(policy.priority_classes),
             agents=self.fleet.connected(),
         )
 
+    def whoami(self, identity: Identity) -> m.WhoAmI:
+        people = [user for user, _ in identity.people()]
+        return m.WhoAmI(
+            user=identity.user,
+            scope=identity.scope,
+            admin=self.visibility.is_admin(identity),
+            groups=list(identity.groups),
+            users=["*"] if identity.is_admin or identity.is_everybodys else people[1:],
+            projects=[] if identity.scope == "agent" else self._usable(identity),
+            source=identity.source,
+        )
+
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
         """Takes a workload in; a second time with the same id and content answers the same."""
-        user, groups = identity.acting_for(request.user)
+        user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.records.get(request.id)
         if known is not None:
             if known.request != request or known.user != user:
@@ -101,7 +113,10 @@ class Service(Ledger):
             if self.store.is_ended(id_):
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        self._own(identity, record)
+        if not self._sees(identity, record):
+            raise NotFound(f"there is no workload {id_!r}", field="id")
+        if not self.visibility.reaches(identity, "end", record.project, record.user):
+            raise NotAllowed(f"workload {id_!r} is {record.user!r}'s: only they or an admin may end it", field="id")
         self.finish(record, "released", "Given back.")
         return m.Ended(id=id_)
 
@@ -109,20 +124,29 @@ class Service(Ledger):
         record = self.records.get(id_)
         if record is None or not self._sees(identity, record):
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        return self._view(record)
+        return self.visibility.shown(identity, self._view(record))
 
     def workloads(self, identity: Identity, project: str | None = None, kernel_id: str | None = None) -> m.Workloads:
+        """Those that the caller may see. Raises InvalidInput: there is no such project."""
+        if project is not None and project not in self._known_projects():
+            raise InvalidInput(f"there is no project {project!r}", field="project")
         return m.Workloads(
             workloads=[
-                self._view(record)
+                self.visibility.shown(identity, self._view(record))
                 for record in self.records.values()
-                if self._sees(identity, record) and project in (None, record.project) and kernel_id in (None, record.kernel_id)
+                if project in (None, record.project) and kernel_id in (None, record.kernel_id) and self._sees(identity, record)
             ]
         )
 
+    def waiting(self, identity: Identity) -> m.Waiting:
+        """Everybody's place in the queue, pool by pool, whose turn comes first first."""
+        places = [(record, place) for record in self.records.values() if (place := self._lot(record)[1]) is not None]
+        rows = [waiting_row(record, self._lot(record)[0], place, self.visibility, identity) for record, place in places]
+        return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
+
     def what_if(self, identity: Identity, request: m.WorkloadRequest) -> m.WhatIfAnswer:
         """Would it start? Runs the same cycle on a mark and rolls it back."""
-        user, groups = identity.acting_for(request.user)
+        user, groups = self.visibility.promoted(identity).acting_for(request.user)
         now = self.clock()
 
         def ask(changed: m.WorkloadRequest) -> WhatIf:
@@ -131,17 +155,27 @@ class Service(Ledger):
         return what_if_answer(request, ask, self.records, self.fleet, [pool.name for pool in self.loaded.policy.node_pools])
 
     def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> Asked:
-        allowed = self._usable(user, groups, everywhere=identity.is_admin)
+        allowed = projects_of(self.loaded.policy, user, groups)
+        if self.visibility.is_admin(identity):
+            allowed += [project.name for project in self.loaded.policy.projects if project.name not in allowed]
         default, created = self.loaded.admin.default_project, self.clock()
         return read_request(request, self.loaded.policy, user=user, allowed=allowed, default=default, created=created)
 
-    def _usable(self, user: str, groups: tuple[str, ...], *, everywhere: bool) -> list[str]:
-        """Projects that this person may use, their own first; an admin may use every one."""
-        mine = projects_of(self.loaded.policy, user, groups)
-        return mine + [project.name for project in self.loaded.policy.projects if everywhere and project.name not in mine]
+    def _usable(self, identity: Identity) -> list[str]:
+        """Projects in which the caller may ask for something, their own first: an admin in every one, a server in those of its users
+        (which of them a user may use is checked when one asks)."""
+        mine, names = self.visibility.projects(identity), [project.name for project in self.loaded.policy.projects]
+        everywhere = identity.is_everybodys or self.visibility.is_admin(identity)
+        return [name for name in names if name in mine] + [name for name in names if everywhere and name not in mine]
+
+    def _known_projects(self) -> set[str]:
+        """Those of the policy, and those that are not in it any more and still have workloads."""
+        return {project.name for project in self.loaded.policy.projects} | {record.project for record in self.records.values()}
 
     def queues(self, identity: Identity) -> m.Queues:
-        return m.Queues(queues=queue_rows(self.decisions.queues, self._visible_projects(identity)))
+        """Everybody may see what the queues hold and want."""
+        del identity
+        return m.Queues(queues=queue_rows(self.decisions.queues, self._known_projects()))
 
     def nodes(self, identity: Identity) -> m.Nodes:
         return m.Nodes(nodes=node_rows(self.cluster, self.fleet, self.records, lambda record: self._sees(identity, record)))
@@ -151,21 +185,24 @@ class Service(Ledger):
         return m.Pools(pools=pool_rows(self.loaded.policy, self.cluster, self.records))
 
     def projects(self, identity: Identity) -> m.Projects:
-        mine = set(projects_of(self.loaded.policy, identity.user, identity.groups))
-        return m.Projects(projects=project_rows(self.loaded.policy, self.decisions.queues, mine, self._visible_projects(identity)))
+        mine = set(self.visibility.projects(identity))
+        return m.Projects(projects=project_rows(self.loaded.policy, self.decisions.queues, mine, self._known_projects()))
 
     def queue_history(self, identity: Identity, pool: str | None, minutes: str | None) -> m.QueueHistory:
-        """What the queues held and wanted; `minutes` as it was written."""
+        """What the queues held and wanted, for everybody; `minutes` as it was written."""
+        del identity
         if pool is not None and pool not in {known.name for known in self.loaded.policy.node_pools}:
             raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
-        return self.history.queues(self.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._visible_projects(identity))
+        return self.history.queues(self.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._known_projects())
 
     def evictions(self, identity: Identity) -> m.Evictions:
-        return self.history.evictions(lambda project, user: self.may_see(identity, project, user))
+        listed = self.history.evictions(lambda project, user: self.visibility.reaches(identity, "evictions", project, user)).evictions
+        return m.Evictions(evictions=[row if self.sees_names(identity, row.user) else replace(row, name="") for row in listed])
 
     def snapshot(self, identity: Identity) -> dict[str, Any]:
         """The running cluster as a scenario file."""
-        identity.must_be_admin()
+        if not self.visibility.is_admin(identity):
+            raise NotAllowed("only an admin may do this")
         return snapshot(self.cluster, self.clock())
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
@@ -173,26 +210,14 @@ class Service(Ledger):
 
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
         """Whether a frame about this project and user is for this identity. None: for everybody."""
-        return project is None or self._is_admin(identity) or user == identity.user or project in self._visible_projects(identity)
+        return project is None or self.visibility.reaches(identity, "stream", project, user or "")
 
-    def _is_admin(self, identity: Identity) -> bool:
-        return identity.is_admin or identity.is_server or self.loaded.admin.is_admin(identity.user, tuple(identity.groups))
-
-    def _visible_projects(self, identity: Identity) -> set[str]:
-        if self._is_admin(identity):
-            return {project.name for project in self.loaded.policy.projects} | {record.project for record in self.records.values()}
-        return set(projects_of(self.loaded.policy, identity.user, identity.groups))
+    def sees_names(self, identity: Identity, user: str | None) -> bool:
+        """Whether a frame about this user is for this identity with the names of notebooks in it."""
+        return self.visibility.sees_names(identity, user or "")
 
     def _sees(self, identity: Identity, record: Record) -> bool:
-        return self.may_see(identity, record.project, record.user)
-
-    def _own(self, identity: Identity, record: Record) -> None:
-        """Only the owner, their server, or an admin may end a workload; whoever may not see it does not learn that it exists."""
-        if self._is_admin(identity) or record.user == identity.user:
-            return
-        if not self._sees(identity, record):
-            raise NotFound(f"there is no workload {record.id!r}", field="id")
-        identity.must_be_admin()
+        return self.visibility.reaches(identity, "workload", record.project, record.user)
 
     # -- agents --
 
@@ -262,27 +287,30 @@ class Service(Ledger):
         """
         promised = {pipeline.workload for pipeline in decisions.pipelines}
         for id_ in touched | promised | self.fresh:
-            self._tell_reason(id_)
-            self._untold_reasons.pop(id_, None)
-        for id_ in decisions.reasons:
-            self._untold_reasons.setdefault(id_)
+            if (record := self.records.get(id_)) is not None:
+                record.reason, record.position = decisions.glimpse(id_)
+                self.changed(record)
         self.fresh.clear()
 
-    def _tell_reasons(self) -> None:
-        """Announces some of what `_explain` left, those first who have been left longest."""
-        for id_ in list(islice(self._untold_reasons, REASONS_PER_TICK)):
-            del self._untold_reasons[id_]
-            self._tell_reason(id_, always=False)
-        self.fresh.clear()
+    def telling(self) -> Iterator[None]:
+        """Tells everybody who waits how their reason, its numbers and their place have changed, breathing after every few.
 
-    def _tell_reason(self, id_: str, *, always: bool = True) -> None:
-        record = self.records.get(id_)
-        if record is None:
+        Goes by the decisions at its start; who got something meanwhile was told by the cycle that gave it.
+        """
+        decisions = self.decisions
+        if decisions is self._told_of:
             return
-        shown = self._lot(record)
-        if always or shown != (record.reason, record.position):
-            record.reason, record.position = shown
-            self.changed(record)
+        yield from decisions.counting()
+        for count, id_ in enumerate(decisions.reasons, start=1):
+            record, shown = self.records.get(id_), decisions.glimpse(id_)
+            if record is not None and self.decisions.glimpse(id_)[0] is not None and shown != (record.reason, record.position):
+                record.reason, record.position = shown
+                is_fresh = id_ in self.fresh
+                self.changed(record)
+                self.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
+            if count % BREATH == 0:
+                yield
+        self._told_of = decisions
 
     def _lot(self, record: Record) -> tuple[Reason | None, int | None]:
         """Why it waits and its place, by the last cycle."""
@@ -299,8 +327,9 @@ class Service(Ledger):
 
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
-        self._tell_reasons()
         self.history.sample(now, self.decisions.queues)
+        with suppress(Unavailable):  # kept, and tried again at the next tick
+            self.reports.write_usage()
         self.reports.silent(now)
         if facts := self.meter.measure(self.cluster, now):
             for fact in facts:

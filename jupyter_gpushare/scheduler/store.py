@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sql
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 
 from jupyter_gpushare import messages as m
@@ -73,6 +74,8 @@ _tokens = sql.Table(
     sql.Column("created_ms", sql.BigInteger, nullable=False),
     sql.Column("expires_ms", sql.BigInteger),
     sql.Column("revoked_ms", sql.BigInteger),
+    sql.Column("users", sql.Text, nullable=False, server_default=""),
+    sql.Column("groups", sql.Text, nullable=False, server_default=""),
 )  # fmt: skip
 
 
@@ -111,6 +114,10 @@ class TokenRow:
     created_ms: int
     expires_ms: int | None = None
     revoked_ms: int | None = None
+    users: str = ""
+    """JSON list: on whose behalf a server may ask; "": everybody's."""
+    groups: str = ""
+    """JSON list: groups of a person, beside those that the configuration says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +277,14 @@ class Write:
     def node(self, report: m.NodeReport) -> None:
         self._put(_nodes, {"name": report.name}, {"report": _text(report)})
 
-    def used(self, row: m.LeaseUsage, project: str) -> None:
-        """Adds to the lease's ledger."""
-        known = self.connection.execute(sql.select(_usage).where(_usage.c.lease == row.lease)).first()
-        names = ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms")
-        sums = {name: getattr(row, name) + (getattr(known, name) if known else 0) for name in names}
-        self._put(_usage, {"lease": row.lease}, {"project": project, **sums})
+    def used(self, rows: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
+        """Adds to the ledgers of these leases: lease -> its project, and what is to be added to which sum."""
+        values = [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()]
+        insert = (sqlite if self.connection.dialect.name == "sqlite" else postgresql).insert(_usage)
+        names = [column.name for column in _usage.columns if column.name not in ("lease", "project")]
+        more = {name: _usage.c[name] + insert.excluded[name] for name in names}
+        self.connection.execute(insert.on_conflict_do_update(index_elements=["lease"], set_=more), values)
+        self.wrote = True
 
     def _put(self, table: sql.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
         """Update, else insert: the one form that every database speaks."""

@@ -12,10 +12,13 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
 
 from .auth import Identity
+from .visibility import without_names
 
 __all__ = ["Hub", "Source", "revision_in"]
 
@@ -33,16 +36,34 @@ class Source(Protocol):
     def scheduler_state(self, identity: Identity) -> m.SchedulerState: ...
     def status(self, identity: Identity) -> m.ServiceStatus: ...
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool: ...
+    def sees_names(self, identity: Identity, user: str | None) -> bool: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Told:
-    """A frame with whom it is about. `body` is None for a status, which is written anew for every listener: it says who they are."""
+    """A frame with whom it is about. Encoded once for all who see names and once for all others, when the first of them is there.
+
+    A status is written anew for every listener: it says who they are. What happened to a workload is told in words that may have names.
+    """
 
     revision: int
     project: str | None
     user: str | None
-    body: bytes | None
+    frame: m.SchedulerFrame
+    _whole: bytes = b""
+    _nameless: bytes = b""
+
+    def body(self, with_names: bool) -> bytes | None:
+        """None: this is not for somebody who does not see names."""
+        if with_names:
+            self._whole = self._whole or m.encode(self.frame)
+            return self._whole
+        if isinstance(self.frame, m.WorkloadEvent):
+            return None
+        if not isinstance(self.frame, m.WorkloadChanged):
+            return self.body(with_names=True)
+        self._nameless = self._nameless or m.encode(replace(self.frame, workload=without_names(self.frame.workload)))
+        return self._nameless
 
 
 @dataclass(eq=False, slots=True)
@@ -78,7 +99,7 @@ class Hub:
 
     def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
         """Remembers a frame and hands it to those who may see it. Never waits."""
-        told = _Told(frame.revision, project, user, None if isinstance(frame, m.ServiceChanged) else m.encode(frame))
+        told = _Told(frame.revision, project, user, frame)
         if len(self._ring) == self._ring.maxlen:
             self._oldest = self._ring[0].revision
         self._ring.append(told)
@@ -129,9 +150,12 @@ class Hub:
         assert self._source is not None
         if not self._source.may_see(listener.identity, told.project, told.user):
             return
-        body = told.body
+        if isinstance(told.frame, m.ServiceChanged):
+            body: bytes | None = m.encode(m.ServiceChanged(revision=told.revision, status=self._source.status(listener.identity)))
+        else:
+            body = told.body(with_names=told.project is None or self._source.sees_names(listener.identity, told.user))
         if body is None:
-            body = m.encode(m.ServiceChanged(revision=told.revision, status=self._source.status(listener.identity)))
+            return
         listener.frames.append(body)
         listener.is_over = listener.is_over or len(listener.frames) > self._backlog
         listener.woken.set()

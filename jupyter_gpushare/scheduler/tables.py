@@ -13,12 +13,16 @@ from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import QueueShare
 from jupyter_gpushare.core.devices import NodeState
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import NodePool, Policy
+from jupyter_gpushare.core.model import DEFAULT_POOL, NodePool, Policy
+from jupyter_gpushare.core.reasons import Reason
 
+from .auth import Identity
 from .fleet import Fleet
 from .records import Record
+from .requests import share_of
+from .visibility import Visibility
 
-__all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows"]
+__all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
 
 _SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
 
@@ -130,7 +134,7 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
     here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
     for record, lease in held:
         report = record.reports.get(lease.id)
-        name = (lease.kernel_id or lease.workload) if sees(record) else "another's"
+        name = (lease.kernel_id or lease.workload) if sees(record) else f"somebody in project {record.project}"
         if device.index in lease.planned_gpus:
             planned.append(name)
         if report is not None and device.uuid in report.gpu_uuids:
@@ -143,6 +147,26 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
         uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned, healthy=device.healthy, health=device.health,
         foreign_mib=device.foreign_mib, foreign_processes=device.foreign_processes, utilization=device.utilization, mig=device.mig,
     )  # fmt: skip
+
+
+def waiting_row(record: Record, reason: Reason | None, position: int, visibility: Visibility, identity: Identity) -> m.WaitingRow:
+    """One place in the queue; whose it is as far as the caller may see it."""
+    request, workload = share_of(record.request.pods[0])[0], record.workload
+    seen = visibility.reaches(identity, "waiting", record.project, record.user)
+    return m.WaitingRow(
+        position=position,
+        pool=workload.node_pools[0] if workload.node_pools else DEFAULT_POOL,
+        project=record.project,
+        priority=workload.priority,
+        gpu=request.gpu,
+        gpu_memory_mib=request.gpu_memory_mib,
+        since=m.stamp(workload.created),
+        reason=str(reason.code) if reason is not None else "",
+        mine=any(record.user == user for user, _ in identity.people()),
+        workload=record.id if seen else "",
+        user=record.user if seen else "",
+        name=record.request.name if seen and visibility.sees_names(identity, record.user) else "",
+    )
 
 
 def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:

@@ -33,10 +33,12 @@ export interface Alternative {
   message: string;
 }
 
+/** MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of that is above their guarantees. */
 export interface DeviceMemory {
   total: number;
   guaranteed: number;
   used: number;
+  borrowed: number;
 }
 
 export interface DeviceRow {
@@ -179,6 +181,7 @@ export interface LeaseBody {
   notice_ms: number;
   message: string;
   rules: LeaseRules;
+  ends_at: string | null;
 }
 
 /** What the agent knows of one lease. */

@@ -44,6 +44,9 @@ class Village:
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
         return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=[])
 
+    def sees_names(self, identity: Identity, user: str | None) -> bool:
+        return identity.user == user
+
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
         return user is None or user == identity.user
 

@@ -40,7 +40,7 @@ def tokens(store: Store, clock: Clock) -> Tokens:
     return Tokens(store, clock, lambda user: (f"friends of {user}",))
 
 
-def made(tokens: Tokens, scope: str = "person", **more: str) -> m.TokenView:
+def made(tokens: Tokens, scope: str = "person", **more: object) -> m.TokenView:
     return tokens.create(m.TokenRequest(scope=scope, name="alice", **more))
 
 
@@ -120,19 +120,6 @@ def test_a_short_admins_token_is_refused(tokens: Tokens, tmp_path: Path):
         admin_token_file(tokens, tmp_path / "admin.token", "root")
 
 
-@pytest.mark.parametrize(
-    ("scope", "opens"),
-    [
-        ("person", {"open", "person"}),
-        ("server", {"open", "person", "server"}),
-        ("agent", {"open", "agent"}),
-        ("admin", {"open", "person", "server", "agent", "admin"}),
-    ],
-)
-def test_what_a_scope_opens(scope, opens):
-    assert {each for each in ("open", "person", "server", "agent", "admin") if Identity("x", scope=scope).may(each)} == opens
-
-
 def test_who_may_speak_for_others():
     groups = {"bob": ("night",)}
     for scope in ("server", "admin"):
@@ -141,5 +128,35 @@ def test_who_may_speak_for_others():
     assert alice.acting_for(None) == alice.acting_for("alice") == ("alice", ("day",))
     with pytest.raises(NotAllowed):
         alice.acting_for("bob")
-    with pytest.raises(NotAllowed):
-        alice.must_be_admin()
+
+
+def test_a_server_of_some_users_asks_for_them_alone():
+    groups = {"bob": ("night",), "carol": ()}
+    one = Identity("box", scope="server", users=("bob",), groups_of=groups.__getitem__)
+    assert one.acting_for(None) == one.acting_for("bob") == ("bob", ("night",))
+    two = Identity("box", scope="server", users=("bob", "carol"), groups_of=groups.__getitem__)
+    assert two.acting_for(None) == ("box", ())
+    for server in (one, two):
+        with pytest.raises(NotAllowed) as refused:
+            server.acting_for("dave")
+        assert refused.value.field == "user"
+
+
+def test_a_token_carries_its_users_or_groups(tokens: Tokens):
+    server, person = made(tokens, "server", users=["bob", "carol", "bob"]), made(tokens, groups=["night"])
+    assert (server.users, person.groups) == (["bob", "carol"], ["night"])
+    assert tokens.authenticate(f"Bearer {server.token}").users == ("bob", "carol")
+    assert tokens.authenticate(f"Bearer {person.token}").groups == ("night", "friends of alice")
+    assert {t.id: (t.users, t.groups) for t in tokens.list().tokens} == {server.id: (["bob", "carol"], []), person.id: ([], ["night"])}
+
+
+@pytest.mark.parametrize(
+    ("scope", "more"),
+    [("person", {"users": ["bob"]}), ("server", {"groups": ["night"]}), ("agent", {"groups": ["x"]}), ("server", {"users": [" "]}),
+     ("server", {"users": ["x" * 300]}), ("person", {"groups": [f"g{i}" for i in range(2000)]})],
+)  # fmt: skip
+def test_what_a_token_carries_must_make_sense(tokens: Tokens, scope, more):
+    with pytest.raises(InvalidInput) as refused:
+        made(tokens, scope, **more)
+    assert refused.value.field in more
+    assert not tokens.list().tokens
