@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .amounts import NOTHING, Amounts
-from .consolidation import Moving, may_consolidate
+from .consolidation import Moving, is_bound, may_consolidate
 from .easier import Failed
 from .gang import Seating, go_stale
 from .pools import PoolState
@@ -193,7 +193,9 @@ def _evicting(action: str, rules_for: Callable[[State, PoolState, Turn, int], Ru
 
 
 def _may_move(alike: Alike, pool: PoolState) -> bool:
-    return alike.sample.preemptible and any(queue.lenders for queue in pool.queues.values())
+    if not alike.sample.preemptible or not any(queue.lenders for queue in pool.queues.values()):
+        return False
+    return not is_bound(pool, pool.queue(alike.project), asked(alike.sample.asking(), pool.smallest), preemptible=True)
 
 
 def _may_reclaim(alike: Alike, pool: PoolState) -> bool:

@@ -9,23 +9,36 @@ from collections.abc import Sequence
 
 from .amounts import GPU, Amounts
 from .pools import PoolState
+from .queue import QueueState
+from .quota import refusal
 from .state import State
 from .turns import Turn
 from .victims import ALL, NONE, Unit, Victims
 from .work import Work
 
-__all__ = ["Moving", "may_consolidate"]
+__all__ = ["Moving", "is_bound", "may_consolidate"]
 
 
 def may_consolidate(pool: PoolState, turn: Turn) -> bool:
-    """Whether moving could help at all: the workload is preemptible, the pool packs, and enough is free somewhere."""
+    """Whether moving could help at all: the workload is preemptible, the pool packs, no bound of its queues is in the way, and enough is
+    free somewhere."""
     if not turn.work.preemptible or "spread" in (pool.config.gpu, pool.config.cpu):
         return False  # under spread the pool would be pulled apart again: the two would undo each other for ever
     if turn.ask.gpu == 0:
         return False
+    if is_bound(pool, turn.leaf, turn.ask, preemptible=turn.work.preemptible):
+        return False
     free = sum(bucket[2] * len(names) * GPU for bucket, names in pool.buckets.items())
     shared = sum(bucket[4] * GPU // bucket[0] * len(names) for bucket, names in pool.buckets.items())
     return free + shared >= turn.ask.gpu
+
+
+def is_bound(pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool) -> bool:
+    """Whether a bound of its queues is in the way for good: everybody moved comes back and costs the same, so queues keep what they hold.
+
+    Where GPUs differ in size, GPU memory may cost less after a move, so nothing is said there.
+    """
+    return pool.smallest == pool.largest and refusal(leaf, ask, preemptible) is not None
 
 
 class Moving:

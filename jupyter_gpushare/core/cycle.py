@@ -115,7 +115,10 @@ def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions
             pipelines.append(Pipeline(member.work.id, member.name, spot))
     evictions = tuple(_eviction(m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
     explainer = Explainer(state, before, evictions)
-    return Decisions(tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues)
+    return Decisions(
+        tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues, explainer.counting,
+        explainer.glimpse,
+    )  # fmt: skip
 
 
 def _eviction(member: Member, action: str, by: str | None) -> Evict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from .amounts import Amounts
@@ -61,7 +61,11 @@ class QueueShare:
 @dataclass(frozen=True, slots=True)
 class Decisions:
     """One cycle's result. `reasons` and `positions` (1 = next in its pool) have an entry for every workload with pending pods that
-    was not bound. The cluster has already been changed accordingly: a commit that fails must be undone by the caller's journal mark."""
+    was not bound. The cluster has already been changed accordingly: a commit that fails must be undone by the caller's journal mark.
+
+    Reading one place counts all of them, which takes a while where ten thousand wait. Who must not hold others up lets `counting` run
+    bit by bit first, or takes a `glimpse`: the reason, and the place only if it is known by then (or few wait).
+    """
 
     binds: tuple[Bind, ...]
     pipelines: tuple[Pipeline, ...]
@@ -69,6 +73,8 @@ class Decisions:
     reasons: Mapping[str, Reason]
     positions: Mapping[str, int]
     queues: tuple[QueueShare, ...]
+    counting: Callable[[], Iterator[None]] = lambda: iter(())
+    glimpse: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
 
 
 @dataclass(frozen=True, slots=True)

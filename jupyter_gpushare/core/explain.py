@@ -6,8 +6,9 @@ cycle in which nobody asks about them. What is read later is still the truth of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
+from typing import Any, Final
 
 from .amounts import GPU
 from .case import Case, Free, PoolView
@@ -22,6 +23,9 @@ from .why import reason_of
 from .work import Alike, Member, Work
 
 __all__ = ["Explainer", "Free", "eviction_message", "free_in"]
+
+BREATH: Final = 500
+"""Places that are counted in one go: about two milliseconds."""
 
 
 def free_in(pool: PoolState) -> Free:
@@ -70,32 +74,53 @@ class Explainer:
         self.moving = {e.workload for e in evictions}
         self._lines = _lines(state)
         self._positions: dict[str, int] | None = None
+        """None: not counted yet."""
         self._shared: dict[Alike, Reason] = {}
 
     def ids(self) -> list[str]:
         """Everybody with pending or promised pods."""
         return list(dict.fromkeys([*self.waiting, *self.apart, *(i for i in self.promised if i not in self.moving)]))
 
+    def explains(self, id_: str) -> bool:
+        """Whether it is one of them."""
+        return id_ in self.waiting or id_ in self.apart or (id_ in self.promised and id_ not in self.moving)
+
+    def counting(self) -> Iterator[None]:
+        """Counts everybody's place, breathing after every few; once it is through, reading a place costs nothing."""
+        found: dict[str, int] = {}
+        for pool in self.views:
+            promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
+            waiting = (i for i in positions_in(self._lines.get(pool, [])) if i not in self.promised)
+            for place, id_ in enumerate(chain(promised, waiting), start=1):
+                found[id_] = place
+                if place % BREATH == 0:
+                    yield
+        self._positions = found
+
     def position(self, id_: str) -> int | None:
-        if self._positions is None:
-            self._positions = {}
-            for pool in self.views:
-                promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
-                waiting = [i for i in positions_in(self._lines.get(pool, [])) if i not in self.promised]
-                self._positions.update((id_, place) for place, id_ in enumerate([*promised, *waiting], start=1))
+        """The place in its pool, 1 being next; counted now if it was not before."""
+        for _ in self.counting() if self._positions is None else ():
+            pass
+        assert self._positions is not None
         return self._positions.get(id_)
 
     def reason(self, id_: str) -> Reason:
         """The reason with the place in the queue; what alike workloads share is worked out once."""
+        return _placed(self._unplaced(id_), self.position(id_))
+
+    def glimpse(self, id_: str) -> tuple[Reason | None, int | None]:
+        """The same without counting, unless few wait: reason and place as far as they are known."""
+        if not self.explains(id_):
+            return None, None
+        known = self._positions is not None or len(self.waiting) <= BREATH
+        place = self.position(id_) if known else None
+        return _placed(self._unplaced(id_), place), None if id_ in self.apart else place
+
+    def _unplaced(self, id_: str) -> Reason:
         alike = None if id_ in self.promised else self.waiting.get(id_)
         if alike is None:
-            reason = self._reason(id_)
-        else:
-            reason = self._shared.get(alike) or self._shared.setdefault(alike, self._reason(id_))
-        place = self.position(id_)
-        if place is None:
-            return reason
-        return Reason(reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps)
+            return self._reason(id_)
+        return self._shared.get(alike) or self._shared.setdefault(alike, self._reason(id_))
 
     def _reason(self, id_: str) -> Reason:
         alike = self.waiting.get(id_)
@@ -112,31 +137,40 @@ class Explainer:
         return reason_of(case)
 
     def reasons(self) -> Mapping[str, Reason]:
-        return _Lazy(self.ids(), self.reason)
+        return _Lazy(self.explains, self.ids, self.reason)
 
     def positions(self) -> Mapping[str, int]:
-        ids = [i for i in self.ids() if i not in self.apart]
-        return _Lazy(ids, self.position)
+        def ids() -> list[str]:
+            return [i for i in self.ids() if i not in self.apart]
+
+        return _Lazy(lambda id_: self.explains(id_) and id_ not in self.apart, ids, self.position)
 
 
 class _Lazy(Mapping[str, Any]):
-    """A mapping whose values are worked out when they are read, once."""
+    """A mapping whose keys are listed, and whose values are worked out, when somebody reads them."""
 
-    def __init__(self, ids: list[str], make: Any) -> None:
-        self._made: dict[str, Any] = dict.fromkeys(ids)
-        self._make = make
+    def __init__(self, has: Callable[[str], bool], ids: Callable[[], list[str]], make: Callable[[str], Any]) -> None:
+        self._has, self._ids, self._make = has, ids, make
+        self._made: dict[str, Any] = {}
 
     def __getitem__(self, id_: str) -> Any:
-        value = self._made[id_]
-        if value is None:
-            value = self._made[id_] = self._make(id_)
-        return value
+        if id_ not in self._made:
+            if not self._has(id_):
+                raise KeyError(id_)
+            self._made[id_] = self._make(id_)
+        return self._made[id_]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._made)
+        return iter(self._ids())
 
     def __len__(self) -> int:
-        return len(self._made)
+        return len(self._ids())
+
+
+def _placed(reason: Reason, place: int | None) -> Reason:
+    if place is None:
+        return reason
+    return Reason(reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps)
 
 
 def _view(pool: PoolState, before: Free) -> PoolView:
@@ -174,6 +208,6 @@ def _lines(state: State) -> dict[str, list[Line]]:
         if leaf not in copies:
             copies[leaf] = leaf.frozen()
         lines.setdefault(pool.name, []).append(
-            Line(copies[leaf], pool.total, alike.wants[pool.name], alike.head_key[:3], tuple(alike.members))
+            Line(copies[leaf], pool.total, alike.wants[pool.name], alike.head_key[:3], alike.frozen())
         )  # fmt: skip
     return lines

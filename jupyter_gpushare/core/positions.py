@@ -6,6 +6,7 @@ projects as the GPUs would.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
 
 from .amounts import Amounts
@@ -25,10 +26,10 @@ class Line:
         self.leaf, self.total, self.ask, self.prefix, self.members = leaf, total, ask, prefix, members
 
 
-def positions_in(lines: list[Line]) -> list[str]:
+def positions_in(lines: list[Line]) -> Iterator[str]:
     """Everybody in these lines of one pool, whose turn comes first first."""
     if not lines:
-        return []
+        return
     by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
     leaves: dict[str, QueueState] = {}
     for line in lines:
@@ -38,8 +39,9 @@ def positions_in(lines: list[Line]) -> list[str]:
         waiting.sort(reverse=True)
     if len(by_leaf) == 1:
         (waiting,) = by_leaf.values()
-        return [id_ for _, _, id_, _ in reversed(waiting)]
-    return _Walk(by_leaf, leaves, lines[0].total).order()
+        yield from (id_ for _, _, id_, _ in reversed(waiting))
+        return
+    yield from _Walk(by_leaf, leaves, lines[0].total).order()
 
 
 class _Walk:
@@ -67,18 +69,16 @@ class _Walk:
             best = self.heaps[best][0][1]
         return turn_key(self.queues[name], self.waiting[best][-1][3], self.total)
 
-    def order(self) -> list[str]:
+    def order(self) -> Iterator[str]:
         """Everybody, whose turn comes first first."""
-        order: list[str] = []
         top = self.heaps[None]
         while top:
             name = top[0][1]
             while name not in self.waiting:
                 name = self.heaps[name][0][1]
             _, _, id_, ask = self.waiting[name].pop()
-            order.append(id_)
+            yield id_
             self._served(name, ask)
-        return order
 
     def _served(self, leaf: str, ask: Amounts) -> None:
         path = self.paths[leaf]

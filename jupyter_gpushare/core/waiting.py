@@ -5,8 +5,6 @@ Refuses to know whether there is room. Filing is done in one go (`refresh`) for 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-
 from .amounts import Amounts
 from .devices import NodeState
 from .journal import Journal
@@ -61,7 +59,7 @@ class WaitingRoom:
         work.alike = None
         if self.waiting.get(work.id) is alike:
             del self.waiting[work.id]
-        del alike.members[bisect_left(alike.members, (work.created, work.id))]
+        alike.leave(work)
         self._want(alike, -1)
         if alike.members:
             if alike.sample is work:
@@ -103,7 +101,7 @@ class WaitingRoom:
             alike.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(alike)
-        insort(alike.members, (work.created, work.id))
+        alike.join(work)
         work.alike = self.waiting[work.id] = alike
         self._want(alike, 1)
 

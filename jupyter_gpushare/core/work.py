@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
 from typing import Final, Literal
 
@@ -190,13 +191,16 @@ class Alike:
     When the oldest finds no room, none of the others does before something is freed; so one verdict serves them all.
     """
 
-    __slots__ = ("filing", "found", "head_key", "key", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants")
+    __slots__ = (
+        "_frozen", "filing", "found", "head_key", "key", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants",
+    )  # fmt: skip
 
     def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None) -> None:
         self.filing = filing
         self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
         self.members: list[tuple[int, str]] = []
         """(created, id), oldest first."""
+        self._frozen: tuple[tuple[int, str], ...] | None = None
         self.ready = sample.is_ready
         self.wants: dict[str, Amounts] = {}
         """What one of them wants, per pool."""
@@ -207,6 +211,20 @@ class Alike:
         self.tried: dict[tuple[str, str], int] = {}
         """Per pool and action that evicts: the state in which it last failed."""
         self.head_key = sample.turn_order()
+
+    def join(self, work: Work) -> None:
+        insort(self.members, (work.created, work.id))
+        self._frozen = None
+
+    def leave(self, work: Work) -> None:
+        del self.members[bisect_left(self.members, (work.created, work.id))]
+        self._frozen = None
+
+    def frozen(self) -> tuple[tuple[int, str], ...]:
+        """The members as they are now, for a view that outlives the cycle; made anew only when they have changed."""
+        if self._frozen is None:
+            self._frozen = tuple(self.members)
+        return self._frozen
 
 
 def _podsets(workload: Workload) -> list[PodSet]:

@@ -6,6 +6,7 @@ Used by the process of its own (`app`) and by embedded mode alike; neither liste
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import time
@@ -84,6 +85,8 @@ class House:
         self.hub.close()
         self.agents.close()
         await self.loop.stop()
+        with contextlib.suppress(Unavailable):
+            self.service.reports.write_usage()
         self.store.close()
         os.close(self._lock)
 

@@ -21,6 +21,9 @@ __all__ = ["Loop"]
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
 """Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The reference scheduler's period, section 15.)"""
+PAUSE: Final = 0.08
+"""Seconds between two breaths of telling those who wait how their place has changed: it takes a few percent of the time at most, and a
+request that comes meanwhile waits for one breath."""
 
 
 class Stopwatch:
@@ -44,19 +47,23 @@ class Loop:
         self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
         """Is told of every cycle that was committed, and how many seconds each of its actions took, and "all" of it."""
         self._woken = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
         self._seen = self._stamp()
 
     def start(self) -> None:
         self.service.on_change = self.wake
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-scheduler-loop")
+        running = asyncio.get_running_loop()
+        self._tasks = [
+            running.create_task(self._run(), name="gpushare-scheduler-loop"),
+            running.create_task(self._tell(), name="gpushare-scheduler-telling"),
+        ]
         self.wake()
 
     async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in self._tasks:
+            task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+                await task
 
     def wake(self) -> None:
         self._woken.set()
@@ -78,6 +85,15 @@ class Loop:
             except Exception:
                 log.exception("a cycle failed; everything is as it was before")
                 await asyncio.sleep(PERIOD)
+
+    async def _tell(self) -> None:
+        while True:
+            await asyncio.sleep(PERIOD)
+            try:
+                for _ in self.service.telling():
+                    await asyncio.sleep(PAUSE)
+            except Exception:
+                log.exception("those who wait could not be told of a change; they are told at the next one")
 
     def turn(self, *, is_tick: bool) -> None:
         """One turn: on a tick also what time alone changes."""

@@ -16,8 +16,10 @@ from .records import Record
 __all__ = ["Reports"]
 
 log = logging.getLogger("gpushare.scheduler")
-LONGEST_USE: Final = 1 << 53
-"""More ms, or MiB times ms, than anybody used since the last report: a number that cannot be true would spoil the sums for ever."""
+_USED: Final = ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms")
+LONGEST_USE: Final = 1 << 46
+"""More ms, or MiB times ms, than anybody used since the last report (a whole H200 for five days): a number that cannot be true would
+spoil the sums for ever."""
 
 
 class Reports:
@@ -25,6 +27,8 @@ class Reports:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self._unwritten: dict[str, tuple[str, list[int]]] = {}
+        """Lease -> its project and what was reported since the last writing."""
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
@@ -79,12 +83,22 @@ class Reports:
                 self._used(node, rows)
 
     def _used(self, node: str, rows: list[m.LeaseUsage]) -> None:
+        """Adds reports up until `write_usage`: two hundred agents report every second, and a commit for each would hold up the grants."""
         for row in rows:
             _check_usage(row)
+        for row in rows:
+            if (record := self._holder(node, row.lease)) is not None:
+                _, sums = self._unwritten.setdefault(row.lease, (record.project, [0] * len(_USED)))
+                for i, name in enumerate(_USED):
+                    sums[i] += getattr(row, name)
+
+    def write_usage(self) -> None:
+        """Writes down what was reported since the last time, in one transaction; what could not be written is kept for the next time."""
+        if not self._unwritten:
+            return
         with self.ledger.store.transaction() as write:
-            for row in rows:
-                if (record := self._holder(node, row.lease)) is not None:
-                    write.used(row, record.project)
+            write.used({lease: (project, dict(zip(_USED, sums, strict=True))) for lease, (project, sums) in self._unwritten.items()})
+        self._unwritten.clear()
 
     def _holder(self, node: str, lease: str) -> Record | None:
         """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
@@ -150,6 +164,6 @@ def _check_devices(report: m.NodeReport) -> None:
 
 
 def _check_usage(row: m.LeaseUsage) -> None:
-    for name in ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"):
+    for name in _USED:
         if not 0 <= getattr(row, name) < LONGEST_USE:
             raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")

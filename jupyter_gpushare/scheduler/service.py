@@ -17,7 +17,7 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
 from jupyter_gpushare.core.reasons import Reason
 from jupyter_gpushare.core.series import minutes_in
