@@ -1,0 +1,104 @@
+"""One process at a time: lock, checkpoint, restore, unlock, each believed only when the process's state says the same afterwards."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from ..checkpointer import Checkpointer, Unsure
+from ..processes import Ident
+from . import CopyFailed
+from .cuda import ILLEGAL_STATE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, CudaError, ProcessState
+
+__all__ = ["Steps"]
+
+ROUNDS: Final = 3
+"""How often to repeat what lost a race with cuInit, or was said to be done and was not."""
+PAUSE_S: Final = 0.02
+GIVEN_UP: Final = "the driver has given up the state of its GPU memory"
+NOT_DONE: Final = "the driver said that it was done, and it was not"
+
+
+class Steps:
+    """The verbs. A process that has gone meanwhile is no error: nothing is left to be saved. Raises CudaError, Unsure, CopyFailed."""
+
+    def __init__(self, driver: Checkpointer) -> None:
+        self._driver = driver
+
+    def state(self, ident: Ident) -> ProcessState | None:
+        """None: it does not use CUDA, or is gone."""
+        if not ident.is_alive():
+            return None
+        try:
+            return self._driver.state(ident.pid)
+        except CudaError as error:
+            if error.code == INVALID_VALUE:
+                return None
+            raise
+
+    def lock(self, ident: Ident, timeout_ms: int) -> None:
+        """Locked (or saved already). A process in the middle of cuInit is not ready for it: again, a moment later."""
+        for turn in range(ROUNDS):
+            try:
+                self._driver.lock(ident.pid, timeout_ms)
+                return
+            except CudaError as error:
+                if not ident.is_alive():
+                    return
+                if error.code != ILLEGAL_STATE or turn == ROUNDS - 1:
+                    raise
+            state = self.state(ident)
+            if state is ProcessState.FAILED:
+                raise CopyFailed(GIVEN_UP, for_good=True, lost=True)
+            if state is not ProcessState.RUNNING:
+                return
+            time.sleep(PAUSE_S)
+
+    def checkpoint(self, ident: Ident, mib: int) -> None:
+        """Saved. `mib` only makes the deadline."""
+        if self._is(ident, ProcessState.CHECKPOINTED):
+            return
+        try:
+            self._driver.checkpoint(ident.pid, mib)
+        except CudaError:
+            if not self._is(ident, ProcessState.CHECKPOINTED):
+                raise
+        if not self._is(ident, ProcessState.CHECKPOINTED):
+            raise CopyFailed(NOT_DONE, for_good=False)
+
+    def restore(self, ident: Ident, pairs: Sequence[tuple[str, str]], mib: int) -> None:
+        """Back on a GPU, and locked. CopyFailed with `lost` when it can never be."""
+        if self._is(ident, ProcessState.LOCKED):
+            return
+        try:
+            self._driver.restore(ident.pid, pairs, mib)
+        except CudaError as error:
+            if error.code in (OUT_OF_MEMORY, OPERATING_SYSTEM):
+                raise CopyFailed(f"the driver cannot bring its GPU memory back: {error}", for_good=True, lost=True) from error
+            if error.code == INVALID_VALUE and pairs and ident.is_alive():
+                raise CopyFailed(f"the driver refuses to move its GPU memory: {error}", for_good=True, lost=True) from error
+            if not self._is(ident, ProcessState.LOCKED):
+                raise
+        if not self._is(ident, ProcessState.LOCKED):
+            raise CopyFailed(NOT_DONE, for_good=False)
+
+    def unlock(self, ident: Ident) -> None:
+        """It runs. Tried again: a process that stays locked is a kernel that hangs."""
+        failure: CudaError | Unsure | CopyFailed = CopyFailed(NOT_DONE, for_good=False)
+        for _ in range(ROUNDS):
+            if self.state(ident) is not ProcessState.LOCKED:
+                return
+            try:
+                self._driver.unlock(ident.pid)
+            except (CudaError, Unsure) as error:
+                failure = error
+        if self.state(ident) is ProcessState.LOCKED:
+            raise failure
+
+    def _is(self, ident: Ident, wanted: ProcessState) -> bool:
+        """Whether it is in this state, or gone. Raises CopyFailed when the driver has given it up."""
+        state = self.state(ident)
+        if state is ProcessState.FAILED:
+            raise CopyFailed(GIVEN_UP, for_good=True, lost=True)
+        return state is wanted or state is None
