@@ -30,7 +30,7 @@ from .placement import Lodger
 from .processes import Ident, Watched
 from .situation import Occupant
 
-__all__ = ["EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "event", "lodger", "occupant", "report", "state_of", "view", "wall_ms"]
+__all__ = ["EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "event", "lodger", "occupant", "report", "state_of", "view", "wall_ms"]
 
 EVENTS_KEPT: Final = 100
 UNGATED_MS: Final = 15_000
@@ -44,6 +44,25 @@ class Question:
     n: int
     since: int
     told: str = ""
+
+
+@dataclass(slots=True)
+class Rest:
+    """Where the idle rule is with one kernel. `since`: its last work; `done`, `told`, `deadline`: as in `idleness.Idle`.
+
+    `holder`: the lease that was seen last; `busy_ms`: the GPU time that was seen last; `lease`: what the rule gave back.
+    """
+
+    since: int = 0
+    done: str = ""
+    told: str = ""
+    deadline: int | None = None
+    stamp: str | None = None
+    giving_back: bool = False
+    holder: str = ""
+    busy_ms: int = 0
+    lease: LeaseBody | None = None
+    asked: int = -1_000_000
 
 
 @dataclass(slots=True)
@@ -110,6 +129,8 @@ class Book:
     killing: bool = False
     relaunched: bool = False
     """Its next attachment is that of a new process that follows an old one."""
+
+    rest: Rest = field(default_factory=Rest)
 
     generation: int = 0
     events: deque[Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
@@ -237,7 +258,7 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         cell_waits=(book.question.told or None) if book.question else None,
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
-        notice_deadline=book.notice_stamp,
+        notice_deadline=min(filter(None, (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None)), default=None),
         generation=book.generation, workload=lease.workload if lease else None, events=list(book.events),
     )  # fmt: skip
 

@@ -23,6 +23,7 @@ from .node import Node, log
 from .processes import Ident
 from .reclaim import Admit, Decision, Kill, LetGo, Notice, Recall, Step, Suspend, Wait, decide
 from .reclaim import DropCaches as Drop
+from .resting import Resting
 from .situation import Situation
 from .suspend import Mover
 
@@ -43,6 +44,7 @@ class Desk:
 
     def __init__(self, node: Node, mover: Mover, leases: Leases, lifecycle: Lifecycle) -> None:
         self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
+        self._resting = Resting(node, mover, leases, lifecycle)
         self._changed = asyncio.Event()
         self._deadline: int | None = None
         self._attached: set[str] = set()
@@ -96,6 +98,7 @@ class Desk:
         self._version, self._stepped = node.devices.version(), now
         self._observe(now)
         self._lifecycle.check(now)
+        resting = self._resting.check(now)
         self._leases.arrange(now)
         for book in node.books.values():
             self._settle_in(book, now)
@@ -107,7 +110,7 @@ class Desk:
         after, self._after = self._after, []
         for action in after:
             action()
-        self._deadline = decision.deadline
+        self._deadline = min((moment for moment in (decision.deadline, resting) if moment is not None), default=None)
         node.publish()
 
     # ---- what is true ---------------------------------------------------------------------------------------------

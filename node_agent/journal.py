@@ -46,6 +46,7 @@ class _Kernel(Struct, kw_only=True):
     generation: int = 0
     events: list[Event] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
+    rested: LeaseBody | None = None
 
 
 class _File(Struct, kw_only=True):
@@ -102,7 +103,7 @@ def _kept(book: Book) -> _Kernel:
         registered=book.registered, server=book.server, token=book.token, launch=book.launch, pid=book.main.pid if book.main else None,
         start=book.main.start if book.main else None, ever_connected=book.ever_connected, outlook=book.outlook, lease=book.lease,
         home=list(book.home), site=list(book.site), attached=book.attached, unwanted=book.unwanted, pinned=book.pinned,
-        held_back=book.held_back, generation=book.generation, events=list(book.events), told=list(book.told),
+        held_back=book.held_back, generation=book.generation, events=list(book.events), told=list(book.told), rested=book.rest.lease,
     )  # fmt: skip
 
 
@@ -113,4 +114,5 @@ def _opened(node: Node, kept: _Kernel) -> Book:
         setattr(book, name, getattr(kept, name))
     book.home, book.site = tuple(kept.home), tuple(kept.site)
     book.events.extend(kept.events)
+    book.rest.lease = kept.rested
     return book

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, Plan
+from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, NoticeGiven, Plan, stamp_ms
 
-from .books import Book, lodger
+from .books import Book, lodger, wall_ms
 from .node import Node, log
 from .placement import Lodger, Moves, Request, land, loads, rebalance
 from .suspend import Mover
@@ -78,9 +78,18 @@ class Leases:
             book.held_back = False
         if lease == book.lease and not book.unwanted:
             return
+        if lease.ends_at is not None and (book.lease is None or book.lease.ends_at != lease.ends_at):
+            self._tell_end(book, lease)
         book.lease, book.unwanted, node.dirty = lease, False, True
         if lease.kernel_id is not None and not book.registered and book.gone_at is None:
             book.gone_at = node.clock()
+
+    def _tell_end(self, book: Book, lease: LeaseBody) -> None:
+        """The scheduler will take it back at a moment that its holder is told now."""
+        assert lease.ends_at is not None
+        left = max(0, stamp_ms(lease.ends_at) - wall_ms())
+        self._node.happened(book, "notice", lease.message)
+        self._node.ports.to_kernel(book.kernel_id, NoticeGiven(message=lease.message, deadline_ms=left, take_mib=book.held()))
 
     def drop(self, book: Book) -> None:
         """The lease is no longer here; the kernel, and what it saved in host memory, stay."""

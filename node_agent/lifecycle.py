@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import Final
 
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.messages import EndCell, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
+from jupyter_gpushare.messages import EndCell, EndKernel, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
 
 from .books import Book
 from .devices import Holding
@@ -195,6 +195,21 @@ class Lifecycle:
         wait = node.config.kill_after_ms
         asked = node.ports.to_server(book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait))
         self._spawn(self._kill_late(book, book.main, book.launch, wait if asked else 0))
+
+    def shut_down(self, book: Book, text: str) -> None:
+        """The idle rule's last step: its server ends it the Jupyter way, or we do."""
+        node = self._node
+        node.happened(book, "killed", text)
+        wait = node.config.grace_ms
+        asked = node.ports.to_server(book.server, EndKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait))
+        self._spawn(self._end_late(book, book.main, text, wait if asked else 0))
+
+    async def _end_late(self, book: Book, main: Ident | None, message: str, wait_ms: int) -> None:
+        deadline = self._node.clock() + wait_ms
+        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
+            await asyncio.sleep(0.05)
+        if book.main is None or book.main == main:
+            await self._end(book, message)
 
     async def _kill_late(self, book: Book, main: Ident | None, launch: str, wait_ms: int) -> None:
         deadline = self._node.clock() + wait_ms

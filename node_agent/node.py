@@ -143,7 +143,8 @@ class Node:
 
     def _publish_kernel(self, book: Book, now: int, memory_too: bool) -> None:
         key = (book.holding, book.lease, book.home, book.site, bool(book.cells), _told(book), book.notice, book.generation, book.transit, book.pinned,
-               book.events[-1] if book.events else None, book.outlook, book.killing, book.attached, book.unwanted, book.main)  # fmt: skip
+               book.events[-1] if book.events else None, book.outlook, book.rest.stamp,
+               book.killing, book.attached, book.unwanted, book.main)  # fmt: skip
         if key == book.last_key:
             return
         if book.last_key is not None and key[1:] == book.last_key[1:] and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS):
@@ -192,9 +193,9 @@ class Node:
         for book in self.books.values():
             book.last_report = None
 
-    def let_go(self, lease: str, *, ended: bool, message: str) -> None:
+    def let_go(self, lease: str, *, ended: bool, message: str, held: bool = False) -> None:
         """Say that a lease holds nothing any more, and keep saying it until it is acknowledged."""
-        body = LeaseLetGo(lease=lease, ended=ended, message=message)
+        body = LeaseLetGo(lease=lease, ended=ended, message=message, held=held)
         self.ends[lease] = body
         self.dirty = True
         self.ports.to_scheduler(body)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.core.quantity import memory_text
+from jupyter_gpushare.core.quantity import duration_text, memory_text
 
 from .books import Book
 
@@ -75,6 +75,29 @@ class Story:
     def evicted(self, reason: str, kept: int) -> str:
         saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
         return f"The GPU was given back: {reason.rstrip('.') or 'the scheduler needs it'}.{saved} The request waits for a GPU again."
+
+    # ---- idle -----------------------------------------------------------------------------------------------------
+
+    def idle(self, step: str, idle_ms: int, left_ms: int | None, mib: int, why: str, pinned: bool) -> str:
+        since = f"No GPU work for {duration_text(idle_ms)}"
+        if left_ms is None:
+            return f"{since} ({why}): give the GPU back with `%gpu release` when you are done."
+        what = {
+            "suspend": f"{memory_text(mib)} of GPU memory are saved to host memory, and come back at the next cell",
+            "release": "the GPU is given back"
+            + (f", {memory_text(mib)} are kept in host memory" if mib else "")
+            + "; the next cell asks for it again",
+            "end": "the kernel is shut down, and its variables are lost",
+        }[step]
+        though = " (pinned, which does not protect from this)" if pinned else ""
+        return f"{since}: in {duration_text(left_ms)} {what}{though} ({why}). Any cell keeps it."
+
+    def idle_released(self, kept: int, why: str) -> str:
+        saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
+        return f"The GPU was given back, because the kernel was idle ({why}).{saved} The next cell asks for it again."
+
+    def idle_ended(self, why: str) -> str:
+        return f"The kernel is shut down, because it was idle ({why})."
 
     # ---- at the gate ----------------------------------------------------------------------------------------------
 

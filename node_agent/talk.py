@@ -46,6 +46,7 @@ from .gate import Gate, Line
 from .lifecycle import Lifecycle, token_matches
 from .node import Node, log
 from .processes import identify
+from .resting import ask_again
 from .suspend import Mover
 from .wishes import Wishes
 
@@ -169,6 +170,7 @@ class Talk:
                 self._desk.let_run(book, Question(body.n, now), now)
                 return
             book.question = Question(body.n, now)
+            ask_again(node, book, now)
             self._say_pending(book)
             return
         if book.holding.suspended and book.held_back:

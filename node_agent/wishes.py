@@ -11,6 +11,7 @@ from jupyter_gpushare.core.errors import Conflict
 from .books import Book
 from .desk import Desk
 from .node import Node
+from .resting import ask_again, reset
 from .suspend import Mover
 
 __all__ = ["Wishes"]
@@ -26,8 +27,12 @@ class Wishes:
 
     async def grant(self, book: Book, action: str) -> None:
         """`pin`, `unpin`, `suspend` or `resume`. Raises Conflict with the reason why not."""
+        if book.lease is None and book.rest.lease is not None and action == "resume":
+            ask_again(self._node, book, self._node.clock())
+            return
         if book.lease is None:
             raise Conflict("this kernel has no GPU; ask for one with `%gpu request 0.5`")
+        reset(book, self._node.clock())
         if action in ("pin", "unpin"):
             self._pin(book, action == "pin")
         elif action == "suspend":
@@ -39,7 +44,10 @@ class Wishes:
         if book.pinned == pinned:
             return
         book.pinned, self._node.dirty = pinned, True
-        kept = "Pinned: not suspended while idle; who needs its memory above the share gives notice first."
+        kept = (
+            "Pinned: not suspended while idle; who needs its memory above the share gives notice first. It does not protect from rules that"
+            " give an idle GPU back or end what runs for too long."
+        )
         what = kept if pinned else "Not pinned any more."
         self._node.happened(book, "pinned" if pinned else "unpinned", what)
         self._node.wake()

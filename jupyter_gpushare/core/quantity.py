@@ -133,6 +133,18 @@ def gpu_text(milli_gpu: int) -> str:
     return f"{milli_gpu / MILLI:.3f}".rstrip("0").rstrip(".")
 
 
+def duration_text(ms: int) -> str:
+    """Milliseconds as a person writes them, to the two largest units that matter: `90 s`, `20 min`, `2 h 30 min`, `7 d`."""
+    seconds = max(0, round(ms / 1000))
+    if seconds < 120:
+        return f"{seconds} s"
+    for size, unit, small, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            whole, rest = seconds // size, seconds % size // small
+            return f"{whole} {unit} {rest} {smaller}" if rest and whole < 10 else f"{whole} {unit}"
+    raise AssertionError("unreachable")
+
+
 def memory_text(mib: int) -> str:
     """MiB as a person writes it: `70 GiB`, `512 MiB`, `30.5 GiB`, `unlimited`."""
     if is_unlimited(mib):

@@ -9,6 +9,7 @@ from .scheduler import LeaseBody, LeaseReport
 
 __all__ = [
     "AgentHello",
+    "AskAgain",
     "DeviceReport",
     "FromAgent",
     "LeaseChanged",
@@ -84,6 +85,14 @@ class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
     lease: str
     ended: bool
     message: str = ""
+    held: bool = False
+    """The idle rule gave it back: its workload asks for nothing until `AskAgain`."""
+
+
+class AskAgain(Tagged, frozen=True, kw_only=True, tag="ask_again"):
+    """The owner of a workload that the idle rule had given back is at work again: it waits for a GPU like any other. Idempotent."""
+
+    workload: str
 
 
 class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
@@ -109,7 +118,7 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
     borrowed_mib_ms: int
 
 
-FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport
+FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport | AskAgain
 
 
 class Pressure(Body, frozen=True, kw_only=True):

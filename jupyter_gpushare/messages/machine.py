@@ -23,6 +23,7 @@ __all__ = [
     "CellWait",
     "DropCaches",
     "EndCell",
+    "EndKernel",
     "FromKernel",
     "FromServer",
     "KernelAct",
@@ -280,6 +281,14 @@ class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
     deadline_ms: int
 
 
+class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
+    """Shut this kernel down for good, the Jupyter way (the idle rule's last step). If it is not gone after `deadline_ms` the agent ends it."""
+
+    kernel_id: str
+    message: str
+    deadline_ms: int
+
+
 class Asked(Tagged, frozen=True, kw_only=True, tag="asked"):
     """A kernel's `Ask` that the agent relays: request, release, why, what-if, queue, nodes."""
 
@@ -296,4 +305,4 @@ class ActDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
     error: ErrorDetail | None = None
 
 
-ToServer = ServerWelcome | Registered | KernelReported | KernelHappened | RelaunchKernel | Asked | ActDone
+ToServer = ServerWelcome | Registered | KernelReported | KernelHappened | RelaunchKernel | EndKernel | Asked | ActDone

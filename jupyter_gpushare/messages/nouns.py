@@ -23,6 +23,7 @@ __all__ = [
     "Share",
     "Tagged",
     "stamp",
+    "stamp_ms",
 ]
 
 Stamp = str
@@ -39,6 +40,11 @@ Json = dict[str, Any]
 def stamp(ms: int) -> Stamp:
     """Wall-clock milliseconds since the epoch as an ISO 8601 time with a zone."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def stamp_ms(text: Stamp) -> int:
+    """The wall-clock milliseconds since the epoch that a stamp says. Raises ValueError."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 class Body(Struct, frozen=True, omit_defaults=False, forbid_unknown_fields=False, kw_only=True):

@@ -72,6 +72,11 @@ class JupyterServer:
         """Jupyter's own restart: the id, the session and the websockets stay."""
         await ensure_async(self._app.kernel_manager.restart_kernel(kernel_id, now=True))
 
+    async def end(self, kernel_id: str) -> None:
+        """Jupyter's own shutdown; a kernel that is gone already is no mistake."""
+        if kernel_id in self._app.kernel_manager:
+            await ensure_async(self._app.kernel_manager.shutdown_kernel(kernel_id))
+
     def emit(self, kernel_id: str, event: Event) -> None:
         """Put one event on the server's event bus."""
         data = {"kernel_id": kernel_id, "time": event.time, "kind": event.kind, "message": event.message}

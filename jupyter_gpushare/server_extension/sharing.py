@@ -20,6 +20,7 @@ from ..core.errors import Conflict, GpuShareError, NotFound, Unavailable
 from ..messages import (
     ActDone,
     Asked,
+    EndKernel,
     Event,
     Kernel,
     KernelAct,
@@ -336,6 +337,8 @@ class Sharing:
                 self._changed(self._directory.happened(kernel_id, event))
             case RelaunchKernel():
                 self._spawn(self._relaunch(message))
+            case EndKernel():
+                self._spawn(self._end_idle(message))
             case Asked():
                 self._spawn(self._answer(message))
             case Registered() | ActDone() | ServerWelcome():
@@ -349,6 +352,14 @@ class Sharing:
             await self._jupyter.restart(order.kernel_id)
         except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
             self._log.warning("gpushare: kernel %s could not be restarted: %s", order.kernel_id, error)
+
+    async def _end_idle(self, order: EndKernel) -> None:
+        """Jupyter's own shutdown, as its culling of idle kernels does it."""
+        self._log.info("gpushare: kernel %s is shut down: %s", order.kernel_id, order.message)
+        try:
+            await self._jupyter.end(order.kernel_id)
+        except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
+            self._log.warning("gpushare: kernel %s could not be shut down: %s", order.kernel_id, error)
 
     async def _until_idle(self, kernel_id: str, within: float) -> None:
         """The running cell is being ended with a sentence; give that a moment to reach the notebook."""
