@@ -147,23 +147,26 @@ def _remember(table: dict[Any, Any], key: object, value: object) -> None:
 
 
 def _take(state: State, notes: Notes, action: str, rules: Rules | None, pool: PoolState, turn: Turn) -> bool:
-    """Lets the solver make room by these rules, unless the same try failed in the very same state before."""
+    """Lets the solver make room by these rules."""
     if rules is None:
         return False
     victims, judge, most = rules
     solver = Solver(state, pool, turn.work, victims(), judge, max_moved=most)
-    if solver.solve():
-        for unit in solver.used:
-            for member in unit.members:
-                if member.status != "running":
-                    notes[member] = (action, turn.work.id)
-        return True
-    if turn.is_single:
+    if not solver.solve():
         return False
-    key = (pool.name, action)
-    state.journal.push(_remember, turn.alike.tried, key, turn.alike.tried.get(key))
-    turn.alike.tried[key] = pool.version
-    return False
+    for unit in solver.used:
+        for member in unit.members:
+            if member.status != "running":
+                notes[member] = (action, turn.work.id)
+    return True
+
+
+def _failed_here(state: State, action: str, pool: PoolState, turn: Turn) -> None:
+    """The same try in the very same state of the pool would fail again, so it is not made."""
+    if not turn.is_single:
+        key = (pool.name, action)
+        state.journal.push(_remember, turn.alike.tried, key, turn.alike.tried.get(key))
+        turn.alike.tried[key] = pool.version
 
 
 def _evicting(action: str, rules_for: Callable[[State, PoolState, Turn, int], Rules | None]) -> Callable[[State, int, Notes], None]:
@@ -180,11 +183,11 @@ def _evicting(action: str, rules_for: Callable[[State, PoolState, Turn, int], Ru
         def attempt(pool: PoolState, turn: Turn) -> bool:
             members = turn.work.asking()
             key = (pool.name, None if action == "consolidation" else turn.leaf.name, turn.work.preemptible)
-            if failed.is_no_easier(key, turn.work, members):
-                return False
-            if _take(state, notes, action, rules_for(state, pool, turn, now), pool, turn):
-                return True
-            failed.add(key, turn.work, members)
+            if not failed.is_no_easier(key, turn.work, members):
+                if _take(state, notes, action, rules_for(state, pool, turn, now), pool, turn):
+                    return True
+                failed.add(key, turn.work, members)
+            _failed_here(state, action, pool, turn)
             return False
 
         _walk(state, worth_trying, attempt, evicts=True)
