@@ -72,6 +72,7 @@ class Explainer:
             if eviction.by is not None:
                 self.victims[eviction.by] = self.victims.get(eviction.by, 0) + 1
         self.moving = {e.workload for e in evictions}
+        self._numbers = {queue: queue.numbers() for pool in state.pools.values() for queue in pool.queues.values()}
         self._lines = _lines(state)
         self._positions: dict[str, int] | None = None
         """None: not counted yet."""
@@ -90,7 +91,7 @@ class Explainer:
         found: dict[str, int] = {}
         for pool in self.views:
             promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
-            waiting = (i for i in positions_in(self._lines.get(pool, [])) if i not in self.promised)
+            waiting = (i for i in positions_in(self._lines.get(pool, []), self._numbers) if i not in self.promised)
             for place, id_ in enumerate(chain(promised, waiting), start=1):
                 found[id_] = place
                 if place % BREATH == 0:
@@ -199,15 +200,10 @@ def _is_used(queue: QueueState) -> bool:
 
 
 def _lines(state: State) -> dict[str, list[Line]]:
-    """Per pool: copies of its queues and who waits in them. A workload stands in the line of the first pool on its list."""
+    """Per pool who waits in its queues. A workload stands in the line of the first pool on its list."""
     lines: dict[str, list[Line]] = {}
-    copies: dict[QueueState, QueueState] = {}
     for alike in state.alike.values():
         pool = state.pools[alike.pools[0]]
-        leaf = pool.queue(alike.project)
-        if leaf not in copies:
-            copies[leaf] = leaf.frozen()
-        lines.setdefault(pool.name, []).append(
-            Line(copies[leaf], pool.total, alike.wants[pool.name], alike.head_key[:3], alike.frozen())
-        )  # fmt: skip
+        line = Line(pool.queue(alike.project), pool.total, alike.wants[pool.name], alike.head_key[:3], alike.frozen())
+        lines.setdefault(pool.name, []).append(line)
     return lines

@@ -6,17 +6,17 @@ projects as the GPUs would.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
 from .amounts import Amounts
-from .queue import QueueState, TurnKey, turn_key
+from .queue import Numbers, QueueState, TurnKey, turn_key
 
 __all__ = ["Line", "positions_in"]
 
 
 class Line:
-    """Alike workloads waiting in one queue, as they stood when the view was taken. `leaf` is a frozen copy."""
+    """Alike workloads waiting in one queue, as they stood when the view was taken; `leaf` itself has gone on since."""
 
     __slots__ = ("ask", "leaf", "members", "prefix", "total")
 
@@ -26,14 +26,15 @@ class Line:
         self.leaf, self.total, self.ask, self.prefix, self.members = leaf, total, ask, prefix, members
 
 
-def positions_in(lines: list[Line]) -> Iterator[str]:
-    """Everybody in these lines of one pool, whose turn comes first first."""
+def positions_in(lines: list[Line], numbers: Mapping[QueueState, Numbers]) -> Iterator[str]:
+    """Everybody in these lines of one pool, whose turn comes first first, by what the queues held then."""
     if not lines:
         return
     by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
     leaves: dict[str, QueueState] = {}
     for line in lines:
-        leaves.setdefault(line.leaf.name, line.leaf)
+        if line.leaf.name not in leaves:
+            leaves[line.leaf.name] = line.leaf.frozen(numbers)
         by_leaf.setdefault(line.leaf.name, []).extend((line.prefix, created, id_, line.ask) for created, id_ in line.members)
     for waiting in by_leaf.values():
         waiting.sort(reverse=True)

@@ -7,14 +7,19 @@ costs nothing and changing costs the depth of the tree.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Mapping
 
 from .amounts import NOTHING, UNLIMITED, Amounts, is_unlimited
 from .model import Quota
 
-__all__ = ["QueueState", "TurnKey", "share_of", "turn_key", "victim_key"]
+__all__ = ["Numbers", "QueueState", "TurnKey", "share_of", "turn_key", "victim_key"]
 
 TurnKey = tuple[bool, bool, int, bool, float, float, int, int, str]
 """Rules 1 to 8 of section 3.1 in one tuple: the smallest is served first."""
+
+
+Numbers = tuple[int, int, int, Amounts, Amounts]
+"""GPU, CPU and memory held, fair share, and share."""
 
 
 class QueueState:
@@ -79,13 +84,17 @@ class QueueState:
         """Freezes what the cycle goes by."""
         self.request, self.fair, self.share = request, fair, share_of(self.rules, fair)
 
-    def frozen(self) -> QueueState:
-        """A copy of the numbers, with copies of the queues above, that later changes do not reach."""
-        parent = None if self.parent is None else self.parent.frozen()
+    def numbers(self) -> Numbers:
+        """What the order of turns goes by and a cycle changes."""
+        return self.gpu, self.cpu, self.memory, self.fair, self.share
+
+    def frozen(self, numbers: Mapping[QueueState, Numbers]) -> QueueState:
+        """A copy with these numbers, with copies of the queues above, that later changes do not reach."""
+        parent = None if self.parent is None else self.parent.frozen(numbers)
         copy = QueueState(self.name, self.kind, parent, self.rules, self.created)
-        copy.gpu, copy.cpu, copy.memory = self.gpu, self.cpu, self.memory
-        copy.fair, copy.share = self.fair, self.share
+        copy.gpu, copy.cpu, copy.memory, copy.fair, copy.share = numbers[self]
         return copy
+
 
 
 def share_of(rules: Quota, fair: Amounts) -> Amounts:
