@@ -2,40 +2,52 @@
 
 from __future__ import annotations
 
-import ctypes.util
-import os
-from collections.abc import Callable
+import logging
 from pathlib import Path
 
 from jupyter_gpushare.core.errors import GpuShareError, Unavailable
 
 from .devices import Devices
+from .devices.nvidia import TIERS, NvidiaDevices
+from .devices.nvml import Nvml
 from .devices.simulated import SimulatedDevices, Simulation
 
-__all__ = ["find_devices", "has_driver", "self_test"]
+__all__ = ["find_devices", "self_test"]
+
+log = logging.getLogger("gpushare.agent")
+INSTEAD = "start with --simulate MODEL:N for simulated GPUs"
 
 
-def has_driver() -> bool:
-    """Whether an NVIDIA driver is installed here."""
-    return os.path.exists("/proc/driver/nvidia/version") or ctypes.util.find_library("nvidia-ml") is not None
-
-
-def find_devices(node: str, state_dir: Path, simulation: Simulation | None, *, driver: Callable[[], bool] = has_driver) -> Devices:
-    """The devices of this machine. Raises Unavailable with what to do instead."""
+def find_devices(node: str, state_dir: Path, simulation: Simulation | None) -> Devices:
+    """The devices of this machine. Raises Unavailable with what is wrong, and what to do about it or instead."""
     if simulation is not None:
         return SimulatedDevices(state_dir / "simgpu.sqlite", node, simulation)
-    if driver():
-        raise Unavailable("this machine has an NVIDIA driver, but real GPUs come with a later release; start with --simulate MODEL:N")
-    raise Unavailable("no NVIDIA driver was found on this machine; start with --simulate MODEL:N for simulated GPUs")
+    try:
+        nvml = Nvml()
+    except Unavailable as error:
+        raise Unavailable(f"{error.message}; or {INSTEAD}") from None
+    if not nvml.gpus:
+        found = " ".join(nvml.notes) or "The NVIDIA driver runs, but finds no GPU."
+        nvml.close()
+        raise Unavailable(f"there is no GPU to share on this machine. {found} Or {INSTEAD}")
+    return _real(nvml, state_dir)
+
+
+def _real(nvml: Nvml, state_dir: Path) -> NvidiaDevices:
+    devices = NvidiaDevices(nvml, state_dir)
+    for gpu in nvml.gpus:
+        log.info("GPU %d: %s, %d MiB to share, %s%s", gpu.index, gpu.model, gpu.total_mib, gpu.uuid, " (MIG instance)" if gpu.mig else "")
+    for note in nvml.notes:
+        log.warning("%s", note)
+    return devices
 
 
 def self_test(devices: Devices) -> list[tuple[str, bool, str]]:
     """(tier, whether this node has it, why not) for every tier, mildest first."""
+    if isinstance(devices, NvidiaDevices):
+        devices.probe()
     tiers, problems = devices.tiers()
-    found = []
-    for tier in ("observe", "cooperate", "limit", "suspend", "relocate"):
-        why = "" if tier in tiers else problems.get(tier, "not found")
-        found.append((tier, tier in tiers, why))
+    found = [(tier, tier in tiers, "" if tier in tiers else problems.get(tier, "not found")) for tier in TIERS]
     if not found[0][1]:
-        raise GpuShareError("this node cannot even observe its GPUs")
+        raise GpuShareError(f"this node cannot even observe its GPUs: {found[0][2]}")
     return found

@@ -123,7 +123,7 @@ def _by_parent(pid: int, mains: Mapping[tuple[int, int], str]) -> str:
 
 
 def _by_cgroup(pid: int, kernels: Mapping[str, Kin]) -> str:
-    leaves = {kin.cgroup.removeprefix(CGROUPS): name for name, kin in kernels.items() if kin.cgroup}
+    leaves = {kin.leaf.removeprefix(CGROUPS): name for name, kin in kernels.items() if kin.leaf}
     if not leaves:
         return ""
     try:

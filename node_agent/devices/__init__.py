@@ -53,11 +53,13 @@ class NodeReading:
 
 @dataclass(frozen=True, slots=True)
 class Kin:
-    """By what a kernel's processes are known: its main one (pid and start time), the mark of its launch, its cgroup if it has its own."""
+    """By what a kernel's processes are known: its main one (pid and start time), the mark of its launch; its own cgroup (v2, full
+    path; "": none) and what its lease guarantees per device, for limits of the driver."""
 
     main: tuple[int, int] | None = None
     launch: str = ""
-    cgroup: str = ""
+    leaf: str = ""
+    guarantee_mib: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,13 +37,11 @@ WORDS: Final = {
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver (NVML: Insufficient Permissions); give it access to "
     "/dev/nvidiactl and /dev/nvidia*",
 }  # fmt: skip
-HEALTH_EVENTS: Final = (
-    ("xid", pynvml.nvmlEventTypeXidCriticalError),
-    ("ecc", pynvml.nvmlEventTypeDoubleBitEccError),
-    ("mig", pynvml.nvmlEventTypeMigConfigChange),
-    ("unavailable", pynvml.nvmlEventTypeGpuUnavailableError),
-    ("recovery", pynvml.nvmlEventTypeGpuRecoveryAction),
-)
+HEALTH_EVENTS: Final = {"xid": 0x8, "ecc": 0x2, "mig": 0x100, "unavailable": 0x4000, "recovery": 0x8000}
+"""nvmlEventTypeXidCriticalError, DoubleBitEccError, MigConfigChange, GpuUnavailableError, GpuRecoveryAction. As numbers: not every
+nvidia-ml-py names all of them."""
+RECOVERY_ACTION: Final = 230
+"""NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 LONGEST_STORY: Final = 64
 """Events taken in one go: a GPU that fails sends many."""
 
@@ -290,7 +288,7 @@ class Nvml:
         registered = False
         for handle in self._board_handles:
             with contextlib.suppress(NvmlFailed):
-                wanted = self._call("nvmlDeviceGetSupportedEventTypes", handle) & sum(kind for _, kind in HEALTH_EVENTS)
+                wanted = self._call("nvmlDeviceGetSupportedEventTypes", handle) & sum(HEALTH_EVENTS.values())
                 self._call("nvmlDeviceRegisterEvents", handle, wanted, events)
                 registered = True
         if not registered:
@@ -308,14 +306,14 @@ class Nvml:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     break
                 raise
-            kind = next((name for name, bit in HEALTH_EVENTS if told.eventType & bit), "")
+            kind = next((name for name, bit in HEALTH_EVENTS.items() if told.eventType & bit), "")
             found.append(GpuEvent(self._boards.get(_key(told.device), ()), kind, int(told.eventData)))
         return found
 
     def recovery_action(self, gpu: int) -> int:
         """What the driver wants done: 0 nothing, 1 reset, 2 restart of the machine, 3 and 4 drain (and reset). Raises NvmlFailed."""
         board = self._handles[gpu] if not self.gpus[gpu].mig else self._board_of(gpu)
-        value = self._call("nvmlDeviceGetFieldValues", board, [pynvml.NVML_FI_DEV_GET_GPU_RECOVERY_ACTION])[0]
+        value = self._call("nvmlDeviceGetFieldValues", board, [RECOVERY_ACTION])[0]
         if value.nvmlReturn != pynvml.NVML_SUCCESS:
             raise NvmlFailed("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action is not known")
         return int(value.value.uiVal)

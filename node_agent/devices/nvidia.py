@@ -1,0 +1,250 @@
+"""Real NVIDIA GPUs as the agent sees them: what the sampler saw, what is parked in host memory, and who was attached where.
+
+A kernel is not attached by any call of the driver: it is told its devices and its caps and chooses them itself (`kernel/frameworks.py`); where
+the driver enforces limits they are set here too. So attaching returns at once, and what the driver needs time for happens in threads.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from jupyter_gpushare.messages import DeviceReport
+
+from ..checkpointer import Checkpointer
+from ..owners import Owners
+from ..processes import Ident
+from . import CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
+from .checkpoints import Checkpoints, Look
+from .nvml import MIB, Nvml
+from .parked import Parked
+from .sampling import Sample, Sampler, monotonic_ms
+
+__all__ = ["TIERS", "NvidiaDevices"]
+
+log = logging.getLogger("gpushare.agent")
+
+TIERS: Final = ("observe", "cooperate", "limit", "suspend", "relocate")
+UNTESTED: Final = "it is being tested"
+NOTHING: Final = Parked()
+
+
+class NvidiaDevices:
+    """The GPUs of one machine."""
+
+    simulated = False
+
+    def __init__(self, nvml: Nvml, state_dir: Path, driver: Checkpointer | None = None) -> None:
+        """`driver`: the hand in the CUDA driver; None: the usual one."""
+        self._nvml = nvml
+        self._owners = Owners()
+        self._sampler = Sampler(nvml, self._owners)
+        self._places: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._kernels: Mapping[str, Kin] = {}
+        self._tiers: dict[str, str] = dict.fromkeys(TIERS, UNTESTED) | {"observe": "", "cooperate": ""}
+        self._tiers_version = 0
+        self.checkpointer = driver or Checkpointer()
+        self._copies = Checkpoints(
+            self.checkpointer, self, state_dir / "parked.json", [gpu.uuid for gpu in nvml.gpus], [gpu.model for gpu in nvml.gpus],
+            relocates=lambda: not self._tiers["relocate"], limited=lambda: not self._tiers["limit"],
+        )  # fmt: skip
+        self._wake: Callable[[], None] = lambda: None
+        self._sampler.look()
+
+    def close(self) -> None:
+        """Stop looking, end the helper; what is saved stays saved."""
+        stopped = self._sampler.stop()
+        self._copies.close()
+        if stopped:
+            self._nvml.close()
+
+    # ---- what is here ---------------------------------------------------------------------------------------------
+
+    def reports(self) -> list[DeviceReport]:
+        """The devices by index, as they were seen last."""
+        sample, now = self._sampler.last, monotonic_ms()
+        found = []
+        for gpu in self._nvml.gpus:
+            health, memory = self._sampler.health(gpu.index, now), sample.memory.get(gpu.index)
+            found.append(DeviceReport(
+                index=gpu.index, uuid=gpu.uuid, model=gpu.model, total_mib=gpu.total_mib, mig=gpu.mig, healthy=not health, health=health,
+                used_mib=-(-memory.used // MIB) if memory else 0, foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
+                foreign_processes=sample.account.foreign_processes.get(gpu.index, 0), utilization=sample.utilization.get(gpu.index),
+            ))  # fmt: skip
+        return found
+
+    def driver(self) -> str:
+        """As NVIDIA writes it."""
+        return self._nvml.driver_version()
+
+    def notes(self) -> list[str]:
+        """What is here and not offered, and why."""
+        return list(self._nvml.notes)
+
+    def environment(self) -> dict[str, str]:
+        """GPUs are counted as NVML counts them; and a kernel sees none before it has a share: it would take what is nobody's to give."""
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "", "GPUSHARE_HIDES_GPUS": "1"}
+
+    def tiers(self) -> tuple[list[str], dict[str, str]]:
+        """As far as they have been tested."""
+        return [tier for tier in TIERS if not self._tiers[tier]], {tier: why for tier, why in self._tiers.items() if why}
+
+    def found(self, tiers: Mapping[str, str]) -> None:
+        """What the self-test found: for each tier "" or why it is missing."""
+        self._tiers = {**self._tiers, **tiers}
+        self._tiers_version += 1
+        self._wake()
+
+    def probe(self) -> None:
+        """Find out what this node can do. Blocks for as long as the CUDA driver needs to start."""
+        unlisted = self._sampler.unlisted()
+        found = {"observe": f"the driver does not say who uses the GPUs ({unlisted})" if unlisted else ""}
+        if all(gpu.mig for gpu in self._nvml.gpus):
+            found["suspend"] = found["relocate"] = "instances (MIG) cannot be checkpointed"
+        else:
+            found["suspend"] = self.checkpointer.problem()
+            found["relocate"] = found["suspend"] or "not proven on this node"
+        self.found(found)
+
+    # ---- looking --------------------------------------------------------------------------------------------------
+
+    def follow(self, kernels: Mapping[str, Kin]) -> None:
+        """Whose processes are looked for from now on."""
+        if kernels != self._kernels:
+            self._kernels = dict(kernels)
+            self._owners.follow(kernels)
+            self._sampler.hurry()
+
+    def listen(self, wake: Callable[[], None]) -> None:
+        """Look from now on, and find out what the node can do."""
+        self._wake = wake
+        self._sampler.start(wake)
+        threading.Thread(target=self._probe, name="gpushare-probe", daemon=True).start()
+
+    def _probe(self) -> None:
+        try:
+            self.probe()
+        except Exception:  # a test that fails in a new way must leave the agent running
+            log.exception("the self-test failed")
+            self.found({tier: "its test failed; the agent's log says how" for tier, why in self._tiers.items() if why == UNTESTED})
+
+    def hurry(self) -> None:
+        """Look at once."""
+        self._sampler.hurry()
+
+    def pace(self, closely: bool) -> None:
+        """Ten times a second, or once."""
+        self._sampler.pace(closely)
+
+    def faults(self) -> list[Fault]:
+        """What programs did to the GPUs since this was last asked."""
+        return self._sampler.take_faults()
+
+    def version(self) -> int:
+        """Of the last look."""
+        return self._sampler.version + self._tiers_version
+
+    def read(self) -> NodeReading:
+        """What was seen last, with what is parked."""
+        sample, parked = self._sampler.last, self._copies.parked()
+        foreign, used = {}, {}
+        for gpu in self._nvml.gpus:
+            slack = self._slack(sample, gpu.index)
+            stranger, lag = sample.account.foreign_mib.get(gpu.index, 0), sample.account.lagging.get(gpu.index, 0)
+            foreign[gpu.index] = max(0, stranger - slack)
+            held = sum(of.get(gpu.index, 0) for of in sample.account.held.values())
+            used[gpu.index] = held + max(0, lag - max(0, slack - stranger))
+        kernels = {name: self._holding(name, sample, parked.get(name, NOTHING)) for name in {*sample.account.held, *parked}}
+        return NodeReading(used, kernels, foreign, sample.taken)
+
+    def _slack(self, sample: Sample, gpu: int) -> int:
+        """What is offered to nobody, so that a little of the driver's own does not stand in anybody's way."""
+        memory = sample.memory.get(gpu)
+        return (memory.total - memory.reserved) // MIB - self._nvml.gpus[gpu].total_mib if memory else 0
+
+    def _holding(self, name: str, sample: Sample, parked: Parked) -> Holding:
+        held = sample.account.held.get(name, {})
+        processes = set(sample.account.processes.get(name, ())) | {(one.pid, one.start) for one in parked.processes}
+        timed = not (sample.untimed & set(held))
+        return Holding(
+            held, parked.image if parked.suspended or parked.half_done else (), parked.suspended, parked.half_done, tuple(sorted(processes)),
+            sample.busy_ms.get(name, 0), timed,
+        )  # fmt: skip
+
+    # ---- attaching ------------------------------------------------------------------------------------------------
+
+    def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
+        """Remember who may hold how much where."""
+        for name, places in kernels.items():
+            if places:
+                self._places[name] = tuple(places)
+            else:
+                self._places.pop(name, None)
+
+    def attached(self) -> set[str]:
+        """Since this agent started: the driver remembers nobody."""
+        return set(self._places)
+
+    # ---- copying --------------------------------------------------------------------------------------------------
+
+    def suspend(self, kernel_id: str) -> int:
+        """Save all memory of a kernel; returns MiB."""
+        try:
+            return self._copies.suspend(kernel_id, self._where(kernel_id))
+        finally:
+            self._look_again()
+
+    def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
+        """Bring it back onto these GPUs; returns MiB."""
+        try:
+            return self._copies.resume(kernel_id, tuple(gpus))
+        finally:
+            self._look_again()
+
+    def settle(self, kernel_id: str) -> None:
+        """Set right what was cut off."""
+        try:
+            self._copies.settle(kernel_id)
+        except CopyFailed as error:
+            log.error("kernel %s: %s", kernel_id, error)
+        finally:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """What was copied is seen at once, not a second later."""
+        self._sampler.look()
+        self._wake()
+
+    def _where(self, kernel_id: str) -> tuple[int, ...]:
+        """Its GPU per ordinal; of one that was attached before this agent started, where it holds memory."""
+        places = self._places.get(kernel_id)
+        held = self._sampler.last.account.held.get(kernel_id, {})
+        return tuple(gpu for gpu, _ in places) if places else tuple(sorted(held))
+
+    def look(self) -> Look:
+        """For copies, in their threads: read anew. Raises DevicesBusy."""
+        sample = self._sampler.look()
+        if missing := [gpu.index for gpu in self._nvml.gpus if gpu.index not in sample.memory]:
+            raise DevicesBusy(f"GPU {missing[0]} does not answer")
+        account = sample.account
+        held = {
+            name: {Ident(*process): account.each[process] for process in processes} for name, processes in account.processes.items()
+        }  # fmt: skip
+        free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
+        strangers = frozenset(gpu for gpu, count in account.foreign_processes.items() if count)
+        return Look(held, free, self._growth(sample), strangers)
+
+    def _growth(self, sample: Sample) -> dict[str, int]:
+        """How much each attached kernel may still take."""
+        grown = {}
+        for name, places in self._places.items():
+            held = sample.account.held.get(name, {})
+            grown[name] = sum(max(0, cap - held.get(gpu, 0)) for gpu, cap in places)
+        return grown
+
+    def members(self, kernel_id: str) -> Sequence[Ident]:
+        """All living processes of a kernel."""
+        return self._owners.members(kernel_id)
