@@ -171,7 +171,8 @@ class Node:
             return ()
         alone = "relocate" not in self.devices.tiers()[0]
         return tuple(
-            KernelDevice(uuid=self.uuids[gpu], cap_mib=cap, total_mib=self.totals[gpu], alone=alone) for gpu, cap in book.last_caps or ()
+            KernelDevice(uuid=self.uuids[gpu], index=gpu, cap_mib=cap, total_mib=self.totals[gpu], alone=alone)
+            for gpu, cap in book.last_caps or ()
         )
 
     def _publish_lease(self, book: Book, now: int) -> None:

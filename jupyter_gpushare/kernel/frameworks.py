@@ -32,7 +32,10 @@ CONTEXT_MIB: Final = 512
 issues 58466, 69688 and 107667)."""
 DROP_BUDGET_S: Final = 0.25
 WATCHED: Final = frozenset({"torch", "cupy", "jax"})
+HIDES: Final = "GPUSHARE_HIDES_GPUS"
+"""Set by the agent together with an empty CUDA_VISIBLE_DEVICES: not the person's choice, but ours until there is a share."""
 CUPY_LIMIT: Final = "CUPY_GPU_MEMORY_LIMIT"
+JAX_DEVICES: Final = "JAX_CUDA_VISIBLE_DEVICES"
 JAX_FRACTION, JAX_OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 NEAR: Final = 1e-6
 """Fractions come back from PyTorch rounded to whole bytes."""
@@ -56,7 +59,7 @@ class Frameworks:
         """What was put into the environment here: only that may be changed again."""
         self._hooked: set[int] = set()
         self._finder = _Finder(self._imported)
-        self._chooses = "CUDA_VISIBLE_DEVICES" not in environ
+        self._chooses = "CUDA_VISIBLE_DEVICES" not in environ or environ.get(HIDES) == "1"
 
     def start(self) -> None:
         """Set what is only read once, and watch imports."""
@@ -103,9 +106,17 @@ class Frameworks:
     # ---- which GPUs
 
     def _choose(self, devices: list[Json]) -> None:
-        """Before CUDA looks, where the person has not chosen: only these, so that `cuda:0` is the right one."""
-        if self._chooses and devices[0].get("alone") and not cuda_started():
+        """Before CUDA looks, where the person has not chosen: only these, so that `cuda:0` is the right one.
+
+        Where memory can be moved to another GPU while the process lives the driver wants every GPU to be visible
+        (https://github.com/NVIDIA/cuda-python/pull/1983): there the frameworks are told which one to begin with.
+        """
+        if not self._chooses or cuda_started():
+            return
+        if devices[0].get("alone"):
             self._environ["CUDA_VISIBLE_DEVICES"] = ",".join(device["uuid"] for device in devices)
+        else:
+            self._environ.pop("CUDA_VISIBLE_DEVICES", None)
 
     # ---- how much
 
@@ -130,7 +141,11 @@ class Frameworks:
 
     def _torch_begins(self) -> None:
         with contextlib.suppress(Exception):  # inside `_lazy_init`: is_initialized() still says no
-            self._cap_each_torch(sys.modules["torch"], self._devices)
+            torch = sys.modules["torch"]
+            if self._devices and not self._devices[0].get("alone") and self._chooses:
+                ordinals = _match([getattr(one, "uuid", None) for one in _properties(torch.cuda)], self._devices)
+                torch.cuda.set_device(ordinals[0][0])
+            self._cap_each_torch(torch, self._devices)
 
     def _cap_torch(self, torch: Any, devices: list[Json]) -> None:
         self._hook_torch(torch)
@@ -140,7 +155,7 @@ class Frameworks:
     def _cap_each_torch(self, torch: Any, devices: list[Json]) -> None:
         cuda = torch.cuda
         fraction_of = getattr(cuda.memory, "get_per_process_memory_fraction", None)  # since 2025; before, the last word counts
-        properties = [cuda.get_device_properties(ordinal) for ordinal in range(cuda.device_count())]
+        properties = _properties(cuda)
         for ordinal, device in _match([getattr(one, "uuid", None) for one in properties], devices):
             wanted = min(1.0, (net_of_context(device["cap_mib"]) << 20) / properties[ordinal].total_memory)
             target = self._allowed("torch", ordinal, wanted, fraction_of(ordinal) if fraction_of else None)
@@ -168,6 +183,8 @@ class Frameworks:
         if "jax" in sys.modules and JAX_OLD_FRACTION not in self._environ:
             fraction = min(net_of_context(device["cap_mib"]) / max(1, device["total_mib"]) for device in devices)
             self._set_environment(JAX_FRACTION, f"{fraction:.4f}")
+            if self._chooses and not devices[0].get("alone"):
+                self._set_environment(JAX_DEVICES, ",".join(str(device.get("index", 0)) for device in devices))
 
     def _set_environment(self, name: str, value: str) -> None:
         """Never over what the person set."""
@@ -209,6 +226,10 @@ def _drop() -> None:
                 if context_exists(ordinal):
                     with cupy.cuda.Device(ordinal):
                         cupy.get_default_memory_pool().free_all_blocks()
+
+
+def _properties(cuda: Any) -> list[Any]:
+    return [cuda.get_device_properties(ordinal) for ordinal in range(cuda.device_count())]
 
 
 def _match(uuids: list[Any], devices: list[Json]) -> list[tuple[int, Json]]:

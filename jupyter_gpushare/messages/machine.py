@@ -129,10 +129,11 @@ class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
 
 
 class KernelDevice(Body, frozen=True, kw_only=True):
-    """One GPU of a kernel's share, in its order. `alone`: the process is to see no other GPU (said where memory that was saved cannot be
-    brought back on another GPU anyway)."""
+    """One GPU of a kernel's share, in its order; `index` is NVML's. `alone`: the process is to see no other GPU (said where memory that was
+    saved cannot be brought back on another GPU anyway)."""
 
     uuid: str
+    index: int = 0
     cap_mib: int
     total_mib: int
     alone: bool = True
@@ -227,6 +228,8 @@ class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
     limit: Share = Share()
     reason: ReasonBody | None = None
     position: int | None = None
+    refuses: str = ""
+    """What it waited for will not come (the longest waiting time is over): a cell that waits is refused with this sentence."""
 
 
 class KernelAct(Tagged, frozen=True, kw_only=True, tag="kernel_act"):

@@ -27,8 +27,10 @@ SECRETS: Final = re.compile(
     r"^(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL|CONFIGPROXY_AUTH_TOKEN)$"
 )
 """Of the server, never of the kernel. A kernel's own `GPUSHARE_TOKEN_FILE` is set after these were taken out."""
-OURS: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_LAUNCH", "GPUSHARE_SIMGPU", "GPUSHARE_WANTS_GPU")
+OURS: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_LAUNCH", "GPUSHARE_SIMGPU", "GPUSHARE_WANTS_GPU", "GPUSHARE_HIDES_GPUS")
 """Of a kernel, never inherited: a server that runs in a kernel's terminal must not pass them on."""
+THEIRS: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
+"""Which GPUs a kernel sees: as its kernelspec or its server's environment says, where one does."""
 IPYKERNEL: Final = re.compile(r"^ipykernel(_launcher|\.kernelapp)?$")
 
 
@@ -59,7 +61,8 @@ class GpuShareProvisioner(LocalProvisioner):
             return kwargs
         request = await self._first_request(sharing) if first else None
         try:
-            env |= await sharing.register(self.kernel_id, name=self._name(env), language=self._language(), request=request, first=first)
+            ours = await sharing.register(self.kernel_id, name=self._name(env), language=self._language(), request=request, first=first)
+            env |= {name: value for name, value in ours.items() if name not in THEIRS or THEIRS.isdisjoint(env)}
         except Exception:
             # A restart that raises leaves a notebook that says "disconnected" for ever; a kernel without a GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)

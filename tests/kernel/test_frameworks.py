@@ -198,3 +198,14 @@ def test_defaults_never_replace_what_the_person_set():
     frameworks.stop()
     assert environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"
     assert environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
+
+
+def test_where_memory_can_move_all_gpus_stay_visible_and_pytorch_begins_with_its_own(shared, world):
+    one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
+    one.run("import torch")
+    assert value(one.nb, "torch.cuda.device_count()") == 0, "no share yet"
+    two = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
+    two.cap(40, alone=False)
+    two.run("import torch, os\nx = torch.full(1 << 30, 7)")
+    assert value(two.nb, "torch.cuda.device_count()") == 2
+    assert world.used_by(value(two.nb, "os.getpid()"), 1) > GIB

@@ -23,6 +23,7 @@ __all__ = [
     "synchronize",
 ]  # fmt: skip
 
+NO_DEVICE = 100
 _initialized = False
 _initializing = False
 _queued: list[Callable[[], object]] = []
@@ -62,9 +63,10 @@ def _lazy_init() -> None:
 
 
 def device_count() -> int:
-    """GPUs that this process sees."""
+    """GPUs that this process sees; none is no error."""
     count = ctypes.c_int()
-    _driver("cuInit", 0)
+    if ctypes.CDLL("libcuda.so.1").cuInit(0) == NO_DEVICE:
+        return 0
     _driver("cuDeviceGetCount", ctypes.byref(count))
     return count.value
 
