@@ -91,6 +91,8 @@ class Node:
         self.planned = False
         """Whether the scheduler has told its plan since this agent started."""
         self.used: dict[int, int] = {}
+        self.foreign: dict[int, int] = {}
+        """MiB per GPU that processes hold which are no kernel's of ours: not offered to anybody."""
         self.story = Story(devices.simulated)
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
@@ -105,6 +107,10 @@ class Node:
             found = self.books[kernel_id] = Book(kernel_id, idle_since=self.clock(), launched_at=self.clock())
             self.dirty = True
         return found
+
+    def offered(self) -> dict[int, int]:
+        """MiB per GPU that kernels can have: all of it but what strangers hold."""
+        return {gpu: max(0, total - self.foreign.get(gpu, 0)) for gpu, total in self.totals.items()}
 
     def holder(self, lease: str) -> Book | None:
         """The book that has this lease."""
@@ -144,7 +150,7 @@ class Node:
     def _publish_kernel(self, book: Book, now: int, memory_too: bool) -> None:
         key = (book.holding, book.lease, book.home, book.site, bool(book.cells), _told(book), book.notice, book.generation, book.transit, book.pinned,
                book.events[-1] if book.events else None, book.outlook, book.rest.stamp,
-               book.killing, book.attached, book.unwanted, book.main)  # fmt: skip
+               book.killing, book.attached, book.unwanted, book.main, book.utilization)  # fmt: skip
         if key == book.last_key:
             return
         if book.last_key is not None and key[1:] == book.last_key[1:] and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS):

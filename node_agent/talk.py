@@ -177,7 +177,7 @@ class Talk:
             book.held_back = False
         book.question = Question(body.n, now)
         self._desk.try_step()
-        if book.question is not None and not book.question.told:
+        if book.question is not None and not book.question.told and not self._desk.is_looking(book):
             self._desk.say_wait(book, node.story.waits_to_enter())
 
     def _say_pending(self, book: Book) -> None:
@@ -270,6 +270,9 @@ class Talk:
         if book.question is not None and book.lease is None:
             if book.asks():
                 self._say_pending(book)
+            elif body.refuses:
+                n, book.question = book.question.n, None
+                self._node.ports.to_kernel(book.kernel_id, CellRefused(n=n, message=body.refuses))
             else:
                 self._desk.let_run(book, book.question, self._node.clock())
         self._node.wake()

@@ -16,7 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.facts import PodPlaced, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.facts import PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 from jupyter_gpushare.core.model import Spot
 
 from .fleet import Fleet
@@ -76,6 +76,8 @@ class Ledger:
         for lease in known.leases:
             if lease.body.workload not in unreadable:
                 self._take_over(lease.body, lease.started_ms)
+        for record in self.records.values():
+            self._recall_wait(record)
 
     def _adopt(self, row: WorkloadRow) -> Record:
         """Takes a remembered workload in by what was decided when it was asked for: the policy may have changed since."""
@@ -87,6 +89,17 @@ class Ledger:
         record = self.records[row.request.id] = Record(row.request, asked.workload, row.user, revision=self.revision)
         return record
 
+    def _recall_wait(self, record: Record) -> None:
+        """What has no lease waits (since now, when it had one: how long is not known any more), or rests, if that was its last news."""
+        if record.leases:
+            return
+        kinds = [event.kind for event in record.events if event.kind in ("requested", "granted", "released")]
+        if kinds[-1:] == ["released"]:
+            self.cluster.apply(WorkloadHeld(record.id, held=True))
+            record.rests = True
+        else:
+            record.waits_since = self.clock() if "granted" in kinds else record.workload.created
+
     def _take_over(self, body: m.LeaseBody, started: int) -> None:
         record = self.records.get(body.workload)
         if record is None or body.node not in self.cluster.nodes:
@@ -96,7 +109,8 @@ class Ledger:
             return
         spot = Spot(body.node, tuple(body.planned_gpus), body.pool)
         self.cluster.apply(PodPlaced(body.workload, body.pod, spot, started, "running" if body.wanted == "hold" else "releasing"))
-        record.leases[body.pod] = body
+        body = replace(body, rules=self.loaded.rules.lease_rules(record.project, body.pool))
+        record.leases[body.pod], record.started[body.id] = body, started
 
     # -- committing --
 
@@ -124,7 +138,8 @@ class Ledger:
         write.event(record.id, event)
         self.untold.append((record, event))
 
-    def finish(self, record: Record, kind: m.EventKind, message: str) -> None:
+    def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None) -> None:
+        """The workload is over. `reason`: why, when nobody wanted that and it was waiting."""
         with self.together() as write:
             self.cluster.apply(WorkloadEnded(record.id))
             self.event(write, record, kind, message)
@@ -132,7 +147,7 @@ class Ledger:
         del self.records[record.id]
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
-        gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message)
+        gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message, reason=reason)
         self.hub.publish(gone, record.project, record.user)
         self.wake()
 

@@ -34,6 +34,14 @@ class Record:
     reason: Reason | None = None
     position: int | None = None
     revision: int = 0
+    started: dict[str, int] = field(default_factory=dict)
+    """When each lease was given (ms), by lease id."""
+    waits_since: int | None = None
+    """Since when it waits for a GPU (ms); None: it has one, or asks for none now."""
+    rests: bool = False
+    """The idle rule gave its GPU back: it is held until its owner works again."""
+    ending: str = ""
+    """Why it ends as soon as its last lease is let go; "": it asks again then."""
 
     @property
     def id(self) -> str:
@@ -94,7 +102,9 @@ def _state(pods: list[str]) -> Literal["pending", "running", "partial", "ended"]
     return "pending" if placed == 0 else "running" if placed + over == len(pods) else "partial"
 
 
-def lease_body(record: Record, pod: str, *, id_: str, node: m.NodeReport, pool: str, devices: tuple[int, ...]) -> m.LeaseBody:
+def lease_body(
+    record: Record, pod: str, *, id_: str, node: m.NodeReport, pool: str, devices: tuple[int, ...], rules: m.LeaseRules
+) -> m.LeaseBody:
     """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is truncated, as the fit is (section 8.3)."""
     asked = next(p for p in record.request.pods if p.name == pod)
     spec = next(p for p in record.workload.pods if p.name == pod)
@@ -118,6 +128,7 @@ def lease_body(record: Record, pod: str, *, id_: str, node: m.NodeReport, pool: 
         limit_mib=ceiling,
         request=request,
         limit=limit,
+        rules=rules,
     )
 
 

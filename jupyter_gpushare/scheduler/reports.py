@@ -7,11 +7,12 @@ from typing import Final
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import Conflict, InvalidInput
-from jupyter_gpushare.core.facts import PodEvicted, PodReleased
+from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
 
 from .fleet import Send
 from .ledger import Ledger
 from .records import Record
+from .terms import Terms
 
 __all__ = ["Reports"]
 
@@ -27,6 +28,7 @@ class Reports:
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
+        self.terms = Terms(ledger)
         self._unwritten: dict[str, tuple[str, list[int]]] = {}
         """Lease -> its project and what was reported since the last writing."""
 
@@ -79,6 +81,8 @@ class Reports:
                     with self.ledger.together() as write:
                         write.event(record.id, event)
                         self.ledger.untold.append((record, event))
+            case m.AskAgain(workload=workload):
+                self.terms.ask_again(node, workload)
             case m.UsageReport(rows=rows):
                 self._used(node, rows)
 
@@ -126,12 +130,19 @@ class Reports:
         if message.ended:
             self.ledger.finish(record, "lost", message.message or "Its process is gone.")
             return
+        if record.ending and len(record.leases) == 1:
+            self.ledger.finish(record, "released", record.ending)
+            return
         with self.ledger.together() as write:
             if self.ledger.cluster.state(record.id, body.pod) != "releasing":
                 self.ledger.cluster.apply(PodEvicted(record.id, body.pod))
             self.ledger.cluster.apply(PodReleased(record.id, body.pod))
             write.lease_ended(body.id, self.ledger.clock())
+            if message.held:
+                self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
+        record.started.pop(body.id, None)
+        record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
         record.reports.pop(body.id, None)
         self.ledger.changed(record)
         self.ledger.wake()

@@ -19,7 +19,7 @@ from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
-from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.reasons import Code, Reason
 from jupyter_gpushare.core.series import minutes_in
 
 from .answers import what_if_answer
@@ -101,6 +101,7 @@ class Service(Ledger):
             self.cluster.apply(WorkloadSubmitted(record.workload))
             write.submitted(_row(record))
             self.event(write, record, "requested", f"Asked for {words(record)} in project {record.project}.")
+        record.waits_since = record.workload.created
         self.records[record.id] = record
         self.changed(record)
         self.wake()
@@ -256,6 +257,8 @@ class Service(Ledger):
             self.history.evicted(now, evict, self.records[evict.workload], self.records.get(evict.by or ""))
         for record, lease in given:
             record.leases[lease.pod] = lease
+            if lease.id not in record.started:
+                record.started[lease.id], record.waits_since = now, None
             self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
         self._explain(decisions, {record.id for record, _ in given})
         return decisions
@@ -264,7 +267,8 @@ class Service(Ledger):
         record = self.records[bind.workload]
         node = self.fleet.report(bind.spot.node)
         id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
-        lease = lease_body(record, bind.pod, id_=id_, node=node, pool=bind.spot.pool, devices=bind.spot.devices)
+        pool, rules = bind.spot.pool, self.loaded.rules.lease_rules(record.project, bind.spot.pool)
+        lease = lease_body(record, bind.pod, id_=id_, node=node, pool=pool, devices=bind.spot.devices, rules=rules)
         write.lease(lease, now)
         self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
         return record, lease
@@ -314,6 +318,8 @@ class Service(Ledger):
 
     def _lot(self, record: Record) -> tuple[Reason | None, int | None]:
         """Why it waits and its place, by the last cycle."""
+        if record.rests:
+            return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
         return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
 
     def _view(self, record: Record) -> m.WorkloadView:
@@ -328,6 +334,8 @@ class Service(Ledger):
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
         self.history.sample(now, self.decisions.queues)
+        with suppress(Unavailable):  # what is over now is so at the next tick as well
+            self.reports.terms.tick(now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage()
         self.reports.silent(now)
@@ -348,6 +356,7 @@ class Service(Ledger):
             self.fleet.loaded = self.loaded
             raise
         self.loaded, self.policy_problems = loaded, []
+        self.reports.terms.use_rules()
         for node in self.fleet.connected():
             self.reports.send_plan(node)
         self.status_changed()

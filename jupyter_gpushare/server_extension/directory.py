@@ -44,6 +44,8 @@ class Entry:
     workload: WorkloadView | None = None
     problem: ReasonBody | None = None
     """Why the request did not even reach the scheduler, or was refused."""
+    given_up: bool = False
+    """The scheduler ended what it waited for, by a rule; `problem` says which."""
     agent: Kernel | None = None
     events: tuple[Event, ...] = ()
 
@@ -106,7 +108,7 @@ class Directory:
 
     def asks(self, kernel_id: str, request: KernelRequest, workload_id: str, problem: ReasonBody | None = None) -> set[str]:
         entry = self._entries[kernel_id]
-        entry.asked, entry.problem = request, problem
+        entry.asked, entry.problem, entry.given_up = request, problem, False
         if entry.workload_id != workload_id:
             entry.workload_id, entry.workload = workload_id, None
         return {kernel_id}
@@ -126,8 +128,8 @@ class Directory:
                 return self._scheduler_state(revision, workloads)
             case WorkloadChanged(workload=workload):
                 return self._workload(workload)
-            case WorkloadGone(id=workload_id, kernel_id=kernel_id):
-                return self._workload_gone(workload_id, kernel_id)
+            case WorkloadGone(id=workload_id, kernel_id=kernel_id, reason=reason):
+                return self._workload_gone(workload_id, kernel_id, reason)
             case WorkloadEvent(kernel_id=kernel_id, event=event):
                 return self.happened(kernel_id or "", event)
             case _:
@@ -158,9 +160,12 @@ class Directory:
         entry.workload, entry.problem = workload, None
         return {entry.kernel_id}
 
-    def _workload_gone(self, workload_id: str, kernel_id: str | None) -> set[str]:
+    def _workload_gone(self, workload_id: str, kernel_id: str | None, reason: ReasonBody | None) -> set[str]:
         entry = self._entries.get(kernel_id or "")
-        return self.asks_nothing(entry.kernel_id) if entry is not None and entry.workload_id == workload_id else set()
+        if entry is None or entry.workload_id != workload_id:
+            return set()
+        entry.given_up = reason is not None
+        return self.asks_nothing(entry.kernel_id, reason)
 
     # ---- news from the agent
 
@@ -225,6 +230,7 @@ class Directory:
             request=request,
             limit=limit,
             reason=_reason(entry),
+            refuses=entry.problem.message if entry.given_up and entry.problem else "",
             position=entry.workload.queue_position if entry.workload and entry.lease is None else None,
         )
 

@@ -25,7 +25,8 @@ export type EventKind =
   | 'pinned'
   | 'unpinned'
   | 'lost'
-  | 'refused';
+  | 'refused'
+  | 'fault';
 
 /** Something else that would start now: a changed request and a sentence. */
 export interface Alternative {

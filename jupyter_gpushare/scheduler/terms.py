@@ -1,0 +1,169 @@
+"""How long workloads may hold a GPU and wait for one, by the policy's rules; and what an idle rule gave back is asked for again.
+
+Every end is announced first where there is somebody to announce it to: a lease is told its last moment a notice before it, and is then
+taken back by the agent's usual ladder, so that its memory is saved where that is possible. Times are wall-clock ms, as the store's.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.facts import PodEvicted, WorkloadHeld
+from jupyter_gpushare.core.model import DEFAULT_POOL
+from jupyter_gpushare.core.quantity import duration_text
+
+from .ledger import Ledger
+from .records import Record, reason_of
+from .rules import Rule, RuleBook
+
+__all__ = ["Terms"]
+
+log = logging.getLogger("gpushare.scheduler")
+LAST_NOTICE: Final = 5_000
+"""ms. Once the announced moment has come, whoever still runs a cell is warned by the agent once more, no longer than this."""
+
+
+class Terms:
+    """On one ledger; `tick` once a second."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self._rules: dict[tuple[str, str, str], Rule | None] = {}
+        self._book: RuleBook | None = None
+
+    def use_rules(self) -> None:
+        """A new policy: leases in force are under its rules from now on. Not stored: a restart reads the policy again."""
+        rules = self.ledger.loaded.rules
+        for record in self.ledger.records.values():
+            for lease in record.leases.values():
+                record.leases[lease.pod] = replace(lease, rules=rules.lease_rules(record.project, lease.pool))
+
+    def tick(self, now: int) -> None:
+        """Ends what is over, and tells those who are close to it."""
+        if not any(key.endswith((".max_running", ".max_waiting")) for key, _ in self.ledger.loaded.rules.all()):
+            self._withdraw_all()
+            return
+        for record in list(self.ledger.records.values()):
+            if record.leases:
+                self._running(record, now)
+            elif record.waits_since is not None:
+                self._waiting(record, now)
+
+    def _rule(self, key: str, project: str, pool: str) -> Rule | None:
+        """Remembered, because ten thousand may wait."""
+        if self._book is not self.ledger.loaded.rules:
+            self._book, self._rules = self.ledger.loaded.rules, {}
+        place = key, project, pool
+        if place not in self._rules:
+            self._rules[place] = self._book.rule(*place)
+        rule = self._rules[place]
+        return rule if rule is not None and rule.ms is not None else None
+
+    # -- waiting --
+
+    def _waiting(self, record: Record, now: int) -> None:
+        """The first pool of its list speaks for it: that is where it wants to be."""
+        rule = self._rule("max_waiting", record.project, self._first_pool(record))
+        if rule is None or rule.ms is None or record.waits_since is None or now - record.waits_since < rule.ms:
+            return
+        why = self.ledger.decisions.reasons.get(record.id)
+        because = f" It waited because: {why.message}" if why is not None else ""
+        text = f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows, and is not waited for any more.{because}"
+        reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")
+        self.ledger.finish(record, "refused", text, reason=replace(reason, message=text))
+
+    def _first_pool(self, record: Record) -> str:
+        project = next((one for one in self.ledger.loaded.policy.projects if one.name == record.project), None)
+        listed = record.workload.node_pools or (project.node_pools if project else ())
+        return listed[0] if listed else DEFAULT_POOL
+
+    # -- running --
+
+    def _running(self, record: Record, now: int) -> None:
+        """The workload as a whole runs since its first lease."""
+        started = min(record.started.get(lease.id, now) for lease in record.leases.values())
+        pool = next(iter(record.leases.values())).pool
+        rule = self._rule("max_running", record.project, pool)
+        if rule is None or rule.ms is None:
+            self._withdraw(record)
+            return
+        text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back, the workload ends."
+        due, told = started + rule.ms, self._told(record)
+        if any(lease.wanted == "evict" and lease.message == text for lease in record.leases.values()):
+            record.ending = text  # also after a restart
+        elif told is not None and due > told:
+            self._withdraw(record)  # the rule was loosened
+        elif told is not None and now >= told:
+            self._evict(record, text)
+        elif told is not None or now >= due - self._notice():
+            self._announce(record, told or max(due, now + self._notice()), now, text)
+
+    def _notice(self) -> int:
+        return self.ledger.loaded.admin.notice
+
+    @staticmethod
+    def _told(record: Record) -> int | None:
+        stamps = [m.stamp_ms(lease.ends_at) for lease in record.leases.values() if lease.ends_at is not None]
+        return min(stamps, default=None)
+
+    def _announce(self, record: Record, end: int, now: int, text: str) -> None:
+        """Tells those of its leases that have not been told."""
+        told = f"In {duration_text(end - now)} the GPU is taken back. {text}"
+        untold = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is None]
+        self._change(record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in untold])
+
+    def _withdraw_all(self) -> None:
+        for record in self.ledger.records.values():
+            self._withdraw(record)
+
+    def _withdraw(self, record: Record) -> None:
+        told = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is not None]
+        self._change(record, [replace(lease, ends_at=None, message="") for lease in told])
+
+    def _evict(self, record: Record, text: str) -> None:
+        record.ending = text
+        held = [lease for lease in record.leases.values() if lease.wanted == "hold"]
+        if not held:
+            return
+        wanted = [replace(lease, wanted="evict", notice_ms=LAST_NOTICE, message=text, ends_at=None) for lease in held]
+        with self.ledger.together() as write:
+            for lease in wanted:
+                if self.ledger.cluster.state(record.id, lease.pod) != "releasing":
+                    self.ledger.cluster.apply(PodEvicted(record.id, lease.pod))
+                write.lease(lease, record.started.get(lease.id, self.ledger.clock()))
+            self.ledger.event(write, record, "evicted", text)
+        self._tell(record, wanted)
+        log.info("workload %s: %s", record.id, text)
+        self.ledger.wake()
+
+    def _change(self, record: Record, leases: list[m.LeaseBody]) -> None:
+        if not leases:
+            return
+        with self.ledger.together() as write:
+            for lease in leases:
+                write.lease(lease, record.started.get(lease.id, self.ledger.clock()))
+        self._tell(record, leases)
+
+    def _tell(self, record: Record, leases: list[m.LeaseBody]) -> None:
+        for lease in leases:
+            record.leases[lease.pod] = lease
+            self.ledger.fleet.send(lease.node, m.LeaseWanted(revision=self.ledger.revision, lease=lease))
+        self.ledger.changed(record)
+
+    # -- what the idle rule gave back --
+
+    def ask_again(self, node: str, workload: str) -> None:
+        """Its owner is at work again. What is not held, or not that node's, is passed over: the word is said more than once."""
+        record = self.ledger.records.get(workload)
+        if record is None or not record.rests or all(pod.nodes and node not in pod.nodes for pod in record.request.pods):
+            return
+        with self.ledger.together() as write:
+            self.ledger.cluster.apply(WorkloadHeld(record.id, held=False))
+            self.ledger.event(write, record, "requested", "Asked for again: a cell waits for it.")
+        record.rests, record.waits_since = False, self.ledger.clock()
+        self.ledger.changed(record)
+        self.ledger.wake()
