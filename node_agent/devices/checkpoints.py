@@ -195,7 +195,7 @@ class Checkpoints:
         sizes = {one.ident(): sum(one.held.values()) for one in saved}
         idents = sorted(sizes.keys() | set(self._ground.members(kernel_id)), key=lambda i: i.pid)
         try:
-            states = {ident: self._steps.state(ident) for ident in idents}
+            states = {ident: self._steps.state(ident) if ident in sizes else self._steps.look(ident) for ident in idents}
             parked = {ident for ident, state in states.items() if state is ProcessState.CHECKPOINTED}
             for ident in [ident for ident, state in states.items() if state is ProcessState.LOCKED]:
                 if parked:

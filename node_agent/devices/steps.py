@@ -26,7 +26,7 @@ class Steps:
     def __init__(self, driver: Checkpointer) -> None:
         self._driver = driver
 
-    def state(self, ident: Ident) -> ProcessState | None:
+    def look(self, ident: Ident) -> ProcessState | None:
         """None: it does not use CUDA, or is gone."""
         if not ident.is_alive():
             return None
@@ -36,6 +36,19 @@ class Steps:
             if error.code == INVALID_VALUE:
                 return None
             raise
+
+    def state(self, ident: Ident) -> ProcessState | None:
+        """Of a process that is known to use CUDA: None means that it is gone, and a driver that denies a living one is asked again."""
+        for turn in range(ROUNDS):
+            if not ident.is_alive():
+                return None
+            try:
+                return self._driver.state(ident.pid)
+            except CudaError as error:
+                if error.code != INVALID_VALUE or (turn == ROUNDS - 1 and ident.is_alive()):
+                    raise
+            time.sleep(PAUSE_S)
+        return None
 
     def lock(self, ident: Ident, timeout_ms: int) -> None:
         """Locked (or saved already). A process in the middle of cuInit is not ready for it: again, a moment later."""

@@ -23,22 +23,31 @@ static int is_ready(void) { return node && ready_in == getpid(); }
 
 static int own(void) { return fake_find(node, getpid()); }
 
-static void see(void) {
+static void see(void) { /* in the order of the mask, up to the first word in it that names no GPU, as the real one reads it */
   const char *mask = getenv("CUDA_VISIBLE_DEVICES");
+  char copy[1024], *rest = copy, *word;
   visible_count = 0;
-  for (int g = 0; g < node->gpu_count; g++) {
-    char number[8];
-    snprintf(number, sizeof number, "%d", g);
-    if (node->gpus[g].mig_mode) continue;
-    if (mask) {
-      char copy[512], *rest = copy, *word;
-      int found = 0;
-      snprintf(copy, sizeof copy, "%s", mask);
-      while ((word = strsep(&rest, ","))) if (!strcmp(word, number) || !strcmp(word, node->gpus[g].uuid)) found = 1;
-      if (!found) continue;
-    }
-    visible[visible_count++] = g;
+  if (!mask) {
+    for (int g = 0; g < node->gpu_count; g++) if (!node->gpus[g].mig_mode) visible[visible_count++] = g;
+    return;
   }
+  snprintf(copy, sizeof copy, "%s", mask);
+  while ((word = strsep(&rest, ",")) && visible_count < MAX_GPUS) {
+    int found = -1;
+    for (int g = 0; g < node->gpu_count; g++) {
+      char number[16];
+      snprintf(number, sizeof number, "%d", g);
+      if (!node->gpus[g].mig_mode && (!strcmp(word, number) || !strcmp(word, node->gpus[g].uuid))) found = g;
+    }
+    if (found < 0) return;
+    visible[visible_count++] = found;
+  }
+}
+
+static int sees_all(void) {
+  int whole = 0;
+  for (int g = 0; g < node->gpu_count; g++) whole += !node->gpus[g].mig_mode;
+  return visible_count == whole;
 }
 
 static void read_cgroup(char *into, size_t size) {
@@ -63,7 +72,7 @@ static int join(void) { /* a slot for this process; with the lock held */
       memset(p, 0, sizeof *p);
       p->pid = getpid();
       p->start = fake_start_of(p->pid);
-      p->masked = getenv("CUDA_VISIBLE_DEVICES") != NULL;
+      p->masked = !sees_all();
       for (int g = 0; g < MAX_GPUS; g++) p->remap[g] = g;
       read_cgroup(p->cgroup, sizeof p->cgroup);
       p->used = 1;
@@ -96,8 +105,8 @@ EXPORT int cuInit(unsigned flags) {
   fake_fate fate = fake_fault_before(node, "cuInit", getpid());
   if (fate.done) return fate.code;
   fake_lock(node);
-  int slot = join();
   see();
+  int slot = join();
   fake_unlock(node);
   if (slot < 0) return UNKNOWN;
   ready_in = getpid();

@@ -79,7 +79,7 @@ typedef struct {
   int32_t state;           /* enum fake_state */
   int32_t bricked;         /* a restore ran out of room: 304 for ever */
   int32_t managed;         /* it uses unified memory: cannot be checkpointed */
-  int32_t masked;          /* CUDA_VISIBLE_DEVICES was set when it called cuInit */
+  int32_t masked;          /* CUDA_VISIBLE_DEVICES hid a GPU from it when it called cuInit */
   int32_t context[MAX_GPUS]; /* it has a context there (real index) */
   int32_t remap[MAX_GPUS];   /* where the memory of GPU i lives now (relocation); identity at first */
   char cgroup[256];        /* "/sys/fs/cgroup/..." */
@@ -110,7 +110,7 @@ typedef struct {
   int32_t gpu_count, lag_ms;
   uint64_t context_bytes;   /* overhead of a context, per process and GPU */
   int32_t remap_is_noop;    /* restore accepts a map and ignores it */
-  int32_t masked_is_noop;   /* with CUDA_VISIBLE_DEVICES the map is ignored instead of refused */
+  int32_t masked_is_noop;   /* for a masked process the map is ignored instead of refused */
   int32_t persistence;
   int32_t busy_copy_mib_s;  /* speed of checkpoint and restore; 0: at once */
   uint64_t event_seq, calls;

@@ -55,7 +55,8 @@ def main() -> None:
             answer = obey(word, args)
         except CudaError as error:
             answer = f"error {error.code}"
-        print(answer, flush=True)
+        sys.stdout.write(f"{answer}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,9 @@ CUDA_OF: Final = {535: 12020, 550: 12040, 560: 12060, 565: 12070, 570: 12080, 57
 STATES: Final = {-1: "unknown", 0: "running", 1: "locked", 2: "checkpointed", 3: "failed"}
 
 
+_one_at_a_time = threading.Lock()
+
+
 class Faults:
     """Kinds of fault, as in state.h."""
 
@@ -37,7 +41,7 @@ class GpuWorld:
     def __init__(
         self, *, gpus: int = 1, driver: int = 580, memory: int = 80 * GIB, model: str = "NVIDIA A100-SXM4-80GB", context: int = 256 * MIB
     ) -> None:
-        self.driver, self.model = driver, model
+        self.driver, self.model, self.total = driver, model, memory
         self.folder = Path(tempfile.mkdtemp(prefix="gpushare-gpus-"))
         self.path = self.folder / "node"
         self.libraries = libraries(driver)
@@ -82,9 +86,10 @@ class GpuWorld:
                 os.environ["GPUSHARE_FAKE_GPU"] = old
 
     def _call(self, name: str, *args: Any) -> int:
-        if self._c.fake_use(str(self.path).encode()):
-            raise OSError(f"no machine at {self.path}")
-        return int(getattr(self._c, name)(*args))
+        with _one_at_a_time:  # the library looks at one machine at a time
+            if self._c.fake_use(str(self.path).encode()):
+                raise OSError(f"no machine at {self.path}")
+            return int(getattr(self._c, name)(*args))
 
     # ---- what it is -----------------------------------------------------------------------------------------------
 

@@ -1,0 +1,259 @@
+"""Suspend and resume on real driver calls: values survive, nothing is leaked, and no restore is tried without the room."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from node_agent.devices import CopyFailed
+from tests.agent.gpus import Scene, scene_of
+from tests.fakegpu.world import GIB, MIB, Faults
+
+CONTEXT = 256
+
+
+@pytest.fixture
+def scene(tmp_path):
+    with scene_of(tmp_path) as made:
+        yield made
+
+
+def test_a_kernel_goes_to_host_memory_with_all_its_processes_and_comes_back(scene: Scene):
+    before = scene.world.used(0)
+    assert scene.copies.suspend("k", (0,)) == 2 * (2048 + CONTEXT)
+    assert scene.states() == {"checkpointed"}
+    assert before - scene.world.used(0) == 2 * (2048 + CONTEXT) * MIB
+    parked = scene.copies.parked()["k"]
+    assert parked.suspended
+    assert parked.image == (2 * (2048 + CONTEXT),)
+    assert not parked.half_done
+    assert scene.copies.resume("k", (0,)) == 2 * (2048 + CONTEXT)
+    assert scene.world.used(0) == before
+    scene.check_values()
+    scene.check_books()
+
+
+def test_python_goes_on_while_its_memory_is_away_and_its_calls_wait(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    toy = scene.alive()[0]
+    assert toy.do("alive") == "yes"
+    pointer, text = scene.texts[toy.pid]
+    toy.start("read", pointer, len(text))
+    scene.copies.resume("k", (0,))
+    assert toy.answer() == text
+
+
+def test_a_busy_process_keeps_the_whole_kernel_on_the_gpu(scene: Scene):
+    scene.alive()[1].do("launch", 0, 60_000)
+    with pytest.raises(CopyFailed, match="did not come to rest") as caught:
+        scene.copies.suspend("k", (0,))
+    assert not caught.value.for_good
+    assert not caught.value.lost
+    assert scene.states() == {"running"}
+    scene.check_books()
+
+
+def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brought_back(scene: Scene):
+    scene.alive()[1].do("managed", 0, GIB)
+    with pytest.raises(CopyFailed) as caught:
+        scene.copies.suspend("k", (0,))
+    assert caught.value.for_good
+    assert not caught.value.lost
+    scene.check_books()
+    scene.check_values()
+
+
+def test_no_restore_without_the_room(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    taken = scene.alive("n")[0].do("alloc", 0, 75 * GIB)
+    with pytest.raises(CopyFailed, match="MiB are free") as caught:
+        scene.copies.resume("k", (0,))
+    assert not caught.value.lost
+    assert scene.states() == {"checkpointed"}
+    scene.check_books()
+    scene.alive("n")[0].do("free", taken)
+    scene.copies.resume("k", (0,))
+    scene.check_values()
+
+
+def test_a_neighbour_that_takes_memory_in_the_middle_of_a_restore_has_to_wait(scene: Scene):
+    """The race that destroys saved state: without the neighbour's lock this restore would run out of room."""
+    scene.copies.suspend("k", (0,))
+    scene.world.fault("cuCheckpointProcessRestore", Faults.DELAY, delay_ms=300)
+    back = threading.Thread(target=scene.copies.resume, args=("k", (0,)))
+    back.start()
+    neighbour = scene.alive("n")[0]
+    while scene.world.state(neighbour.pid) != "locked":
+        time.sleep(0.002)
+    neighbour.start("alloc", 0, 75 * GIB)
+    back.join()
+    assert neighbour.answer() == "error 2"
+    scene.check_values()
+    scene.check_books()
+
+
+def test_a_neighbour_that_cannot_hold_still_counts_with_all_that_it_may_take(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    scene.alive("n")[0].do("launch", 0, 60_000)
+    with pytest.raises(CopyFailed, match="do not hold still"):
+        scene.copies.resume("k", (0,))
+    scene.ground.growth["n"] = 70 * 1024
+    scene.copies.resume("k", (0,))
+    assert scene.states() == {"running"}
+
+
+def test_strangers_are_never_locked_and_leave_a_margin(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    need = 2 * (2048 + CONTEXT)
+    scene.world.occupy(os.getpid(), 0, (80 * 1024 - need - 2048 - 2 * CONTEXT) * MIB)
+    scene.ground.strangers = frozenset({0})
+    with pytest.raises(CopyFailed):
+        scene.copies.resume("k", (0,))
+    assert scene.world.state(os.getpid()) == "running"
+
+
+def test_a_state_that_ran_out_of_room_is_lost_and_said_to_be(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    scene.world.fault("cuCheckpointProcessRestore", Faults.FAIL, 2)
+    with pytest.raises(CopyFailed, match="OUT_OF_MEMORY") as caught:
+        scene.copies.resume("k", (0,))
+    assert caught.value.lost
+    assert scene.states("n") == {"running"}
+
+
+def test_a_failed_process_is_lost(scene: Scene):
+    scene.world.set_state(scene.alive()[0].pid, "failed")
+    with pytest.raises(CopyFailed, match="given up") as caught:
+        scene.copies.suspend("k", (0,))
+    assert caught.value.lost
+    assert scene.world.state(scene.alive()[1].pid) == "running"
+
+
+def test_a_process_that_starts_while_the_others_are_locked_is_saved_too(scene: Scene):
+    scene.world.fault("cuCheckpointProcessLock", Faults.DELAY, delay_ms=400)
+    out = threading.Thread(target=scene.copies.suspend, args=("k", (0,)))
+    out.start()
+    scene.kernels["k"].append(scene.toy("k", GIB))
+    out.join()
+    assert scene.states() == {"checkpointed"}
+    assert len(scene.alive()) == 3
+    scene.copies.resume("k", (0,))
+    scene.check_values()
+
+
+def test_a_process_that_ends_while_it_is_saved_leaves_nothing_behind(scene: Scene):
+    scene.copies.suspend("k", (0,))
+    scene.alive()[0].kill()
+    assert scene.copies.parked()["k"].image == (2048 + CONTEXT,)
+    scene.alive()[0].kill()
+    assert "k" not in scene.copies.parked()
+
+
+def test_a_kernel_moves_to_another_gpu_when_this_is_proved(tmp_path):
+    with scene_of(tmp_path, relocates=True, gpus=3) as scene:
+        scene.copies.suspend("k", (0,))
+        scene.copies.resume("k", (2,))
+        assert scene.world.used_by(scene.alive()[0].pid, 2) == (2048 + CONTEXT) * MIB
+        assert [toy.do("uuid", 0) for toy in scene.alive()] == [scene.world.uuids[2]] * 2
+        scene.check_values()
+        scene.copies.suspend("k", (2,))
+        scene.copies.resume("k", (0,))
+        assert [toy.do("uuid", 0) for toy in scene.alive()] == [scene.world.uuids[0]] * 2
+        scene.check_values()
+        scene.check_books()
+
+
+@pytest.mark.parametrize(("world", "why"), [({"remap_is_noop": 1}, "did not do it"), ({}, "cannot move")], ids=["no-op", "not proved"])
+def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memory(tmp_path, world, why):
+    with scene_of(tmp_path, relocates=bool(world)) as scene:
+        for name, value in world.items():
+            scene.world.set(name, value)
+        scene.copies.suspend("k", (0,))
+        with pytest.raises(CopyFailed, match=why) as caught:
+            scene.copies.resume("k", (1,))
+        assert caught.value.lost
+        assert scene.world.used(0) == (2048 + CONTEXT) * MIB
+        assert scene.world.used(1) == 0
+        scene.check_books()
+
+
+def test_a_masked_process_cannot_be_moved(tmp_path):
+    with scene_of(tmp_path, relocates=True) as scene:
+        toy = scene.world.toy(CUDA_VISIBLE_DEVICES="0")
+        toy.do("alloc", 0, GIB)
+        scene.kernels["m"] = [toy]
+        scene.copies.suspend("m", (0,))
+        with pytest.raises(CopyFailed, match="refuses to move") as caught:
+            scene.copies.resume("m", (1,))
+        assert caught.value.lost
+        assert scene.world.state(toy.pid) == "checkpointed"
+        scene.copies.resume("m", (0,))
+        assert scene.world.state(toy.pid) == "running"
+
+
+def test_an_old_driver_says_why_it_cannot(tmp_path):
+    with scene_of(tmp_path, driver=565) as scene:
+        assert "older than 570" in scene.driver.problem()
+        with pytest.raises(CopyFailed) as caught:
+            scene.copies.suspend("k", (0,))
+        assert caught.value.for_good
+        scene.check_values()
+
+
+@pytest.mark.parametrize("state", ["locked", "checkpointed"])
+def test_a_lost_record_costs_nothing_but_the_size(scene: Scene, state):
+    for toy in scene.alive():
+        scene.driver.lock(toy.pid, 100)
+        if state == "checkpointed":
+            scene.driver.checkpoint(toy.pid)
+    scene.restart()
+    assert scene.states() == ({"checkpointed"} if state == "checkpointed" else {"running"})
+    if state == "checkpointed":
+        scene.copies.resume("k", (0,))
+    scene.check_values()
+    scene.check_books()
+
+
+def test_a_half_saved_kernel_is_saved_wholly_after_a_restart(scene: Scene):
+    first, second = scene.alive()
+    scene.driver.lock(first.pid, 100)
+    scene.driver.lock(second.pid, 100)
+    scene.driver.checkpoint(first.pid)
+    scene.restart()
+    assert scene.states() == {"checkpointed"}
+    scene.copies.resume("k", (0,))
+    scene.check_values()
+
+
+def test_a_broken_record_is_no_reason_not_to_start(tmp_path):
+    (tmp_path / "parked.json").write_text("{half")
+    with scene_of(tmp_path) as scene:
+        scene.copies.suspend("k", (0,))
+        assert json.loads((tmp_path / "parked.json").read_text())["kernels"]["k"]["where"] == [0]
+
+
+def test_the_helper_ends_with_its_agent(scene: Scene):
+    assert scene.driver.problem() == ""
+    pid = scene.driver.helper_pid()
+    assert pid
+    scene.copies.close()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_dead_helper_is_replaced_without_a_word(scene: Scene):
+    assert scene.driver.problem() == ""
+    pid = scene.driver.helper_pid()
+    assert pid
+    os.kill(pid, signal.SIGKILL)
+    while scene.driver.helper_pid() is not None:
+        time.sleep(0.002)
+    scene.copies.suspend("k", (0,))
+    assert scene.driver.helper_pid() != pid
+    scene.copies.resume("k", (0,))
+    scene.check_values()

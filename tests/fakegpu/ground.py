@@ -1,0 +1,37 @@
+"""What NVML would say, read from the played machine's own state: for tests of the copies alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from node_agent.devices.stillness import Look
+from node_agent.processes import Ident, started
+from tests.fakegpu.world import MIB, GpuWorld, Toy
+
+__all__ = ["TruthfulGround"]
+
+
+class TruthfulGround:
+    """Kernels are lists of toys. `growth`: as the caps would say; a kernel that is missing has no cap."""
+
+    def __init__(self, world: GpuWorld, kernels: dict[str, list[Toy]]) -> None:
+        self.world, self.kernels = world, kernels
+        self.growth: dict[str, int] = {}
+        self.strangers: frozenset[int] = frozenset()
+
+    def look(self) -> Look:
+        """Nothing lags here."""
+        gpus = range(len(self.world.uuids))
+        held = {
+            name: {ident: found for toy in toys if (ident := started(toy.pid)) and (found := self._held(toy))}
+            for name, toys in self.kernels.items()
+        }
+        free = {gpu: (self.world.total - self.world.used(gpu)) // MIB for gpu in gpus}
+        return Look(held, free, self.growth, self.strangers)
+
+    def _held(self, toy: Toy) -> dict[int, int]:
+        return {gpu: -(-used // MIB) for gpu in range(len(self.world.uuids)) if (used := self.world.used_by(toy.pid, gpu))}
+
+    def members(self, kernel_id: str) -> Sequence[Ident]:
+        """Those that live."""
+        return [ident for toy in self.kernels.get(kernel_id, []) if (ident := started(toy.pid))]
