@@ -25,7 +25,9 @@ __all__ = ["agent"]
 @click.command()
 @click.option("--scheduler", metavar="URL", envvar="GPUSHARE_SCHEDULER", help="Address of the scheduler service.")
 @click.option("--token-file", metavar="FILE", envvar="GPUSHARE_TOKEN_FILE", help="File with a token of scope `agent`.")
-@click.option("--ca-file", metavar="FILE", help="Certificates to trust for https.")
+@click.option("--ca-file", "--tls-ca", metavar="FILE", envvar="GPUSHARE_CA_FILE", help="Certificates to trust for https.")
+@click.option("--tls-cert", metavar="FILE", help="This node's own certificate, for a scheduler that asks agents for one.")
+@click.option("--tls-key", metavar="FILE", help="Its key, when that is not in the same file.")
 @click.option("--simulate", metavar="MODEL:N", help="Simulate N GPUs, such as A100:2; never done without being asked.")
 @click.option("--gpu-memory", metavar="SIZE", help="Memory of each simulated GPU (default: that of the model).")
 @click.option("--copy-rate", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Simulated copies, GiB/s; 0: instant.")
@@ -35,8 +37,9 @@ __all__ = ["agent"]
 @click.option("--socket", metavar="FILE", help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory).")
 @click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
 def agent(
-    scheduler: str | None, token_file: str | None, ca_file: str | None, simulate: str | None, gpu_memory: str | None, copy_rate: float,
-    node: str, labels: tuple[str, ...], state_dir: str | None, socket: str | None, self_test: bool,
+    scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
+    simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
+    labels: tuple[str, ...], state_dir: str | None, socket: str | None, self_test: bool,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
     from node_agent.app import Config
@@ -54,7 +57,8 @@ def agent(
     config = Config(node, folder, Path(socket) if socket else None, labels=dict(_label(text) for text in labels), **_machine())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
-    asyncio.run(_serve(config, devices, scheduler, token_file, ca_file))
+    files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
+    asyncio.run(_serve(config, devices, scheduler, token_file, files))
     return 0
 
 
@@ -101,12 +105,12 @@ def _token(token_file: str | None) -> Callable[[], str]:
     return read
 
 
-async def _serve(config: object, devices: Devices, scheduler: str, token_file: str | None, ca_file: str | None) -> None:
+async def _serve(config: object, devices: Devices, scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
     from jupyter_gpushare.client import HttpTransport, SchedulerClient
     from node_agent.app import Agent, Config
 
     assert isinstance(config, Config)
-    client = SchedulerClient(HttpTransport(scheduler, _token(token_file), ca_file=ca_file))
+    client = SchedulerClient(HttpTransport(scheduler, _token(token_file), **files))
     made = Agent(config, devices, client.agent_link)
     await made.start()
     try:

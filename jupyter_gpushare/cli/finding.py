@@ -16,6 +16,7 @@ import click
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+from jupyter_gpushare.transports import UNIX
 
 __all__ = ["DEMO", "ask", "home", "scheduler_options"]
 
@@ -28,7 +29,7 @@ T = TypeVar("T")
 def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--scheduler`, `--token-file` and `--ca-file`; the command gets `transport` in their place."""
 
-    @click.option("--scheduler", envvar="GPUSHARE_SCHEDULER", metavar="URL", help="The scheduler; default: the one on this machine.")
+    @click.option("--scheduler", envvar="GPUSHARE_SCHEDULER", metavar="URL", help="The scheduler (also unix:///PATH); default: that of this machine.")
     @click.option("--token-file", envvar="GPUSHARE_TOKEN_FILE", type=click.Path(dir_okay=False), help="File with your token.")
     @click.option("--ca-file", envvar="GPUSHARE_CA_FILE", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust.")
     @functools.wraps(command)
@@ -56,9 +57,9 @@ def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> 
     if url is None:
         note = _note()
         url, token_file = note["url"], token_file or note["token_file"]
-    if token_file is None:
+    if not token_file and not url.startswith(UNIX):
         raise InvalidInput("a token is needed: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file")
-    return HttpTransport(url, token_in(token_file), ca_file=ca_file)
+    return HttpTransport(url, token_in(token_file) if token_file else "", ca_file=ca_file)
 
 
 def home() -> Path:

@@ -33,9 +33,9 @@ class AgentDoor:
         self.tap: Callable[[m.FromAgent], None] = lambda _: None
         """Is told every report that was taken: for counting."""
 
-    def open(self, identity: Identity) -> AgentSession:
-        """A link that has said nothing yet, by the owner of this token."""
-        return AgentSession(self, self.service.visibility.promoted(identity))
+    def open(self, identity: Identity, certified: frozenset[str] | None = None) -> AgentSession:
+        """A link that has said nothing yet, by the owner of this token. `certified`: the names in its certificate; None: none is needed."""
+        return AgentSession(self, self.service.visibility.promoted(identity), certified)
 
     def speaks_for(self, node: str, session: AgentSession) -> None:
         older = self._sessions.get(node)
@@ -56,8 +56,8 @@ class AgentDoor:
 class AgentSession:
     """One link. `hear` takes what the agent sends, `orders` gives what it is told; either ends when the link is over."""
 
-    def __init__(self, door: AgentDoor, identity: Identity) -> None:
-        self._door, self._identity = door, identity
+    def __init__(self, door: AgentDoor, identity: Identity, certified: frozenset[str] | None = None) -> None:
+        self._door, self._identity, self._certified = door, identity, certified
         self._orders: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._node: str | None = None
         self.over: str | None = None
@@ -90,6 +90,9 @@ class AgentSession:
             raise InvalidInput("an agent's first frame is its hello", field="type")
         if not self._identity.may_speak_for(message.node.name):
             raise NotAllowed(f"the token of {self._identity.user!r} does not speak for node {message.node.name!r}", field="node")
+        if self._certified is not None and message.node.name not in self._certified:
+            names = ", ".join(sorted(self._certified)) or "nobody"
+            raise NotAllowed(f"the certificate is for {names}, not for node {message.node.name!r}", field="node")
         self._node = self._door.service.agent_hello(message, self._tell)
         self._door.speaks_for(self._node, self)
         log.info("node %s is here: %d GPUs, %d leases", self._node, len(message.node.devices), len(message.leases))

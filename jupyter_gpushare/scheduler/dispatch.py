@@ -18,6 +18,7 @@ from jupyter_gpushare.routes import ROUTES, Route, openapi
 
 from .access import opens
 from .auth import Identity, NotKnown, Tokens
+from .limits import TooMany
 from .service import Service
 from .tables import csv_of
 
@@ -39,8 +40,8 @@ class TooLarge(InvalidInput):
 
     code, status_hint = "too-large", 413
 
-    def __init__(self) -> None:
-        super().__init__(f"the body is larger than {LONGEST_BODY} bytes")
+    def __init__(self, longest: int) -> None:
+        super().__init__(f"the body is larger than {longest} bytes")
 
 
 class NoSuchVerb(GpuShareError):
@@ -73,6 +74,8 @@ def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None)
     """The one shape of every error."""
     detail = m.ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
     known = {"WWW-Authenticate": "Bearer"} if error.status_hint == NotKnown.status_hint else {}
+    if isinstance(error, TooMany):
+        known["Retry-After"] = str(error.after)
     return Answer(error.status_hint, JSON, m.encode(m.ErrorBody(error=detail)), {**known, **(headers or {})})
 
 
@@ -81,9 +84,9 @@ class Dispatch:
 
     def __init__(
         self, service: Service, tokens: Tokens, *, metrics: Callable[[], bytes] = bytes, is_ready: Callable[[], bool] = lambda: True,
-        open_metrics: bool = True,
+        open_metrics: bool = True, longest_body: int = LONGEST_BODY,
     ) -> None:  # fmt: skip
-        self.service, self.tokens = service, tokens
+        self.service, self.tokens, self.longest_body = service, tokens, longest_body
         self._metrics, self._is_ready, self._open_metrics = metrics, is_ready, open_metrics
         self._openapi = m.encode(openapi(__version__))
 
@@ -93,7 +96,7 @@ class Dispatch:
         try:
             route, values = self._route(verb, path, headers, known=identity is not None)
             caller = self.permitted(route, identity)
-            return self._answer(route, _Call(caller, values, query, _body(route, body)))
+            return self._answer(route, _Call(caller, values, query, self._body(route, body)))
         except GpuShareError as error:
             return error_answer(error, headers)
         except Exception:
@@ -125,6 +128,16 @@ class Dispatch:
             raise NoSuchVerb(f"{path} is a WebSocket")
         headers["Allow"] = ", ".join(verbs)
         raise NoSuchVerb(f"{verb} is not possible on {path}; possible: {', '.join(verbs)}")
+
+    def _body(self, route: Route, body: bytes | None) -> Any:
+        """The body as its type; a body where none belongs is ignored, as HTTP has it."""
+        if route.body is None or route.verb == "WS":
+            return None
+        if body is not None and len(body) > self.longest_body:
+            raise TooLarge(self.longest_body)
+        if not body:
+            raise InvalidInput("a JSON body is needed")
+        return m.decode(route.body, body)
 
     def _answer(self, route: Route, call: _Call) -> Answer:
         if route.name == "metrics":
@@ -173,17 +186,6 @@ def _form(call: _Call) -> str:
     if form not in ("json", "csv"):
         raise InvalidInput(f"format must be json or csv, got {form!r}", field="format")
     return form
-
-
-def _body(route: Route, body: bytes | None) -> Any:
-    """The body as its type; a body where none belongs is ignored, as HTTP has it."""
-    if route.body is None or route.verb == "WS":
-        return None
-    if body is not None and len(body) > LONGEST_BODY:
-        raise TooLarge
-    if not body:
-        raise InvalidInput("a JSON body is needed")
-    return m.decode(route.body, body)
 
 
 def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:

@@ -22,6 +22,7 @@ from .agent_link import AgentSession
 from .auth import Identity
 from .house import House, make_state_dir
 from .listening import Address, Listening
+from .peers import PeerUsers
 from .policy import default_demo_policy, load_policy, parse_policy
 from .streams import revision_in
 
@@ -107,7 +108,7 @@ class EmbeddedHouse:
         count = len(self._devices.reports())
         policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")
         self._house = House(state_dir, policy_file=policy_file, policy=policy)
-        self.transport = InProcessTransport(self._house, Identity(user, scope="admin"))
+        self.transport = InProcessTransport(self._house, Identity(user, scope="admin", source="process"))
         self.client = SchedulerClient(self.transport)
         self._agent: Agent | None = None
         self._listening: Listening | None = None
@@ -125,9 +126,11 @@ class EmbeddedHouse:
         self._agent = agent
 
     def _listen(self, state_dir: Path) -> None:
-        """On the loopback, for the command line of the same person: the token's file is theirs alone. Not being able to is no disaster."""
+        """On a unix socket, for the command line of the same person and nobody else. Not being able to is no disaster."""
         try:
-            self._listening = Listening(self._house, Address(), state_dir)
+            self._house.callers.peers = PeerUsers(only_owner=True)
+            address = Address(port=None, socket=state_dir / "scheduler.sock", socket_mode=0o600)
+            self._listening = Listening(self._house, address, state_dir)
             self._listening.leave_note()
         except (GpuShareError, OSError) as error:
             log.warning("`jupyter gpushare status` and the like will not find this scheduler: %s", error)

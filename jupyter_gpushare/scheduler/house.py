@@ -19,12 +19,14 @@ from jupyter_gpushare.core.errors import Unavailable
 
 from .agent_link import AgentDoor
 from .auth import Groups, Tokens
+from .callers import Callers
 from .dispatch import Dispatch
+from .limits import GENEROUS, Limits
 from .loop import Loop
 from .metrics import Metrics
 from .policy import LoadedPolicy, load_policy, parse_policy
 from .service import Service
-from .store import Store
+from .store import Retention, Store
 from .streams import Hub
 
 __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
@@ -32,8 +34,8 @@ __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
 
-RETENTION_MS: Final = 90 * 24 * 3600 * 1000
-"""For how long workloads that have ended are remembered."""
+RETENTION: Final = Retention.of(90 * 24 * 3600 * 1000)
+"""For how long what has ended is remembered."""
 
 
 def wall_clock() -> int:
@@ -46,7 +48,8 @@ class House:
 
     def __init__(
         self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
-        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention_ms: int = RETENTION_MS,
+        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention: Retention = RETENTION,
+        limits: Limits = GENEROUS,
     ) -> None:  # fmt: skip
         make_state_dir(state_dir)
         loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
@@ -59,9 +62,11 @@ class House:
             os.close(self._lock)
             raise
         self.hub.connect(self.service)
-        self.loop = Loop(self.service, policy_file, retention_ms=retention_ms)
+        self.loop = Loop(self.service, policy_file, retention=retention)
         self.agents = AgentDoor(self.service)
         self.tokens = Tokens(self.store, clock, groups_of)
+        self.limits = limits
+        self.callers = Callers(self.tokens)
         self.metrics = Metrics(self.service)
         self.decided = asyncio.Event()
         """The first cycle is over."""
@@ -69,8 +74,9 @@ class House:
         self.hub.tap = self.metrics.frame
         self.agents.tap = self.metrics.report
         self.dispatch = Dispatch(
-            self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics
-        )
+            self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics,
+            longest_body=limits.body_bytes,
+        )  # fmt: skip
 
     def start(self) -> None:
         """Begins to decide, on the running event loop."""

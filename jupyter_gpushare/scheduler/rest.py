@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -11,13 +12,15 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler, stream_request_body
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed
 from jupyter_gpushare.routes import ROUTES
 
 from .agent_link import AgentSession
-from .auth import Identity, NotKnown
-from .dispatch import LONGEST_BODY, Answer, TooLarge, error_answer
+from .auth import Identity
+from .callers import Callers, certificate_names, is_local
+from .dispatch import Answer, TooLarge, error_answer
 from .house import House
+from .limits import Bucket, Buckets
 from .streams import revision_in
 
 __all__ = ["application"]
@@ -25,30 +28,33 @@ __all__ = ["application"]
 log = logging.getLogger("gpushare.scheduler")
 
 PING_S: Final = 20.0
-LONGEST_FRAME: Final = 8 << 20
-"""A hello with thousands of leases is the longest thing that an agent says."""
 SLOW_WRITE_S: Final = 30.0
 """A listener that takes no frame for so long is cut off."""
 LONGEST_REASON: Final = 120
 """Bytes of a close reason: a control frame of a WebSocket has 125."""
 TRY_AGAIN: Final = 1013
 """Close code: the peer may come back."""
+TOO_MUCH: Final = 1008
+"""Close code: the peer broke the rules of this door."""
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""They are not counted: whoever floods the service must not make it look dead."""
 
 _ROUTES: Final = {route.name: route for route in ROUTES}
 
 
-def application(house: House) -> Application:
-    """All addresses of the service."""
+def application(house: House, *, agents_show_certificates: bool = False) -> Application:
+    """All addresses of the service. `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in it."""
     paths = {route.name: route.path for route in ROUTES if route.verb == "WS"}
+    doors = {"house": house, "buckets": Buckets(house.limits.calls_per_s, house.limits.calls_at_once)}
     return Application(
         [
-            (paths["stream"], StreamHandler, {"house": house}),
-            (paths["agent"], AgentHandler, {"house": house}),
-            (r".*", CallHandler, {"house": house}),
+            (paths["stream"], StreamHandler, doors),
+            (paths["agent"], AgentHandler, {**doors, "certified": agents_show_certificates}),
+            (r".*", CallHandler, doors),
         ],
         log_function=_log_call,
         websocket_ping_interval=PING_S,
-        websocket_max_message_size=LONGEST_FRAME,
+        websocket_max_message_size=house.limits.frame_bytes,
     )
 
 
@@ -59,12 +65,12 @@ def _log_call(handler: RequestHandler) -> None:
     log.log(level, "%s %s from %s: %d in %.0f ms", request.method, request.path, request.remote_ip, status, 1000 * request.request_time())
 
 
-def _identity(house: House, request: HTTPServerRequest) -> Identity | None:
-    """None: no token, or not a valid one. Raises StoreUnavailable."""
-    try:
-        return house.tokens.authenticate(request.headers.get("Authorization"))
-    except NotKnown:
-        return None
+async def _counted(house: House, buckets: Buckets, request: HTTPServerRequest) -> Identity | None:
+    """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany, Unavailable."""
+    caller = await house.callers.identify(request)
+    if request.path not in PROBES:
+        buckets.take(Callers.key(caller, request))
+    return caller
 
 
 def _query(handler: RequestHandler) -> dict[str, str]:
@@ -86,23 +92,24 @@ def _write(handler: RequestHandler, answer: Answer) -> None:
 class CallHandler(RequestHandler):
     """Every call. The body is taken piece by piece, so that a stranger's or an endless one is refused before it is in memory."""
 
-    def initialize(self, house: House) -> None:
-        self._house = house
+    def initialize(self, house: House, buckets: Buckets) -> None:
+        self._house, self._buckets = house, buckets
+        self._caller: Identity | None = None
         self._body = bytearray()
 
-    def prepare(self) -> None:
+    async def prepare(self) -> None:
         try:
-            self._caller = _identity(self._house, self.request)
-            if int(self.request.headers.get("Content-Length") or 0) > LONGEST_BODY:
-                raise TooLarge
+            self._caller = await _counted(self._house, self._buckets, self.request)
+            if int(self.request.headers.get("Content-Length") or 0) > self._house.limits.body_bytes:
+                raise TooLarge(self._house.limits.body_bytes)
         except GpuShareError as error:
             self._refuse(error)
 
     def data_received(self, chunk: bytes) -> None:
         if self._caller is None:
             return  # the answer is 401 whatever it says
-        if len(self._body) + len(chunk) > LONGEST_BODY:
-            self._refuse(TooLarge())
+        if len(self._body) + len(chunk) > self._house.limits.body_bytes:
+            self._refuse(TooLarge(self._house.limits.body_bytes))
         elif not self._finished:
             self._body += chunk
 
@@ -137,14 +144,17 @@ class _Socket(WebSocketHandler):
 
     route: str
 
-    def initialize(self, house: House) -> None:
-        self._house = house
+    def initialize(self, house: House, buckets: Buckets, certified: bool = False) -> None:
+        self._house, self._buckets, self._certified = house, buckets, certified
         self._task: asyncio.Task[None] | None = None
+        self._frames = Bucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Refused before it becomes a WebSocket, with an error body like every other."""
         try:
-            self.caller = self._house.dispatch.permitted(_ROUTES[self.route], _identity(self._house, self.request))
+            caller = await _counted(self._house, self._buckets, self.request)
+            self.caller = self._house.dispatch.permitted(_ROUTES[self.route], caller)
+            self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
                 raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
             self.since = revision_in(_query(self).get("since"))
@@ -153,6 +163,16 @@ class _Socket(WebSocketHandler):
             await self.finish()
             return
         await super().get(*args, **kwargs)
+
+    def check(self) -> None:
+        """What else a caller needs here. Raises GpuShareError."""
+
+    def is_too_much(self) -> bool:
+        """Counts a frame; True: there were too many, and this link is being closed."""
+        if self._frames.take(time.monotonic()) == 0:
+            return False
+        self.close(TOO_MUCH, "too many frames")
+        return True
 
     def check_origin(self, origin: str) -> bool:
         """Tokens are sent by programs; a page in a browser has no business here."""
@@ -185,6 +205,8 @@ class StreamHandler(_Socket):
 
     def on_message(self, message: str | bytes) -> None:
         """Nothing is expected here."""
+        del message
+        self.is_too_much()
 
     async def _run(self) -> None:
         async with aclosing(self._house.hub.subscribe(self.caller, self.since)) as frames:
@@ -199,13 +221,24 @@ class AgentHandler(_Socket):
 
     route = "agent"
     session: AgentSession
+    names: frozenset[str] | None = None
+
+    def check(self) -> None:
+        """Over a network an agent shows a certificate when that was asked for; on a unix socket the operating system knows who it is."""
+        if self._certified and not is_local(self.request):
+            self.names = certificate_names(self.request)
+            if self.names is None:
+                raise NotAllowed("an agent needs a client certificate that names its node (--tls-cert, --tls-key)")
 
     def open(self, *_: str, **__: str) -> None:
-        self.session = self._house.agents.open(self.caller)
+        self.session = self._house.agents.open(self.caller, self.names)
         super().open()
 
     def on_message(self, message: str | bytes) -> None:
-        self.session.hear(message)
+        if self.is_too_much():
+            self.session.end("too many frames")
+        else:
+            self.session.hear(message)
 
     async def _run(self) -> None:
         async with aclosing(self.session.orders()) as orders:

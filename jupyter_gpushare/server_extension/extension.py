@@ -44,8 +44,13 @@ class GpuShareExtension(ExtensionApp):
     description = "Shares of GPUs for notebooks, with a scheduler of its own or a cluster's."
     load_other_extensions = True
 
-    scheduler_url = Unicode("", config=True, help="Address of the scheduler service; nothing: run one inside this server.")
-    scheduler_token_file = Unicode("", config=True, help="File with this server's token for the scheduler service.")
+    scheduler_url = Unicode(
+        "", config=True, help="Address of the scheduler service: http://, https:// or unix:///PATH; nothing: run one inside this server."
+    )
+    scheduler_token_file = Unicode(
+        "", config=True, help="File with this server's token for the scheduler service; default: $JUPYTERHUB_API_TOKEN, where there is one."
+    )
+    scheduler_ca_file = Unicode("", config=True, help="Certificates to trust for an https:// scheduler; default: the system's.")
     agent_socket = Unicode("", config=True, help="Unix socket of this machine's node agent; default: `agent.sock` in the state directory.")
     state_dir = Unicode(config=True, help="State of scheduler and agent; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
     policy_file = Unicode("", config=True, help="The administrator's policy for the scheduler inside this server.")
@@ -95,8 +100,7 @@ class GpuShareExtension(ExtensionApp):
         self._local: EmbeddedHouse | None = None
         self._starting: asyncio.Task[None] | None = None
         register_events(self.serverapp)
-        over_http = bool(self.scheduler_url)
-        self._scheduler = SchedulerLine.over_http(self.scheduler_url, self.scheduler_token_file) if over_http else SchedulerLine()
+        self._scheduler = self._line()
         self._jupyter = JupyterServer(self.serverapp)
         self.sharing = Sharing(
             self._jupyter, self._scheduler, self._socket(), self.log,
@@ -107,6 +111,13 @@ class GpuShareExtension(ExtensionApp):
             presets=read_presets(self.presets),
         )  # fmt: skip
         self.settings[SETTING] = self.sharing
+
+    def _line(self) -> SchedulerLine:
+        """The token of JupyterHub stays in this server: the provisioner takes it out of the environment of kernels."""
+        if not self.scheduler_url:
+            return SchedulerLine()
+        hub_token = os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        return SchedulerLine.over_http(self.scheduler_url, self.scheduler_token_file, hub_token, self.scheduler_ca_file)
 
     def initialize_handlers(self) -> None:
         """Ours go under the server's base URL, not under the extension's name."""

@@ -21,6 +21,7 @@ from ..messages import (
     Workloads,
     WorkloadView,
 )
+from ..transports import UNIX
 
 __all__ = ["SchedulerLine"]
 
@@ -35,10 +36,11 @@ class SchedulerLine:
         self._connected = asyncio.Event()
 
     @classmethod
-    def over_http(cls, url: str, token_file: str) -> SchedulerLine:
-        """To a scheduler service; without a token file, without a token."""
+    def over_http(cls, url: str, token_file: str, hub_token: str = "", ca_file: str = "") -> SchedulerLine:
+        """To a scheduler service. Without a token file this server shows its JupyterHub's token; on a unix socket it is its user."""
         line = cls()
-        line.connect(HttpTransport(url, token_in(token_file) if token_file else ""))
+        token = token_in(token_file) if token_file else "" if url.startswith(UNIX) else hub_token
+        line.connect(HttpTransport(url, token, ca_file=ca_file))
         return line
 
     def connect(self, transport: Transport) -> None:
