@@ -81,6 +81,8 @@ class Book:
     """SHA-256 of the kernel's token; the token itself is only in its file."""
     launch: str = ""
     """Marks the processes of one launch: what is left of an older one must not be mixed up with the new kernel."""
+    leaf: str = ""
+    """The cgroup of this launch, where kernels have one."""
     main: Ident | None = None
     watch: Watched | None = None
     launched_at: int = 0
@@ -116,6 +118,8 @@ class Book:
     """Suspended by its owner's word: comes back at its next cell, not by itself."""
 
     holding: Holding = field(default_factory=Holding)
+    utilization: float | None = None
+    """Share of the last second in which its processes ran on the GPU; None: not known, or without a GPU."""
     transit: Literal["out", "in"] | None = None
     no_suspend_until: int = 0
     no_suspend_why: str = ""
@@ -259,7 +263,7 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
         notice_deadline=min(filter(None, (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None)), default=None),
-        generation=book.generation, workload=lease.workload if lease else None, events=list(book.events),
+        generation=book.generation, workload=lease.workload if lease else None, utilization=book.utilization, events=list(book.events),
     )  # fmt: skip
 
 
@@ -274,5 +278,5 @@ def report(book: Book, uuids: list[str], now: int) -> LeaseReport:
     gpu = book.site or book.home
     return LeaseReport(
         lease=book.lease.id, state=state_of(book), gpu_uuids=[uuids[g] for g in gpu] if book.attached or book.holding.suspended else [],
-        memory_mib=memory(book), generation=book.generation, busy=book.is_running(now),
+        memory_mib=memory(book), generation=book.generation, busy=book.is_running(now), utilization=book.utilization,
     )  # fmt: skip

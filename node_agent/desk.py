@@ -16,7 +16,7 @@ from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven,
 
 from .books import Book, Question, occupant, wall_ms
 from .caps import caps
-from .devices import DevicesBusy, Holding
+from .devices import DevicesBusy, Holding, Kin
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Node, log
@@ -37,6 +37,8 @@ WAITING_S = 0.02
 """The same while a cell waits: the one who holds the memory may free it at any moment, and tells nobody."""
 FULL_S = 1.0
 BUSY_MS, FAILED_MS = 50, 1000
+LOOK_MS = 2_000
+"""A driver that does not answer for so long keeps nobody's cell any longer: it will meet the driver itself."""
 
 
 class Desk:
@@ -52,6 +54,9 @@ class Desk:
         self._stepped = 0
         self._after: list[Action] = []
         """What is to be done once the caps stand."""
+        self._taken: int | None = None
+        self._looking: set[str] = set()
+        """Cells that may run as soon as a newer reading says the same."""
         node.wake = self._changed.set
 
     async def run(self) -> None:
@@ -104,6 +109,7 @@ class Desk:
             self._settle_in(book, now)
         situation = self._situation(now)
         decision = decide(situation, now)
+        self._looking.clear()
         self._after += [action for step in decision.steps for action in self._do(step, now)]
         self._set_caps(self._situation(now), decision)
         node.push_caps()
@@ -111,13 +117,21 @@ class Desk:
         for action in after:
             action()
         self._deadline = min((moment for moment in (decision.deadline, resting) if moment is not None), default=None)
+        node.devices.pace(self._is_moving(decision))
         node.publish()
+
+    def _is_moving(self, decision: Decision) -> bool:
+        """Whether memory changes hands, or somebody waits for that."""
+        steps = any(not isinstance(step, Admit | LetGo) for step in decision.steps)
+        return steps or bool(self._lagging) or any(book.transit is not None for book in self._node.books.values())
 
     # ---- what is true ---------------------------------------------------------------------------------------------
 
     def _observe(self, now: int) -> None:
         node = self._node
+        node.devices.follow({book.kernel_id: _kin(book) for book in node.books.values()})
         reading = node.devices.read()
+        self._taken = reading.taken
         for name, holding in reading.kernels.items():
             if name not in node.books and any(Ident(*process).is_alive() for process in holding.processes):
                 node.book(name).gone_at = now  # memory of a kernel that nobody told us about (yet)
@@ -130,8 +144,16 @@ class Desk:
         for book in node.books.values():
             for gpu, mib in book.holding.held.items():
                 held[gpu] = held.get(gpu, 0) + mib
-        node.used = held
+        node.used, node.foreign = held, dict(reading.foreign)
+        self._blame()
         self._lagging = {gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0}
+
+    def _blame(self) -> None:
+        """Errors that programs made on the GPUs are their kernels' to know."""
+        for fault in self._node.devices.faults():
+            book = self._node.books.get(fault.kernel_id)
+            if book is not None:
+                self._node.happened(book, "fault", fault.message, tell=True)
 
     def _take_in(self, book: Book, holding: Holding, now: int) -> None:
         book.holding = holding
@@ -183,7 +205,7 @@ class Desk:
                 one = replace(one, gives_up=False)  # its lease may be in the plan that is still to come
             if one.home or one.held or one.evict or one.gives_up:
                 found.append(one)
-        return Situation(self._node.totals, tuple(found), self._lagging)
+        return Situation(self._node.offered(), tuple(found), self._lagging)
 
     # ---- what to do -----------------------------------------------------------------------------------------------
 
@@ -219,8 +241,24 @@ class Desk:
         mover = None if asker == book.kernel_id else self._node.books.get(asker)
         self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
 
+    def _must_look(self, book: Book) -> bool:
+        """Whether what was seen last is older than the question, and somebody who runs beside it may have taken memory since then."""
+        question = book.question
+        if question is None or self._taken is None or self._taken >= question.since or self._node.clock() - question.since > LOOK_MS:
+            return False
+        beside = [one for one in self._node.books.values() if one is not book and one.is_running(self._node.clock())]
+        return any(set(one.site or one.home) & set(book.home) for one in beside)
+
+    def is_looking(self, book: Book) -> bool:
+        """Whether its cell only waits for a newer reading: a matter of milliseconds that nobody has to be told of."""
+        return book.kernel_id in self._looking
+
     def _admit(self, book: Book) -> list[Action]:
         if book.unrestorable:
+            return []
+        if self._must_look(book):
+            self._looking.add(book.kernel_id)
+            self._node.devices.hurry()
             return []
         # Running, or coming back, counts from here on: the caps that follow must already know it.
         if book.holding.suspended:
@@ -258,7 +296,8 @@ class Desk:
             text = story.waits_to_enter(left)
         else:
             blockers = [found for name in step.blockers if (found := self._node.books.get(name)) is not None]
-            text = story.waits_for_room([b for b in blockers if b.computes(now)], left, book.image())
+            strangers = max((self._node.foreign.get(gpu, 0) for gpu in book.home), default=0)
+            text = story.waits_for_room([b for b in blockers if b.computes(now)], left, book.image(), strangers)
         self.say_wait(book, text)
 
     def say_wait(self, book: Book, text: str) -> None:
@@ -319,3 +358,9 @@ class Desk:
         if book.site != book.home and book.held():  # on its way out: it keeps what it has and cannot grow
             return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu in book.site)
         return tuple(zip(book.home, allowed, strict=True)) if allowed else ()
+
+
+def _kin(book: Book) -> Kin:
+    """By what its processes are known to the devices."""
+    main = (book.main.pid, book.main.start) if book.main is not None else None
+    return Kin(main, book.launch, book.leaf, guarantee_mib=book.lease.request_mib if book.lease is not None else 0)

@@ -167,8 +167,8 @@ class Leases:
         return planned if others + book.lease.request_mib <= min(self._node.totals[gpu] for gpu in planned) else None
 
     def _is_free(self, home: tuple[int, ...], book: Book) -> bool:
-        used = {gpu: self._node.used.get(gpu, 0) for gpu in home}
-        return all(used[gpu] + book.held() <= self._node.totals[gpu] for gpu in home)
+        offered = self._node.offered()
+        return all(self._node.used.get(gpu, 0) + book.held() <= offered[gpu] for gpu in home)
 
 
 def as_planned(totals: Mapping[int, int], lodgers: Sequence[Lodger], request: Request) -> Moves | None:

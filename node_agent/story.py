@@ -101,14 +101,20 @@ class Story:
 
     # ---- at the gate ----------------------------------------------------------------------------------------------
 
-    def waits_for_room(self, blockers: list[Book], seconds: float | None, suspended: int) -> str:
+    def waits_for_room(self, blockers: list[Book], seconds: float | None, suspended: int, strangers: int = 0) -> str:
         what = f"{memory_text(suspended)} of saved memory" if suspended else "your share of the GPU"
         if seconds is not None:
             return f"Waiting for {what}: memory that others borrowed is being taken back, at the latest in {max(1, round(seconds))} s."
         if blockers:
             many = f"{len(blockers)} running notebooks" if len(blockers) > 1 else "a running notebook"
-            return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them."
+            return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them.{self._beside(strangers)}"
+        if strangers:
+            return f"Waiting for room for {what}.{self._beside(strangers)}"
         return f"Waiting for {what}: the copy is under way."
+
+    @staticmethod
+    def _beside(strangers: int) -> str:
+        return f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU." if strangers else ""
 
     def waits_to_enter(self, seconds: float | None = None) -> str:
         until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"

@@ -39,6 +39,7 @@ class Usage:
         passed, self._last = min(now - self._last, LONGEST_MS), now
         for book in self._node.books.values():
             if book.lease is None or book.unwanted or not (book.attached or book.holding.suspended):
+                book.utilization = None
                 continue
             row = self._rows.setdefault(book.lease.id, _Row())
             before = self._busy.get(book.kernel_id, book.holding.busy_ms)
@@ -46,6 +47,7 @@ class Usage:
             used, share = book.held(), book.lease.request_mib * max(1, len(book.home))
             row.held_ms += passed * max(1, len(book.home))
             row.busy_ms += max(0, book.holding.busy_ms - before)
+            book.utilization = _share(max(0, book.holding.busy_ms - before), passed) if book.holding.is_timed else None
             row.used_mib_ms += used * passed
             row.borrowed_mib_ms += max(0, used - share) * passed
         self._busy = {name: busy for name, busy in self._busy.items() if name in self._node.books}
@@ -70,3 +72,8 @@ class Usage:
             self._reported = now
         for each in took.values():  # of these only the latest are worth keeping
             del each[: None if delivered else -LONGEST_STORY]
+
+
+def _share(busy_ms: int, passed_ms: int) -> float:
+    """Of the time, in twentieths: finer steps would only be noise in everybody's streams."""
+    return round(20 * min(1.0, busy_ms / max(1, passed_ms))) / 20

@@ -32,7 +32,7 @@ Stamp = str
 KernelState = Literal["detached", "pending", "granted", "attached", "suspended", "reclaiming", "lost"]
 EventKind = Literal[
     "requested", "granted", "attached", "burst", "notice", "suspended", "resumed", "moved", "killed", "reattached", "released", "evicted",
-    "pinned", "unpinned", "lost", "refused",
+    "pinned", "unpinned", "lost", "refused", "fault",
 ]  # fmt: skip
 Json = dict[str, Any]
 
