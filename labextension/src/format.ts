@@ -1,7 +1,7 @@
 /** Amounts, times and states in words. Pure; sentences that need translation take the bundle as an argument. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { Kernel, Share } from './schema';
+import { Kernel, KernelRequest, Share } from './schema';
 
 /** 512 MiB, 40 GiB, 1.5 GiB: at most one decimal, binary units as everywhere in this product. */
 export function memoryText(mib: number): string {
@@ -11,17 +11,36 @@ export function memoryText(mib: number): string {
   return `${Number((mib / 1024).toFixed(1))} GiB`;
 }
 
-const FRACTIONS: { readonly [gpu: number]: string } = { 0.25: '¼', 0.5: '½', 0.75: '¾' };
+const FRACTIONS: { readonly [part: number]: string } = { 0.25: '¼', 0.5: '½', 0.75: '¾' };
+
+/** ½, 1½, 0.3, 2: at most three decimals. */
+export function gpuNumber(gpu: number): string {
+  const whole = Math.floor(gpu);
+  const part = FRACTIONS[gpu - whole];
+  return part === undefined ? String(Number(gpu.toFixed(3))) : `${whole === 0 ? '' : whole}${part}`;
+}
+
+/** ½ GPU, 0 GPUs, 1½ GPUs. */
+export function gpuText(gpu: number): string {
+  return `${gpuNumber(gpu)} ${gpu > 1 || gpu === 0 ? 'GPUs' : 'GPU'}`;
+}
 
 /** ½ GPU, 0.3 GPU, 2 GPUs, 20 GiB; null when nothing was asked. */
 export function shareText(share: Share): string | null {
   if (share.gpu_memory_mib !== null) {
     return memoryText(share.gpu_memory_mib);
   }
-  if (share.gpu === null || share.gpu === 0) {
-    return null;
+  return share.gpu === null || share.gpu === 0 ? null : gpuText(share.gpu);
+}
+
+/** A request as a person would say it: ½ GPU, 20GiB, the name of a preset. */
+export function requestText(request: KernelRequest): string {
+  const { gpu, gpu_memory, preset } = request;
+  const amount = Number(gpu);
+  if (gpu !== null && gpu !== undefined) {
+    return Number.isFinite(amount) ? gpuText(amount) : String(gpu);
   }
-  return `${FRACTIONS[share.gpu] ?? Number(share.gpu.toFixed(3))} ${share.gpu > 1 ? 'GPUs' : 'GPU'}`;
+  return String(gpu_memory ?? preset ?? '');
 }
 
 /** Enough of a kernel's id to tell two of them apart. */
@@ -59,6 +78,11 @@ export function stateText(kernel: Kernel, trans: TranslationBundle): string {
     case 'lost':
       return trans.__('lost');
   }
+}
+
+/** 37 %: a part of one. */
+export function percentText(part: number): string {
+  return `${Math.round(100 * part)} %`;
 }
 
 /** Whole seconds until a deadline, never negative. */

@@ -11,3 +11,6 @@ export const gpuIcon = new LabIcon({
   </g>
 </svg>`
 });
+
+/** The same as an address: the launcher shows kernels' cards with pictures only. */
+export const gpuIconUrl = `data:image/svg+xml,${encodeURIComponent(gpuIcon.svgstr)}`;

@@ -1,14 +1,20 @@
 /** State, kept true by the wire and changed by facts only. */
+import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { KernelRequest, Status, StreamFrame } from './schema';
+import { ProjectsWatch } from './projectsWatch';
+import { KernelRequest, Status, StreamFrame, WhatIfAnswer } from './schema';
 import { Action, Fact, INITIAL, INews, IState, news, reduce } from './state';
-import { IGpuShare } from './tokens';
+import { IChoice, IGpuShare } from './tokens';
 import { describe, IWireListener, Refused, Wire } from './wire';
 
 export class GpuShare implements IGpuShare, IWireListener {
   constructor(makeWire: (listener: IWireListener) => Wire = listener => new Wire(listener)) {
     this.wire = makeWire(this);
+    this.projects = new ProjectsWatch(
+      () => this.wire.projects(),
+      fact => this.apply(fact)
+    );
     this.wire.start();
   }
 
@@ -28,14 +34,33 @@ export class GpuShare implements IGpuShare, IWireListener {
     return this._news;
   }
 
-  request(kernelId: string, body: KernelRequest): Promise<void> {
-    return this.ask(kernelId, 'request', () => this.wire.request(kernelId, body));
+  get chosen(): ISignal<this, IChoice> {
+    return this._chosen;
   }
 
-  act(kernelId: string, action: Exclude<Action, 'request'>): Promise<void> {
-    return this.ask(kernelId, action, () =>
-      action === 'release' ? this.wire.release(kernelId) : this.wire.act(kernelId, action)
-    );
+  async request(kernelId: string, body: KernelRequest): Promise<boolean> {
+    const accepted = await this.ask(kernelId, 'request', () => this.wire.request(kernelId, body));
+    if (accepted) {
+      this._chosen.emit({ kernelId, request: body });
+    }
+    return accepted;
+  }
+
+  async act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean> {
+    const accepted = await this.ask(kernelId, action, () => this.carryOut(kernelId, action));
+    if (accepted && action === 'release') {
+      this._chosen.emit({ kernelId, request: null });
+    }
+    return accepted;
+  }
+
+  whatIf(body: KernelRequest): Promise<WhatIfAnswer> {
+    return this.wire.whatIf(body);
+  }
+
+  watchProjects(): IDisposable {
+    this.projects.begin();
+    return new DisposableDelegate(() => this.projects.end());
   }
 
   dismiss(kernelId: string): void {
@@ -58,14 +83,28 @@ export class GpuShare implements IGpuShare, IWireListener {
     this.apply({ type: 'disconnected', at: Date.now(), problem });
   }
 
-  private async ask(kernelId: string, action: Action, call: () => Promise<unknown>): Promise<void> {
+  private async carryOut(kernelId: string, action: Exclude<Action, 'request'>): Promise<unknown> {
+    switch (action) {
+      case 'release':
+        return this.wire.release(kernelId);
+      case 'move': // saved first; what is brought back goes where there is room
+        await this.wire.act(kernelId, 'suspend');
+        return this.wire.act(kernelId, 'resume');
+      default:
+        return this.wire.act(kernelId, action);
+    }
+  }
+
+  private async ask(kernelId: string, action: Action, call: () => Promise<unknown>): Promise<boolean> {
     this.apply({ type: 'asked', kernelId, action });
     try {
       await call();
       this.apply({ type: 'answered', kernelId });
+      return true;
     } catch (error) {
       const field = error instanceof Refused ? error.field : null;
       this.apply({ type: 'refused', kernelId, action, refusal: { message: describe(error), field } });
+      return false;
     }
   }
 
@@ -73,13 +112,16 @@ export class GpuShare implements IGpuShare, IWireListener {
     const before = this._state;
     this._state = reduce(before, fact);
     if (this._state !== before) {
+      this.projects.follow(before.status, this._state.status);
       this._changed.emit();
       news(before, this._state).forEach(item => this._news.emit(item));
     }
   }
 
   private readonly wire: Wire;
+  private readonly projects: ProjectsWatch;
   private _state: IState = INITIAL;
   private readonly _changed = new Signal<this, void>(this);
   private readonly _news = new Signal<this, INews>(this);
+  private readonly _chosen = new Signal<this, IChoice>(this);
 }

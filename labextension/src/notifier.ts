@@ -9,19 +9,27 @@ import { IGpuShare } from './tokens';
 
 const SHOWN_MS = 15_000;
 
+interface IOptions {
+  readonly gpushare: IGpuShare;
+  readonly showPanel: () => void;
+  /** Whether a notebook of this kernel can be seen: it shows its notice itself. */
+  readonly isInSight: (kernelId: string) => boolean;
+  /** Whether the person wants notifications. */
+  readonly isWanted: () => boolean;
+  readonly trans: TranslationBundle;
+}
+
 export class Notifier {
-  constructor(
-    private readonly gpushare: IGpuShare,
-    private readonly showPanel: () => void,
-    private readonly trans: TranslationBundle
-  ) {
-    gpushare.news.connect((_, item) => this.tell(item));
-    gpushare.changed.connect(() => this.follow());
+  constructor(private readonly options: IOptions) {
+    this.gpushare = options.gpushare;
+    this.trans = options.trans;
+    this.gpushare.news.connect((_, item) => this.tell(item));
+    this.gpushare.changed.connect(() => this.follow());
   }
 
   private tell(item: INews): void {
     const message = messageOf(item, this.trans);
-    if (message === null || item.event.kind === 'notice') {
+    if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
       return; // a notice is told by its countdown, which ends when the notice does
     }
     Notification.emit(message.text, message.tone, { autoClose: SHOWN_MS, actions: [this.show()] });
@@ -30,11 +38,12 @@ export class Notifier {
   /** Begin, continue or end the countdowns as the kernels' deadlines say. */
   private follow(): void {
     const kernels = this.gpushare.state.status?.kernels ?? [];
-    const announced = kernels.filter(kernel => kernel.notice_deadline !== null);
+    const noticed = kernels.filter(kernel => kernel.notice_deadline !== null && this.options.isWanted());
+    const announced = noticed.filter(kernel => !this.options.isInSight(kernel.kernel_id));
     announced.forEach(kernel => this.count(kernel));
     const still = new Set(announced.map(kernel => kernel.kernel_id));
     [...this.open.keys()].filter(id => !still.has(id)).forEach(id => this.end(id));
-    this.wind();
+    this.wind(noticed.length > 0);
   }
 
   private count(kernel: Kernel): void {
@@ -45,13 +54,15 @@ export class Notifier {
     } else if (known !== undefined) {
       Notification.update({ id: known, message: text });
     } else {
-      const release = {
-        label: this.trans.__('Release now'),
-        callback: () => void this.gpushare.act(kernel.kernel_id, 'release')
-      };
+      const choice = (action: 'suspend' | 'move', label: string) => ({
+        label,
+        callback: () => void this.gpushare.act(kernel.kernel_id, action)
+      });
+      const save = choice('suspend', this.trans.__('Save and let go'));
+      const move = choice('move', this.trans.__('Move now'));
       this.open.set(
         kernel.kernel_id,
-        Notification.emit(text, 'warning', { autoClose: false, actions: [release, this.show()] })
+        Notification.emit(text, 'warning', { autoClose: false, actions: [save, move, this.show()] })
       );
     }
   }
@@ -64,20 +75,22 @@ export class Notifier {
     }
   }
 
-  /** The second hand runs only while something counts down. */
-  private wind(): void {
-    if (this.open.size > 0 && this.hand === null) {
+  /** The second hand runs only while something counts down; a notebook may go out of sight meanwhile. */
+  private wind(counting: boolean): void {
+    if (counting && this.hand === null) {
       this.hand = window.setInterval(() => this.follow(), 1000);
-    } else if (this.open.size === 0 && this.hand !== null) {
+    } else if (!counting && this.hand !== null) {
       window.clearInterval(this.hand);
       this.hand = null;
     }
   }
 
   private show(): Notification.IAction {
-    return { label: this.trans.__('Show GPU share'), callback: this.showPanel };
+    return { label: this.trans.__('Show GPU share'), callback: this.options.showPanel };
   }
 
+  private readonly gpushare: IGpuShare;
+  private readonly trans: TranslationBundle;
   private readonly open = new Map<string, string>();
   private hand: number | null = null;
 }

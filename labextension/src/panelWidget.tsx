@@ -1,21 +1,41 @@
 /** The panel as a Lumino widget: it draws when the state changed and somebody can see it. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { IDisposable } from '@lumino/disposable';
 import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { gpuIcon } from './icon';
 import { Kernel } from './schema';
 import { IGpuShare } from './tokens';
+import { IKernelActions } from './views/kernelCard';
 import { Panel } from './views/panel';
 
+/** What the views of a kernel ask for, answered by the model. The same functions always, so that cards are not drawn for nothing. */
+export function kernelActions(gpushare: IGpuShare, openNotebook: (path: string) => void): IKernelActions {
+  return {
+    onRequest: (id, request) => void gpushare.request(id, request),
+    onAct: (id, action) => void gpushare.act(id, action),
+    onWhatIf: request => gpushare.whatIf(request),
+    onDismiss: id => gpushare.dismiss(id),
+    onOpen: (kernel: Kernel) => kernel.name !== '' && openNotebook(kernel.name)
+  };
+}
+
+interface IOptions {
+  readonly gpushare: IGpuShare;
+  readonly openNotebook: (path: string) => void;
+  readonly openDashboard: () => void;
+  /** Whether there is a dashboard: its command may come after us. */
+  readonly hasDashboard: () => boolean;
+  readonly trans: TranslationBundle;
+}
+
 export class GpuSharePanel extends ReactWidget {
-  constructor(
-    private readonly gpushare: IGpuShare,
-    private readonly openNotebook: (path: string) => void,
-    private readonly trans: TranslationBundle
-  ) {
+  constructor(private readonly options: IOptions) {
     super();
+    const { gpushare, openNotebook, trans } = options;
+    this.actions = kernelActions(gpushare, openNotebook);
     this.id = 'jupyter-gpushare';
     this.addClass('jp-GpuShare');
     this.title.icon = gpuIcon;
@@ -26,25 +46,39 @@ export class GpuSharePanel extends ReactWidget {
   }
 
   dispose(): void {
-    this.gpushare.changed.disconnect(this.redraw, this);
+    this.options.gpushare.changed.disconnect(this.redraw, this);
+    this.watching?.dispose();
     super.dispose();
   }
 
   protected onAfterShow(msg: Message): void {
     super.onAfterShow(msg);
+    this.watching ??= this.options.gpushare.watchProjects();
     this.update();
   }
 
+  protected onAfterHide(msg: Message): void {
+    super.onAfterHide(msg);
+    this.watching?.dispose();
+    this.watching = null;
+  }
+
+  protected onAfterAttach(msg: Message): void {
+    super.onAfterAttach(msg);
+    if (this.isVisible) {
+      this.watching ??= this.options.gpushare.watchProjects();
+    }
+  }
+
   protected render(): JSX.Element {
+    const { gpushare, hasDashboard, openDashboard, trans } = this.options;
     return (
       <Panel
-        state={this.gpushare.state}
-        trans={this.trans}
-        onRequest={(id, request) => void this.gpushare.request(id, request)}
-        onAct={(id, action) => void this.gpushare.act(id, action)}
-        onDismiss={id => this.gpushare.dismiss(id)}
-        onOpen={(kernel: Kernel) => kernel.name !== '' && this.openNotebook(kernel.name)}
-        onRetry={() => this.gpushare.retry()}
+        state={gpushare.state}
+        trans={trans}
+        {...this.actions}
+        onRetry={() => gpushare.retry()}
+        onDashboard={hasDashboard() ? openDashboard : undefined}
       />
     );
   }
@@ -54,4 +88,7 @@ export class GpuSharePanel extends ReactWidget {
       this.update(); // Lumino folds several of these into one drawing
     }
   }
+
+  private readonly actions: IKernelActions;
+  private watching: IDisposable | null = null;
 }

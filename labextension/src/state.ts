@@ -3,7 +3,7 @@
  *
  * A view never has to guess whether what it shows is true: `connection` says it.
  */
-import { Event, Kernel, Status, StreamFrame } from './schema';
+import { Event, Kernel, ProjectRow, Status, StreamFrame } from './schema';
 
 /**
  * - loading: nothing is known yet
@@ -13,7 +13,8 @@ import { Event, Kernel, Status, StreamFrame } from './schema';
  */
 export type Connection = 'loading' | 'live' | 'stale' | 'failed';
 
-export type Action = 'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin';
+/** `move`: save its memory and bring it back where there is room. */
+export type Action = 'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move';
 
 /** An action on one kernel that was asked and not answered, or that was refused. */
 export interface IAsked {
@@ -27,6 +28,12 @@ export interface IRefusal {
   readonly field: string | null;
 }
 
+/** A table that is asked for while somebody looks at it. `problem`: why what it shows may be old; rows null: nothing is known. */
+export interface ITable<Row> {
+  readonly rows: readonly Row[] | null;
+  readonly problem: string | null;
+}
+
 export interface IState {
   readonly connection: Connection;
   readonly problem: string | null;
@@ -35,6 +42,7 @@ export interface IState {
   readonly revision: number | null;
   readonly status: Status | null;
   readonly asked: { readonly [kernelId: string]: IAsked };
+  readonly projects: ITable<ProjectRow>;
 }
 
 export type Fact =
@@ -44,7 +52,9 @@ export type Fact =
   | { readonly type: 'asked'; readonly kernelId: string; readonly action: Action }
   | { readonly type: 'answered'; readonly kernelId: string }
   | { readonly type: 'refused'; readonly kernelId: string; readonly action: Action; readonly refusal: IRefusal }
-  | { readonly type: 'dismissed'; readonly kernelId: string };
+  | { readonly type: 'dismissed'; readonly kernelId: string }
+  | { readonly type: 'projects'; readonly rows: readonly ProjectRow[] }
+  | { readonly type: 'projectsFailed'; readonly problem: string };
 
 export const INITIAL: IState = {
   connection: 'loading',
@@ -52,7 +62,8 @@ export const INITIAL: IState = {
   staleSince: null,
   revision: null,
   status: null,
-  asked: {}
+  asked: {},
+  projects: { rows: null, problem: null }
 };
 
 /** Events kept per kernel: as many as the server keeps is more than a panel shows. */
@@ -75,6 +86,10 @@ export function reduce(state: IState, fact: Fact): IState {
       return withAsked(state, fact.kernelId, { action: fact.action, refusal: fact.refusal });
     case 'dismissed':
       return withAsked(state, fact.kernelId, null);
+    case 'projects':
+      return { ...state, projects: { rows: fact.rows, problem: null } };
+    case 'projectsFailed':
+      return { ...state, projects: { ...state.projects, problem: fact.problem } };
   }
 }
 

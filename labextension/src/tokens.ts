@@ -1,9 +1,16 @@
 /** The public face of this extension: what other extensions may ask for. */
 import { Token } from '@lumino/coreutils';
+import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
-import { KernelRequest } from './schema';
+import { KernelRequest, WhatIfAnswer } from './schema';
 import { Action, INews, IState } from './state';
+
+/** What was asked for a kernel and accepted: a request, or null for giving its share back. */
+export interface IChoice {
+  readonly kernelId: string;
+  readonly request: KernelRequest | null;
+}
 
 export interface IGpuShare {
   readonly state: IState;
@@ -11,9 +18,15 @@ export interface IGpuShare {
   readonly changed: ISignal<IGpuShare, void>;
   /** Every event of my kernels, once, as it becomes known. */
   readonly news: ISignal<IGpuShare, INews>;
-  /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. */
-  request(kernelId: string, body: KernelRequest): Promise<void>;
-  act(kernelId: string, action: Exclude<Action, 'request'>): Promise<void>;
+  /** After a person's request or release was accepted. */
+  readonly chosen: ISignal<IGpuShare, IChoice>;
+  /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. Resolves to whether it was accepted. */
+  request(kernelId: string, body: KernelRequest): Promise<boolean>;
+  act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean>;
+  /** Would it start now? Changes nothing. Rejects when the server refuses or does not answer. */
+  whatIf(body: KernelRequest): Promise<WhatIfAnswer>;
+  /** Keep `state.projects` true until the result is disposed. */
+  watchProjects(): IDisposable;
   /** Take note of a refusal, so that it is no longer shown. */
   dismiss(kernelId: string): void;
   retry(): void;

@@ -6,7 +6,7 @@
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
-import { KernelRequest, ROUTES, Status, StreamFrame } from './schema';
+import { KernelRequest, Projects, ROUTES, Status, StreamFrame, WhatIfAnswer } from './schema';
 import { Action, IRefusal } from './state';
 
 export interface IWireListener {
@@ -69,19 +69,20 @@ export class Wire {
     return this.call(ROUTES.release, { kernel_id: kernelId });
   }
 
-  act(kernelId: string, action: Exclude<Action, 'request' | 'release'>): Promise<unknown> {
+  act(kernelId: string, action: Exclude<Action, 'request' | 'release' | 'move'>): Promise<unknown> {
     return this.call(ROUTES.act, { kernel_id: kernelId, action }, {});
   }
 
-  /** One REST call. Rejects with `Refused` when the server said no, with ServerConnection.NetworkError when it said nothing. */
+  whatIf(body: KernelRequest): Promise<WhatIfAnswer> {
+    return this.call(ROUTES.whatIf, {}, body);
+  }
+
+  projects(): Promise<Projects> {
+    return this.call(ROUTES.projects);
+  }
+
   private async call<T>(route: IRoute, names: INames = {}, body?: object): Promise<T> {
-    const url = URLExt.join(this.settings.baseUrl, filled(route.path, names));
-    const init = { method: route.verb, body: body === undefined ? undefined : JSON.stringify(body) };
-    const response = await ServerConnection.makeRequest(url, init, this.settings);
-    const text = await response.text();
-    if (!response.ok) {
-      throw refusal(response, text);
-    }
+    const text = await rest(this.settings, route, { names, body });
     return (text === '' ? null : JSON.parse(text)) as T;
   }
 
@@ -165,7 +166,29 @@ export class Wire {
   private epoch = 0;
 }
 
-interface IRoute {
+export interface ICall {
+  readonly names?: INames;
+  readonly body?: object;
+  readonly query?: { readonly [name: string]: string };
+}
+
+/**
+ * One REST call; the answer's text. Rejects with `Refused` when the server said no, with ServerConnection.NetworkError
+ * when it said nothing.
+ */
+export async function rest(settings: ServerConnection.ISettings, route: IRoute, call: ICall = {}): Promise<string> {
+  const { names = {}, body, query = {} } = call;
+  const url = URLExt.join(settings.baseUrl, filled(route.path, names)) + URLExt.objectToQueryString(query);
+  const init = { method: route.verb, body: body === undefined ? undefined : JSON.stringify(body) };
+  const response = await ServerConnection.makeRequest(url, init, settings);
+  const text = await response.text();
+  if (!response.ok) {
+    throw refusal(response, text);
+  }
+  return text;
+}
+
+export interface IRoute {
   readonly verb: string;
   readonly path: string;
 }

@@ -1,1 +1,4 @@
 import './base.css';
+import './dashboard.css';
+import './sidebar.css';
+import './notebook.css';

@@ -1,7 +1,9 @@
 """A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the sidebar, without its causes.
 
 `POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the API answer 503 and closes the streams;
-`GET gpushare/script` gives the calls that the sidebar made since the last time, and how many streams are open.
+`{"tables": {"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions; `GET gpushare/script` gives the calls that
+the page made since the last time, and how many streams are open. What it says is read as the messages that it stands for: fields that a
+test does not name have their defaults, and a test cannot say what no server could.
 """
 
 from __future__ import annotations
@@ -13,6 +15,8 @@ from typing import Any
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyterlab.labapp import LabApp
 from tornado import web, websocket
+
+from jupyter_gpushare.messages import Status, WhatIfAnswer, convert, to_json
 
 UP = {"reachable": True, "version": "0.0.0", "problem": None}
 
@@ -31,8 +35,15 @@ class Script:
             "projects": ["vision", "language"],
             "node_pools": ["default"],
             "priority_classes": ["interactive", "train"],
+            "presets": [
+                {"name": "¼ GPU", "request": {"gpu": 0.25}},
+                {"name": "½ GPU", "request": {"gpu": 0.5}},
+                {"name": "large", "description": "For training runs", "request": {"gpu": 2, "priority_class": "train"}},
+            ],
             "kernels": [],
         }
+        self.tables: dict[str, list[dict[str, Any]]] = {"projects": []}
+        self.what_if: dict[str, Any] = {"starts_now": True, "node": "n0"}
         self.down = False
         self.refusal: dict[str, Any] | None = None
         self.revision = 0
@@ -43,6 +54,8 @@ class Script:
         self.down = said.get("down", False)
         self.refusal = said.get("refusal")
         self.status |= said.get("status", {})
+        self.tables |= said.get("tables", {})
+        self.what_if = said.get("what_if", self.what_if)
         self.revision += 1
         for stream in list(self.streams):
             if self.down:
@@ -52,6 +65,11 @@ class Script:
 
 
 SCRIPT = Script()
+
+
+def said() -> Any:
+    """The status as a server says it."""
+    return to_json(convert(Status, SCRIPT.status))
 
 
 class ScriptHandler(JupyterHandler):
@@ -76,7 +94,12 @@ class Api(APIHandler):
 
     @web.authenticated
     def get(self, path: str) -> None:
-        self.finish(json.dumps(SCRIPT.status))
+        if path == "status":
+            self.finish(json.dumps(said()))
+        elif path in SCRIPT.tables:
+            self.finish(json.dumps({path: SCRIPT.tables[path]}))
+        else:
+            raise web.HTTPError(404)
 
     @web.authenticated
     def post(self, path: str) -> None:
@@ -89,7 +112,9 @@ class Api(APIHandler):
     def answer(self, path: str) -> None:
         body = json.loads(self.request.body) if self.request.body else None
         SCRIPT.calls.append({"method": self.request.method, "path": path, "body": body})
-        if SCRIPT.refusal is not None:
+        if path == "what-if" and SCRIPT.refusal is None:
+            self.finish(json.dumps(to_json(convert(WhatIfAnswer, SCRIPT.what_if))))
+        elif SCRIPT.refusal is not None:
             self.set_status(400)
             self.finish(json.dumps({"error": SCRIPT.refusal}))
 
@@ -107,7 +132,7 @@ class Stream(websocket.WebSocketHandler):
         SCRIPT.streams.discard(self)
 
     def send_state(self) -> None:
-        self.write_message({"type": "state", "revision": SCRIPT.revision, "status": SCRIPT.status})
+        self.write_message({"type": "state", "revision": SCRIPT.revision, "status": said()})
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:

@@ -2,30 +2,11 @@
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
+import { kernel, scriptOf, until } from './script.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const server = new URL(url).origin;
-const headers = { Authorization: 'token scripted' };
+const { say, asked, calls, questions } = scriptOf(url);
 
-const say = body => fetch(`${server}/gpushare/script`, { method: 'POST', headers, body: JSON.stringify(body) });
-const asked = async () => (await fetch(`${server}/gpushare/script`, { headers })).json();
-const calls = async () => (await asked()).calls;
-
-/** Wait until the server sees what is expected of the page. */
-async function until(what, check) {
-  for (let tries = 0; tries < 100; tries++) {
-    if (await check()) return;
-    await new Promise(resolve => setTimeout(resolve, 100));
-  }
-  assert.fail(what);
-}
-
-const kernel = changes => ({
-  kernel_id: 'k1', name: 'work/a.ipynb', state: 'attached', project: 'vision', request: { gpu: 0.5, gpu_memory_mib: null },
-  limit: { gpu: 1, gpu_memory_mib: null }, node: 'n0', planned_gpu: 'SIM-GPU-n0-0', gpu_uuid: 'SIM-GPU-n0-1', simulated: true, pinned: false,
-  busy: true, memory_mib: { guaranteed: 40960, used: 71680, borrowed: 30720 }, gpu_memory_total_mib: 81920, reason: null, queue_position: null,
-  notice_deadline: null, generation: 1, workload: 'w1', events: [], ...changes
-});
 const waiting = kernel({
   kernel_id: 'k2', name: 'b.ipynb', state: 'pending', node: null, planned_gpu: null, gpu_uuid: null, gpu_memory_total_mib: 0,
   memory_mib: { guaranteed: 0, used: 0, borrowed: 0 }, queue_position: 3, request: { gpu: 2, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null },
@@ -35,7 +16,7 @@ const waiting = kernel({
   }
 });
 const asleep = kernel({
-  kernel_id: 'k3', name: 'c.ipynb', state: 'suspended', pinned: true,
+  kernel_id: 'k3', name: 'c.ipynb', state: 'suspended', pinned: true, cell_waits: 'Waiting for room for 70 GiB of saved memory: a running notebook is inside its share.',
   memory_mib: { guaranteed: 40960, used: 0, borrowed: 0 },
   events: [{ time: '2026-01-01T10:00:00.000Z', kind: 'suspended', message: 'Saved 70 GiB to host memory for d.ipynb, which needs a whole GPU.' }]
 });
@@ -53,7 +34,7 @@ await inLab(url, async lab => {
   await shows(/No notebook of yours runs/);
 
   // every kind of kernel
-  await say({ status: { kernels: [kernel(), waiting, asleep, none] } });
+  await say({ status: { kernels: [kernel({ utilization: 0.37 }), waiting, asleep, none] } });
   await shows('bursting', lab.card('a.ipynb'));
   await shows('70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed', lab.card('a.ipynb'));
   await shows('½ GPU · limit 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)', lab.card('a.ipynb'));
@@ -62,7 +43,34 @@ await inLab(url, async lab => {
   await shows(/Ask with priority train/, lab.card('b.ipynb'));
   await shows('suspended', lab.card('c.ipynb'));
   await shows('no GPU', lab.card('d.ipynb'));
+  await shows('GPU 37 % busy with it', lab.card('a.ipynb'));
+  await shows(/A cell waits at the gate. Waiting for room/, lab.card('c.ipynb'));
   if (shots) await lab.shot('states', shots);
+
+  // what would start now instead, asked when somebody wants to know, and taken by one press
+  await questions();
+  await say({ what_if: { starts_now: false, alternatives: [{ request: { gpu: 0.5, node_pools: ['t4'] }, message: '0.5 GPU would start now in node pool t4.' }] } });
+  await lab.card('b.ipynb').getByText('What would start now?').click();
+  await shows('0.5 GPU would start now in node pool t4.', lab.card('b.ipynb'));
+  assert.deepEqual((await questions()).at(-1), { gpu: 2, project: 'vision' });
+  if (shots) await lab.shot('what-if', shots);
+  await lab.card('b.ipynb').getByRole('button', { name: 'Ask for this instead' }).click();
+  await until('a request', async () => (await calls()).some(call => call.path === 'kernels/k2' && call.body.gpu === 0.5 && call.body.node_pools[0] === 't4'));
+  await say({ what_if: { starts_now: true, node: 'n0' } });
+
+  // my projects, each as a bar that explains itself; what the node cannot do, and why
+  const project = changes => ({ name: 'vision', department: 'research', pool: 'default', member: true, gpu_quota: 1, gpu_limit: null, gpu_fair_share: 1.5, gpu_allocated: 1.5, gpu_requested: 3.5, ...changes });
+  await say({ tables: { projects: [project(), project({ name: 'other', member: false }), project({ name: 'language', gpu_allocated: 0, gpu_requested: 0, gpu_fair_share: 0 })] } });
+  await say({ status: { kernels: [kernel({ utilization: 0.37 }), { ...waiting, state: 'granted', reason: null }, asleep, none] } }); // a change of mine asks anew
+  const vision = panel.locator('[data-project=vision]');
+  await shows('1½ GPUs held', vision);
+  for (const words of ['quota 1', 'fair share 1½', '½ over quota', '2 more wanted']) await shows(words, vision);
+  const meter = panel.getByRole('meter', { name: 'GPUs of project vision' });
+  assert.match(await meter.getAttribute('aria-valuetext'), /holds 1½ GPUs.*½ GPU is over quota: borrowed/);
+  assert.equal(await panel.locator('[data-project=other]').count(), 0, 'only projects that I am in');
+  await say({ status: { kernels: [kernel(), waiting, asleep, none], tiers: ['observe', 'suspend'], tier_problems: { limit: 'driver 570 is older than 615' } } });
+  await panel.getByText('This node').click();
+  await shows('Not here: driver 570 is older than 615');
 
   // every action, by its button
   await calls();
@@ -82,12 +90,15 @@ await inLab(url, async lab => {
   await button('d.ipynb', 'Request a GPU share…').focus();
   await page.keyboard.press('Enter');
   const form = lab.card('d.ipynb').getByRole('form');
+  await until('what to expect is said', async () => (await form.getByRole('status').textContent()).includes('There is no project'));
   await form.getByLabel('Share', { exact: true }).fill('0.25');
   await form.getByLabel('Project').selectOption('language');
   await form.getByLabel('Share', { exact: true }).press('Enter');
   await form.getByRole('alert').getByText('There is no project "language".').waitFor();
   if (shots) await lab.shot('refused', shots);
   await say({});
+  await form.getByLabel('Share', { exact: true }).fill('0.25 ');
+  await form.getByText('Would start now, on node n0.').waitFor();
   await form.getByRole('button', { name: 'Request' }).click();
   await form.waitFor({ state: 'detached' });
   assert.deepEqual((await calls()).at(-1), { method: 'POST', path: 'kernels/k4', body: { gpu: '0.25', project: 'language' } });

@@ -17,6 +17,7 @@ export function kernel(changes: Partial<Kernel> = {}): Kernel {
     simulated: true,
     pinned: false,
     busy: false,
+    cell_waits: null,
     memory_mib: { guaranteed: 40960, used: 0, borrowed: 0 },
     gpu_memory_total_mib: 81920,
     reason: null,
@@ -43,6 +44,7 @@ export function status(...kernels: Kernel[]): Status {
     projects: ['vision'],
     node_pools: ['default'],
     priority_classes: ['interactive'],
+    presets: [],
     tiers: ['observe', 'cooperate', 'limit', 'suspend', 'relocate'],
     tier_problems: {},
     kernels

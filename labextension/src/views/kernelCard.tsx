@@ -2,67 +2,71 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { gpuName, kernelName, secondsLeft, shareText, stateText } from '../format';
-import { Kernel, KernelRequest, Status } from '../schema';
-import { Action, IAsked } from '../state';
+import { gpuName, kernelName, percentText, shareText, stateText } from '../format';
+import { Kernel, KernelRequest } from '../schema';
+import { IAsked } from '../state';
+import { Act, Actions } from './actions';
 import { Events } from './events';
 import { MemoryBar } from './memoryBar';
+import { Notice } from './notice';
 import { Reason } from './reason';
-import { RequestForm } from './requestForm';
+import { IChoices, RequestForm } from './requestForm';
+import { AskWhatIf } from './whatIf';
 
 export interface IKernelActions {
   onRequest: (kernelId: string, request: KernelRequest) => void;
-  onAct: (kernelId: string, action: Exclude<Action, 'request'>) => void;
+  onAct: (kernelId: string, action: Act) => void;
+  onWhatIf: AskWhatIf;
   onDismiss: (kernelId: string) => void;
   onOpen: (kernel: Kernel) => void;
 }
 
 interface IKernelCardProps extends IKernelActions {
   kernel: Kernel;
-  status: Status;
+  choices: IChoices;
   asked: IAsked | null;
+  /** In the notebook itself: without its name and without its story. */
+  brief?: boolean;
   trans: TranslationBundle;
 }
 
-/** Which actions make sense in a state; the server has the last word. */
-export function possibleActions(kernel: Kernel): Exclude<Action, 'request'>[] {
-  switch (kernel.state) {
-    case 'detached':
-      return [];
-    case 'attached':
-      return ['suspend', kernel.pinned ? 'unpin' : 'pin', 'release'];
-    case 'suspended':
-      return ['resume', kernel.pinned ? 'unpin' : 'pin', 'release'];
-    default:
-      return ['release'];
-  }
-}
-
-export function KernelCard(props: IKernelCardProps): JSX.Element {
-  const { kernel, asked, trans } = props;
-  const [asking, setAsking] = React.useState(false);
+/** Drawn again only when its own kernel changed: a frame about one of hundreds costs one card. */
+export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps): JSX.Element {
+  const { kernel, asked, brief, trans } = props;
+  const [asking, setAsking] = React.useState(brief === true && kernel.state === 'detached');
   const name = kernelName(kernel);
   const waitsFor = asked !== null && asked.refusal === null ? asked.action : null;
   const refusal = asked?.refusal ?? null;
+  const ask = () => setAsking(true);
   return (
     <section className="jp-GpuShare-card" data-state={kernel.state} data-kernel-id={kernel.kernel_id} aria-label={name}>
       <header>
-        <button className="jp-GpuShare-name" title={kernel.name} onClick={() => props.onOpen(kernel)}>
-          {name}
-        </button>
+        {brief ? <strong>{trans.__('GPU share')}</strong> : <Name kernel={kernel} onOpen={props.onOpen} trans={trans} />}
         <span className="jp-GpuShare-state">{stateText(kernel, trans)}</span>
       </header>
       {kernel.state !== 'detached' && <Where kernel={kernel} trans={trans} />}
-      {kernel.notice_deadline !== null && <Notice deadline={kernel.notice_deadline} trans={trans} />}
-      {hasMemory(kernel) && (
-        <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} trans={trans} />
+      {kernel.notice_deadline !== null && (
+        <Notice kernel={kernel} deadline={kernel.notice_deadline} onAct={props.onAct} onAsk={ask} trans={trans} />
       )}
-      {kernel.state === 'suspended' && (
-        <div className="jp-GpuShare-faint">
-          {trans.__('What it held is saved in host memory, and comes back by itself at its next cell.')}
+      {hasMemory(kernel) && <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} trans={trans} />}
+      {kernel.utilization !== null && kernel.state === 'attached' && (
+        <div className="jp-GpuShare-small">{trans.__('GPU %1 busy with it', percentText(kernel.utilization))}</div>
+      )}
+      {kernel.cell_waits !== null && kernel.reason === null && (
+        <div className="jp-GpuShare-reason" data-waits="cell">
+          {trans.__('A cell waits at the gate. %1', kernel.cell_waits)}
         </div>
       )}
-      {kernel.reason !== null && <Reason reason={kernel.reason} position={kernel.queue_position} trans={trans} />}
+      {kernel.state === 'suspended' && <Suspended kernel={kernel} trans={trans} />}
+      {kernel.reason !== null && (
+        <Reason
+          kernel={kernel}
+          reason={kernel.reason}
+          onWhatIf={props.onWhatIf}
+          onChoose={request => props.onRequest(kernel.kernel_id, request)}
+          trans={trans}
+        />
+      )}
       {refusal !== null && !(asking && refusal.field !== null) && (
         <div className="jp-GpuShare-refusal" role="alert">
           {refusal.message}{' '}
@@ -73,25 +77,49 @@ export function KernelCard(props: IKernelCardProps): JSX.Element {
       )}
       {asking ? (
         <RequestForm
+          id={`gpushare-${brief ? 'brief-' : ''}${kernel.kernel_id}`}
           kernel={kernel}
-          status={props.status}
+          choices={props.choices}
           refusal={refusal}
           busy={waitsFor !== null}
           trans={trans}
+          onWhatIf={props.onWhatIf}
           onCancel={() => setAsking(false)}
           onSubmit={request => props.onRequest(kernel.kernel_id, request)}
         />
       ) : (
-        <Actions {...props} waitsFor={waitsFor} onAsk={() => setAsking(true)} />
+        <Actions kernel={kernel} waitsFor={waitsFor} onAct={props.onAct} onAsk={ask} trans={trans} />
       )}
       <FormCloser asked={asked} asking={asking} close={() => setAsking(false)} />
-      <Events events={kernel.events} trans={trans} />
+      {!brief && <Events events={kernel.events} trans={trans} />}
     </section>
   );
-}
+});
 
 function hasMemory(kernel: Kernel): boolean {
   return kernel.memory_mib.used > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
+}
+
+/** The notebook's name; pressing it opens the notebook. A kernel without one is only named. */
+function Name({ kernel, onOpen, trans }: { kernel: Kernel; onOpen: (kernel: Kernel) => void; trans: TranslationBundle }): JSX.Element {
+  const name = kernelName(kernel);
+  return kernel.name === '' ? (
+    <span className="jp-GpuShare-name">{name}</span>
+  ) : (
+    <button className="jp-GpuShare-name" title={trans.__('Open %1', kernel.name)} onClick={() => onOpen(kernel)}>
+      {name}
+    </button>
+  );
+}
+
+function Suspended({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle }): JSX.Element {
+  return (
+    <div className="jp-GpuShare-faint">
+      {kernel.busy
+        ? trans.__('What it held is saved in host memory. Its running cell stands still until it is resumed.')
+        : trans.__('What it held is saved in host memory, and comes back by itself at its next cell.')}
+    </div>
+  );
 }
 
 /** Closes the form when its request was accepted: asked, and then neither waiting nor refused. Draws nothing. */
@@ -123,60 +151,4 @@ function gpuText(actual: string, planned: string | null, trans: TranslationBundl
   return planned === null || gpuName(planned) === gpuName(actual)
     ? trans.__('GPU %1', gpuName(actual))
     : trans.__('GPU %1 (planned: GPU %2)', gpuName(actual), gpuName(planned));
-}
-
-/** The countdown of a notice. It keeps its own second hand, so that nothing else is drawn again. */
-function Notice({ deadline, trans }: { deadline: string; trans: TranslationBundle }): JSX.Element {
-  const [now, setNow] = React.useState(Date.now());
-  React.useEffect(() => {
-    const timer = window.setInterval(() => setNow(Date.now()), 1000);
-    return () => window.clearInterval(timer);
-  }, [deadline]);
-  return (
-    <div className="jp-GpuShare-notice" role="status">
-      {trans.__('GPU memory will be taken back in %1 s. Save what you need, or release it now.', secondsLeft(deadline, now))}
-    </div>
-  );
-}
-
-interface IActionsProps extends IKernelCardProps {
-  waitsFor: Action | null;
-  onAsk: () => void;
-}
-
-function Actions(props: IActionsProps): JSX.Element {
-  const { kernel, trans, waitsFor } = props;
-  const labels: { [action in Exclude<Action, 'request'>]: string } = {
-    release: kernel.state === 'pending' ? trans.__('Stop waiting') : trans.__('Release'),
-    suspend: trans.__('Suspend'),
-    resume: trans.__('Resume'),
-    pin: trans.__('Pin'),
-    unpin: trans.__('Unpin')
-  };
-  const hints: { [action in Exclude<Action, 'request'>]: string } = {
-    release: trans.__('Give the GPU back; the kernel lives on without one'),
-    suspend: trans.__('Move the GPU memory into host memory; the kernel lives on'),
-    resume: trans.__('Bring the GPU memory back'),
-    pin: trans.__('Do not suspend it while it is idle'),
-    unpin: trans.__('It may be suspended while it is idle')
-  };
-  return (
-    <div className="jp-GpuShare-actions">
-      <button className="jp-GpuShare-button" disabled={waitsFor !== null} onClick={props.onAsk}>
-        {kernel.state === 'detached' ? trans.__('Request a GPU share…') : trans.__('Change…')}
-      </button>
-      {possibleActions(kernel).map(action => (
-        <button
-          key={action}
-          className="jp-GpuShare-button"
-          title={hints[action]}
-          disabled={waitsFor !== null}
-          aria-busy={waitsFor === action}
-          onClick={() => props.onAct(kernel.kernel_id, action)}
-        >
-          {labels[action]}
-        </button>
-      ))}
-    </div>
-  );
 }

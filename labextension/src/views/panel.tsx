@@ -1,4 +1,4 @@
-/** The sidebar "GPU share": my kernels, or what is true when there are none to show. */
+/** The sidebar "GPU share": my kernels, my projects, this node; or what is true when there is nothing to show. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -6,15 +6,21 @@ import { timeText } from '../format';
 import { SchedulerStatus, Status } from '../schema';
 import { IState } from '../state';
 import { IKernelActions, KernelCard } from './kernelCard';
+import { Node } from './node';
+import { Projects } from './projects';
+import { IChoices } from './requestForm';
+import { Section } from './section';
 
 interface IPanelProps extends IKernelActions {
   state: IState;
   onRetry: () => void;
+  /** Opens the dashboard; absent where there is none. */
+  onDashboard?: () => void;
   trans: TranslationBundle;
 }
 
 export function Panel(props: IPanelProps): JSX.Element {
-  const { state, trans } = props;
+  const { state, onDashboard, trans } = props;
   return (
     <div className="jp-GpuShare-content" data-connection={state.connection}>
       <div className="jp-GpuShare-head">
@@ -24,16 +30,20 @@ export function Panel(props: IPanelProps): JSX.Element {
             {trans.__('simulated GPUs')}
           </span>
         )}
+        {onDashboard !== undefined && (
+          <button className="jp-GpuShare-link" onClick={onDashboard}>
+            {trans.__('Dashboard')}
+          </button>
+        )}
       </div>
       <ConnectionLine {...props} />
-      {state.status !== null && <Problems status={state.status} trans={trans} />}
-      {state.status !== null && <Kernels {...props} status={state.status} />}
+      {state.status !== null && <Known {...props} status={state.status} />}
     </div>
   );
 }
 
 /** What is wrong with the connection; nothing while all is well. */
-function ConnectionLine({ state, onRetry, trans }: IPanelProps): JSX.Element | null {
+export function ConnectionLine({ state, onRetry, trans }: Pick<IPanelProps, 'state' | 'onRetry' | 'trans'>): JSX.Element | null {
   const retry = (
     <button className="jp-GpuShare-link" onClick={onRetry}>
       {trans.__('Try again')}
@@ -59,6 +69,24 @@ function ConnectionLine({ state, onRetry, trans }: IPanelProps): JSX.Element | n
   }
 }
 
+function Known(props: IPanelProps & { status: Status }): JSX.Element {
+  const { state, status, trans } = props;
+  return (
+    <>
+      <Problems status={status} trans={trans} />
+      <Section title={trans.__('My notebooks')} count={status.kernels.length}>
+        <Kernels {...props} />
+      </Section>
+      <Section title={trans.__('My projects')}>
+        <Projects projects={state.projects} order={status.projects} trans={trans} />
+      </Section>
+      <Section title={trans.__('This node')} open={false}>
+        <Node status={status} trans={trans} />
+      </Section>
+    </>
+  );
+}
+
 /** What is wrong behind the server: the scheduler or the node agent is away, or the policy file was refused. */
 function Problems({ status, trans }: { status: Status; trans: TranslationBundle }): JSX.Element {
   const line = (who: SchedulerStatus, gone: string) => {
@@ -79,6 +107,7 @@ function Problems({ status, trans }: { status: Status; trans: TranslationBundle 
 
 function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
   const { state, status, trans } = props;
+  const choices = useChoices(status);
   if (status.kernels.length === 0) {
     return (
       <p className="jp-GpuShare-faint">
@@ -89,8 +118,27 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
   return (
     <>
       {status.kernels.map(kernel => (
-        <KernelCard key={kernel.kernel_id} {...props} kernel={kernel} asked={state.asked[kernel.kernel_id] ?? null} />
+        <KernelCard
+          key={kernel.kernel_id}
+          kernel={kernel}
+          choices={choices}
+          asked={state.asked[kernel.kernel_id] ?? null}
+          onRequest={props.onRequest}
+          onAct={props.onAct}
+          onWhatIf={props.onWhatIf}
+          onDismiss={props.onDismiss}
+          onOpen={props.onOpen}
+          trans={trans}
+        />
       ))}
     </>
+  );
+}
+
+/** The same object while the choices are the same, so that cards are not drawn for nothing. */
+export function useChoices({ projects, node_pools, priority_classes, presets }: Status): IChoices {
+  return React.useMemo(
+    () => ({ projects, node_pools, priority_classes, presets }),
+    [projects, node_pools, priority_classes, presets]
   );
 }

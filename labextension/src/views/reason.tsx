@@ -1,22 +1,24 @@
-/** Why a kernel waits: one sentence, its place in the queue, and what its owner could change. */
+/** Why a kernel waits: one sentence, its place in the queue, what its owner could change, and what would start at once. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { ReasonBody } from '../schema';
+import { Kernel, KernelRequest, ReasonBody } from '../schema';
+import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
 
 interface IReasonProps {
+  kernel: Kernel;
   reason: ReasonBody;
-  position: number | null;
+  onWhatIf: AskWhatIf;
+  onChoose: (request: KernelRequest) => void;
   trans: TranslationBundle;
 }
 
-export function Reason({ reason, position, trans }: IReasonProps): JSX.Element {
+export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonProps): JSX.Element {
+  const position = kernel.queue_position;
   return (
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
-      {position !== null && (
-        <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>
-      )}
+      {position !== null && <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>}
       {reason.helps.length > 0 && (
         <>
           <div className="jp-GpuShare-faint">{trans.__('What would help:')}</div>
@@ -27,6 +29,43 @@ export function Reason({ reason, position, trans }: IReasonProps): JSX.Element {
           </ul>
         </>
       )}
+      {kernel.state === 'pending' && <Instead kernel={kernel} onWhatIf={onWhatIf} onChoose={onChoose} trans={trans} />}
     </div>
   );
+}
+
+/** Asked when somebody wants to know: hundreds of waiting kernels must not ask hundreds of questions by themselves. */
+function Instead(props: Omit<IReasonProps, 'reason'>): JSX.Element {
+  const { kernel, trans } = props;
+  const [wanted, setWanted] = React.useState(false);
+  const known = useWhatIf(props.onWhatIf, wanted ? sameRequest(kernel) : null, `${kernel.reason?.message} ${kernel.queue_position}`);
+  return (
+    <details onToggle={event => setWanted(event.currentTarget.open)}>
+      <summary>{trans.__('What would start now?')}</summary>
+      {wanted && known === null && <div className="jp-GpuShare-faint">{trans.__('Asking…')}</div>}
+      {known !== null && 'problem' in known && <div>{known.problem}</div>}
+      {known !== null && 'answer' in known && (
+        <>
+          {known.answer.alternatives.length === 0 && (
+            <div>{trans.__('Nothing: neither a smaller share nor another node pool would start now.')}</div>
+          )}
+          <Alternatives
+            alternatives={known.answer.alternatives}
+            onChoose={change => props.onChoose(changed(sameRequest(kernel), change))}
+            trans={trans}
+          />
+        </>
+      )}
+    </details>
+  );
+}
+
+/** What this kernel asks for, as a request. */
+export function sameRequest(kernel: Kernel): KernelRequest {
+  const { request, limit, project } = kernel;
+  return {
+    ...(request.gpu_memory_mib === null ? { gpu: request.gpu } : { gpu_memory: `${request.gpu_memory_mib}MiB` }),
+    ...(limit.gpu === null ? {} : { gpu_limit: limit.gpu }),
+    ...(project === null ? {} : { project })
+  };
 }

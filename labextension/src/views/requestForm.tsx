@@ -1,110 +1,103 @@
-/** Asking for a share, or for another one. Amounts go to the server as typed; it names the field that it cannot read. */
+/**
+ * Asking for a share, or for another one: presets, the amount, the project, and what to expect before asking.
+ *
+ * Amounts go to the server as typed; it names the field that it cannot read.
+ */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { Kernel, KernelRequest, Status } from '../schema';
+import { requestText } from '../format';
+import { Kernel, KernelRequest, Preset, Status } from '../schema';
 import { IRefusal } from '../state';
+import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
+
+/** What can be chosen from. */
+export type IChoices = Pick<Status, 'projects' | 'node_pools' | 'priority_classes' | 'presets'>;
 
 interface IRequestFormProps {
-  kernel: Kernel;
-  status: Status;
+  /** Begins the ids of its fields: two forms for one kernel may be open. */
+  id: string;
+  /** Whose share is to be changed; null: of a notebook that does not run yet. */
+  kernel: Kernel | null;
+  choices: IChoices;
   refusal: IRefusal | null;
   busy: boolean;
   onSubmit: (request: KernelRequest) => void;
   onCancel: () => void;
+  onWhatIf: AskWhatIf;
+  /** Fields of the one who asks, above ours. */
+  children?: React.ReactNode;
+  /** What is to be said of the chosen project. */
+  aboutProject?: (project: string) => React.ReactNode;
   trans: TranslationBundle;
 }
 
-const PRESETS = ['0.25', '0.5', '1'] as const;
-
 type Unit = 'gpu' | 'gpu_memory';
 
-export function RequestForm(props: IRequestFormProps): JSX.Element {
-  const { kernel, status, refusal, busy, trans } = props;
-  const [unit, setUnit] = React.useState<Unit>(kernel.request.gpu_memory_mib === null ? 'gpu' : 'gpu_memory');
-  const [amount, setAmount] = React.useState(startAmount(kernel));
-  const [limit, setLimit] = React.useState(kernel.limit.gpu === null ? '' : String(kernel.limit.gpu));
-  const [project, setProject] = React.useState(kernel.project ?? status.projects[0] ?? '');
-  const [pool, setPool] = React.useState('');
-  const [priority, setPriority] = React.useState('');
-  const id = (field: string) => `gpushare-${kernel.kernel_id}-${field}`;
+/** What the fields hold: texts as typed. */
+interface IDraft {
+  readonly unit: Unit;
+  readonly amount: string;
+  readonly limit: string;
+  readonly project: string;
+  readonly pools: string;
+  readonly priority: string;
+  readonly preset: string | null;
+}
 
+export function RequestForm(props: IRequestFormProps): JSX.Element {
+  const { choices, refusal, trans } = props;
+  const [draft, setDraft] = React.useState(() => firstDraft(props.kernel, choices));
+  const set = (change: Partial<IDraft>) => setDraft({ ...draft, ...change });
+  const request = draft.amount.trim() === '' ? null : requestOf(draft);
+  const known = useWhatIf(props.onWhatIf, request);
   const submit = (event: React.FormEvent) => {
     event.preventDefault();
-    props.onSubmit({
-      [unit]: amount.trim(),
-      ...(limit.trim() === '' ? {} : { gpu_limit: limit.trim() }),
-      ...(project === '' ? {} : { project }),
-      ...(pool === '' ? {} : { node_pools: [pool] }),
-      ...(priority === '' ? {} : { priority_class: priority })
-    });
+    if (request !== null) {
+      props.onSubmit(request);
+    }
   };
-
-  const choice = (field: string, label: string, value: string, set: (value: string) => void, options: string[]) =>
+  const choice = (field: string, label: string, name: 'project' | 'pools' | 'priority', options: readonly string[]) =>
     options.length > 0 && (
-      <Field id={id(field)} label={label} refusal={refusal} name={field}>
-        <select id={id(field)} value={value} onChange={event => set(event.target.value)}>
-          {field !== 'project' && <option value="">{trans.__('as the project says')}</option>}
-          {options.map(option => (
+      <Field id={`${props.id}-${field}`} label={label} refusal={refusal} name={field}>
+        <select id={`${props.id}-${field}`} value={draft[name]} onChange={event => set({ [name]: event.target.value })}>
+          {name !== 'project' && <option value="">{trans.__('as the project says')}</option>}
+          {[...new Set([...options, draft[name]])].filter(option => option !== '').map(option => (
             <option key={option}>{option}</option>
           ))}
         </select>
       </Field>
     );
-
   return (
     <form className="jp-GpuShare-form" onSubmit={submit} aria-label={trans.__('Request a GPU share')}>
-      <div className="jp-GpuShare-presets">
-        {PRESETS.map(preset => (
-          <button
-            key={preset}
-            type="button"
-            className="jp-GpuShare-button"
-            aria-pressed={unit === 'gpu' && amount === preset}
-            onClick={() => {
-              setUnit('gpu');
-              setAmount(preset);
-            }}
-          >
-            {PRESET_NAMES[preset]}
-          </button>
-        ))}
-      </div>
-      <Field id={id('gpu')} label={trans.__('Share')} refusal={refusal} name={unit}>
-        <span className="jp-GpuShare-amount">
+      {props.children}
+      <Presets presets={choices.presets} draft={draft} onChoose={preset => setDraft(drafted(preset.request, draft, preset.name))} trans={trans} />
+      <Amount id={`${props.id}-gpu`} draft={draft} set={set} refusal={refusal} trans={trans} />
+      {choice('project', trans.__('Project'), 'project', choices.projects)}
+      {draft.project !== '' && props.aboutProject?.(draft.project)}
+      <details open={refusal?.field === 'gpu_limit' || refusal?.field === 'node_pools' || refusal?.field === 'priority_class' || undefined}>
+        <summary>{trans.__('More')}</summary>
+        <Field id={`${props.id}-gpu_limit`} label={trans.__('Limit (GPUs)')} refusal={refusal} name="gpu_limit">
           <input
-            id={id('gpu')}
-            value={amount}
-            required
-            placeholder={unit === 'gpu' ? '0.5' : '20GiB'}
-            onChange={event => setAmount(event.target.value)}
+            id={`${props.id}-gpu_limit`}
+            value={draft.limit}
+            placeholder={trans.__('the whole GPU')}
+            onChange={event => set({ limit: event.target.value, preset: null })}
           />
-          <select
-            aria-label={trans.__('Unit of the share')}
-            value={unit}
-            onChange={event => {
-              setUnit(event.target.value as Unit);
-              setAmount('');
-            }}
-          >
-            <option value="gpu">{trans.__('GPUs')}</option>
-            <option value="gpu_memory">{trans.__('GPU memory')}</option>
-          </select>
-        </span>
-      </Field>
-      <Field id={id('gpu_limit')} label={trans.__('Limit (GPUs)')} refusal={refusal} name="gpu_limit">
-        <input
-          id={id('gpu_limit')}
-          value={limit}
-          placeholder={trans.__('the whole GPU')}
-          onChange={event => setLimit(event.target.value)}
+        </Field>
+        {choice('node_pools', trans.__('Node pool'), 'pools', choices.node_pools)}
+        {choice('priority_class', trans.__('Priority'), 'priority', choices.priority_classes)}
+      </details>
+      {request !== null && <Expectation known={known} trans={trans} />}
+      {request !== null && known !== null && 'answer' in known && (
+        <Alternatives
+          alternatives={known.answer.alternatives}
+          onChoose={change => setDraft(drafted(changed(request, change), draft, null))}
+          trans={trans}
         />
-      </Field>
-      {choice('project', trans.__('Project'), project, setProject, status.projects)}
-      {choice('node_pools', trans.__('Node pool'), pool, setPool, status.node_pools)}
-      {choice('priority_class', trans.__('Priority'), priority, setPriority, status.priority_classes)}
+      )}
       <div className="jp-GpuShare-actions">
-        <button type="submit" className="jp-GpuShare-button jp-mod-accept" disabled={busy}>
+        <button type="submit" className="jp-GpuShare-button jp-mod-accept" disabled={props.busy}>
           {trans.__('Request')}
         </button>
         <button type="button" className="jp-GpuShare-button" onClick={props.onCancel}>
@@ -115,15 +108,100 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
   );
 }
 
-const PRESET_NAMES: { readonly [preset in (typeof PRESETS)[number]]: string } = {
-  '0.25': '¼ GPU',
-  '0.5': '½ GPU',
-  '1': '1 GPU'
-};
+function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
+  const { gpu = null, gpu_memory_mib = null } = kernel?.request ?? {};
+  return {
+    unit: gpu_memory_mib === null ? 'gpu' : 'gpu_memory',
+    amount: gpu_memory_mib !== null ? `${gpu_memory_mib}MiB` : String(gpu ?? 0.5),
+    limit: kernel?.limit.gpu === null || kernel === null ? '' : String(kernel.limit.gpu),
+    project: kernel?.project ?? choices.projects[0] ?? '',
+    pools: '',
+    priority: '',
+    preset: kernel?.preset ?? null
+  };
+}
 
-function startAmount(kernel: Kernel): string {
-  const { gpu, gpu_memory_mib } = kernel.request;
-  return gpu_memory_mib !== null ? `${gpu_memory_mib}MiB` : String(gpu ?? 0.5);
+/** The draft after a whole request was chosen; what it does not mention stays as it was typed. */
+function drafted(request: KernelRequest, draft: IDraft, preset: string | null): IDraft {
+  const pools = request.node_pools ?? draft.pools;
+  return {
+    unit: request.gpu_memory === null || request.gpu_memory === undefined ? 'gpu' : 'gpu_memory',
+    amount: String(request.gpu_memory ?? request.gpu ?? draft.amount),
+    limit: String(request.gpu_limit ?? ''),
+    project: request.project ?? draft.project,
+    pools: typeof pools === 'string' ? pools : pools.join(','),
+    priority: String(request.priority_class ?? draft.priority),
+    preset
+  };
+}
+
+function requestOf(draft: IDraft): KernelRequest {
+  const { unit, amount, limit, project, pools, priority, preset } = draft;
+  return {
+    ...(preset === null ? {} : { preset }),
+    [unit]: amount.trim(),
+    ...(limit.trim() === '' ? {} : { gpu_limit: limit.trim() }),
+    ...(project === '' ? {} : { project }),
+    ...(pools === '' ? {} : { node_pools: pools.split(',') }),
+    ...(priority === '' ? {} : { priority_class: priority })
+  };
+}
+
+interface IPresetsProps {
+  presets: readonly Preset[];
+  draft: IDraft;
+  onChoose: (preset: Preset) => void;
+  trans: TranslationBundle;
+}
+
+function Presets({ presets, draft, onChoose, trans }: IPresetsProps): JSX.Element {
+  const isChosen = (preset: Preset) =>
+    draft.preset === preset.name || (draft.preset === null && draft.unit === 'gpu' && draft.amount === String(preset.request.gpu) && draft.limit === '');
+  return (
+    <div className="jp-GpuShare-presets" role="group" aria-label={trans.__('Shares that are offered')}>
+      {presets.map(preset => (
+        <button
+          key={preset.name}
+          type="button"
+          className="jp-GpuShare-button"
+          aria-pressed={isChosen(preset)}
+          title={[preset.description, requestText(preset.request)].filter(part => part !== '').join(': ')}
+          onClick={() => onChoose(preset)}
+        >
+          {preset.name}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+interface IAmountProps {
+  id: string;
+  draft: IDraft;
+  set: (change: Partial<IDraft>) => void;
+  refusal: IRefusal | null;
+  trans: TranslationBundle;
+}
+
+function Amount({ id, draft, set, refusal, trans }: IAmountProps): JSX.Element {
+  const unit = (value: string) => set({ unit: value as Unit, amount: '', preset: null });
+  return (
+    <Field id={id} label={trans.__('Share')} refusal={refusal} name={draft.unit}>
+      <span className="jp-GpuShare-amount">
+        <input
+          id={id}
+          value={draft.amount}
+          required
+          placeholder={draft.unit === 'gpu' ? '0.5' : '20GiB'}
+          onChange={event => set({ amount: event.target.value, preset: null })}
+        />
+        <select aria-label={trans.__('Unit of the share')} value={draft.unit} onChange={event => unit(event.target.value)}>
+          <option value="gpu">{trans.__('GPUs')}</option>
+          <option value="gpu_memory">{trans.__('GPU memory')}</option>
+        </select>
+      </span>
+    </Field>
+  );
 }
 
 interface IFieldProps {
@@ -135,7 +213,7 @@ interface IFieldProps {
 }
 
 /** A labelled input; the refusal stands beside the field that it names. */
-function Field({ id, label, name, refusal, children }: IFieldProps): JSX.Element {
+export function Field({ id, label, name, refusal, children }: IFieldProps): JSX.Element {
   return (
     <div className="jp-GpuShare-field">
       <label htmlFor={id}>{label}</label>

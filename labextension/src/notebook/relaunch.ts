@@ -8,7 +8,7 @@
 import { CodeCell } from '@jupyterlab/cells';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
-import { IGpuShare } from './tokens';
+import { IGpuShare } from '../tokens';
 
 export function releaseCellsOfKilledKernels(gpushare: IGpuShare, notebooks: INotebookTracker): void {
   gpushare.news.connect((_, { kernel, event }) => {

@@ -1,0 +1,49 @@
+/** A line between a notebook's toolbar and its cells while its GPU memory is about to be taken back. */
+import { ReactWidget } from '@jupyterlab/apputils';
+import { NotebookPanel } from '@jupyterlab/notebook';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { kernelOf } from '../notebooks';
+import { IGpuShare } from '../tokens';
+import { Notice } from '../views/notice';
+
+export class NoticeBanner extends ReactWidget {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly panel: NotebookPanel,
+    private readonly ask: () => void,
+    private readonly trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('jp-GpuShare');
+    this.addClass('jp-GpuShare-banner');
+    this.hide();
+    gpushare.changed.connect(this.follow, this);
+    this.follow();
+  }
+
+  dispose(): void {
+    this.gpushare.changed.disconnect(this.follow, this);
+    super.dispose();
+  }
+
+  protected render(): JSX.Element | null {
+    const kernel = kernelOf(this.panel, this.gpushare.state);
+    return kernel === null || kernel.notice_deadline === null ? null : (
+      <Notice
+        kernel={kernel}
+        deadline={kernel.notice_deadline}
+        onAct={(id, action) => void this.gpushare.act(id, action)}
+        onAsk={this.ask}
+        trans={this.trans}
+      />
+    );
+  }
+
+  private follow(): void {
+    const kernel = kernelOf(this.panel, this.gpushare.state);
+    this.setHidden(kernel === null || kernel.notice_deadline === null);
+    this.update();
+  }
+}

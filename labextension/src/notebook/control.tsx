@@ -1,0 +1,141 @@
+/** The GPU control in a notebook's toolbar: its share in a few words, and the popover to request, change and release. */
+import { ReactWidget } from '@jupyterlab/apputils';
+import { NotebookPanel } from '@jupyterlab/notebook';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { secondsLeft } from '../format';
+import { gpuIcon } from '../icon';
+import { kernelOf } from '../notebooks';
+import { kernelActions } from '../panelWidget';
+import { Popover } from '../popover';
+import { kernelHint, kernelSummary } from '../summary';
+import { IGpuShare } from '../tokens';
+import { IKernelActions, KernelCard } from '../views/kernelCard';
+import { useSecondHand } from '../views/notice';
+import { ConnectionLine, useChoices } from '../views/panel';
+
+export class GpuControl extends ReactWidget {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly panel: NotebookPanel,
+    private readonly trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('jp-GpuShare-control');
+    gpushare.changed.connect(this.update, this);
+    panel.sessionContext.kernelChanged.connect(this.update, this);
+  }
+
+  dispose(): void {
+    this.gpushare.changed.disconnect(this.update, this);
+    this.popover?.dispose();
+    super.dispose();
+  }
+
+  /** Open the popover, or close it when it is open. */
+  toggle(): void {
+    const button = this.node.querySelector('button');
+    if (this.popover !== null) {
+      this.popover.closeAndReturn();
+    } else if (button !== null) {
+      const body = new ControlBody(this.gpushare, this.panel, this.trans);
+      this.popover = new Popover(body, button, this.trans.__("This notebook's GPU share"));
+      this.popover.disposed.connect(() => {
+        this.popover = null;
+        this.update();
+      });
+      this.popover.open();
+      this.update();
+    }
+  }
+
+  protected render(): JSX.Element {
+    const kernel = kernelOf(this.panel, this.gpushare.state);
+    const stale = this.gpushare.state.connection !== 'live';
+    const deadline = kernel?.notice_deadline ?? null;
+    return (
+      <button
+        className="jp-GpuShare-control-button"
+        data-state={deadline === null ? kernel?.state : 'notice'}
+        data-stale={stale}
+        aria-haspopup="dialog"
+        aria-expanded={this.popover !== null}
+        title={stale ? this.gpushare.state.problem ?? undefined : kernelHint(kernel, this.trans)}
+        onClick={() => this.toggle()}
+      >
+        <gpuIcon.react tag="span" className="jp-GpuShare-control-icon" />
+        {deadline !== null && secondsLeft(deadline, Date.now()) > 0 ? (
+          <Ticking summary={now => kernelSummary(kernel, now, this.trans)} />
+        ) : (
+          <span>{kernelSummary(kernel, Date.now(), this.trans)}</span>
+        )}
+      </button>
+    );
+  }
+
+  private popover: Popover | null = null;
+}
+
+/** Its second hand runs only while something counts down. */
+function Ticking({ summary }: { summary: (now: number) => string }): JSX.Element {
+  return <span>{summary(useSecondHand())}</span>;
+}
+
+class ControlBody extends ReactWidget {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly panel: NotebookPanel,
+    private readonly trans: TranslationBundle
+  ) {
+    super();
+    this.actions = kernelActions(gpushare, () => undefined);
+    gpushare.changed.connect(this.update, this);
+  }
+
+  dispose(): void {
+    this.gpushare.changed.disconnect(this.update, this);
+    super.dispose();
+  }
+
+  protected render(): JSX.Element {
+    return (
+      <Body gpushare={this.gpushare} panel={this.panel} actions={this.actions} trans={this.trans} />
+    );
+  }
+
+  private readonly actions: IKernelActions;
+}
+
+interface IBodyProps {
+  gpushare: IGpuShare;
+  panel: NotebookPanel;
+  actions: IKernelActions;
+  trans: TranslationBundle;
+}
+
+function Body({ gpushare, panel, actions, trans }: IBodyProps): JSX.Element {
+  const { state } = gpushare;
+  const kernel = kernelOf(panel, state);
+  return (
+    <>
+      <ConnectionLine state={state} onRetry={() => gpushare.retry()} trans={trans} />
+      {state.status !== null && kernel !== null && (
+        <Card status={state.status} kernel={kernel} asked={state.asked[kernel.kernel_id] ?? null} actions={actions} trans={trans} />
+      )}
+      {state.status !== null && kernel === null && (
+        <p className="jp-GpuShare-faint">{trans.__('This notebook has no running kernel. Start one, then ask for a share.')}</p>
+      )}
+    </>
+  );
+}
+
+interface ICardProps extends Pick<IBodyProps, 'actions' | 'trans'> {
+  status: Parameters<typeof useChoices>[0];
+  kernel: NonNullable<ReturnType<typeof kernelOf>>;
+  asked: IGpuShare['state']['asked'][string] | null;
+}
+
+function Card({ status, kernel, asked, actions, trans }: ICardProps): JSX.Element {
+  return <KernelCard key={kernel.kernel_id} kernel={kernel} choices={useChoices(status)} asked={asked} brief {...actions} trans={trans} />;
+}

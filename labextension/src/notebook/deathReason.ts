@@ -1,0 +1,53 @@
+/**
+ * JupyterLab's dialog "appears to have died" does not stand alone: what happened to the kernel's GPU is said in it.
+ *
+ * JupyterLab has no place for a reason, so our sentence is put into the dialog when it opens.
+ */
+import { Dialog } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { Widget } from '@lumino/widgets';
+
+import { kernelOf } from '../notebooks';
+import { Event, Kernel } from '../schema';
+import { IGpuShare } from '../tokens';
+
+const DEATHS = ['killed', 'lost', 'evicted'];
+/** What happened longer ago is no reason for a death now. */
+const RECENT_MS = 60_000;
+
+/** Why a kernel died, as far as its GPU share is concerned. Pure. */
+export function deathReason(kernel: Kernel | null, now: number, trans: TranslationBundle): string {
+  const event = kernel === null ? undefined : [...kernel.events].reverse().find(one => isDeath(one, now));
+  if (event !== undefined) {
+    return trans.__('GPU share: %1', event.message);
+  }
+  return trans.__('GPU share did not do this: no GPU memory was taken from this kernel. Often the machine ran out of memory (RAM), or the program crashed.');
+}
+
+function isDeath(event: Event, now: number): boolean {
+  return DEATHS.includes(event.kind) && now - Date.parse(event.time) < RECENT_MS;
+}
+
+export function explainDeaths(gpushare: IGpuShare, notebooks: INotebookTracker, trans: TranslationBundle): void {
+  Dialog.tracker.widgetAdded.connect((_, dialog) => {
+    const panel = justDied(notebooks);
+    if (panel === null) {
+      return;
+    }
+    const line = new Widget({ node: document.createElement('div') });
+    line.addClass('jp-GpuShare-death');
+    const say = () => {
+      line.node.textContent = deathReason(kernelOf(panel, gpushare.state), Date.now(), trans);
+    };
+    say();
+    gpushare.changed.connect(say); // the reason may arrive after the dialog
+    dialog.disposed.connect(() => gpushare.changed.disconnect(say));
+    dialog.node.querySelector('.jp-Dialog-body')?.append(line.node);
+  });
+}
+
+/** The notebook whose kernel JupyterLab is just telling about; null when a dialog is about something else. */
+function justDied(notebooks: INotebookTracker): NotebookPanel | null {
+  return notebooks.find(panel => panel.sessionContext.session?.kernel?.status === 'autorestarting') ?? null;
+}

@@ -1,0 +1,56 @@
+/** A notebook remembers the share that was chosen for it, and asks for it when it is opened again. */
+import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { kernelOf, notebooksOf, remember, remembered } from '../notebooks';
+import { Kernel, KernelRequest } from '../schema';
+import { IGpuShare } from '../tokens';
+
+export interface IRememberedAsk {
+  readonly panel: NotebookPanel;
+  readonly request: KernelRequest;
+}
+
+export class RememberedShares {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    notebooks: INotebookTracker,
+    private readonly isWanted: () => boolean
+  ) {
+    gpushare.chosen.connect((_, { kernelId, request }) =>
+      notebooksOf(notebooks, kernelId).forEach(panel => remember(panel, request))
+    );
+    gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
+  }
+
+  /** After a remembered share was asked for. */
+  get asked(): ISignal<this, IRememberedAsk> {
+    return this._asked;
+  }
+
+  /** Look at a notebook as soon as it can be read. */
+  follow(panel: NotebookPanel): void {
+    void panel.context.ready.then(() => this.look(panel));
+    panel.sessionContext.kernelChanged.connect(() => this.look(panel));
+  }
+
+  private look(panel: NotebookPanel): void {
+    const kernel = kernelOf(panel, this.gpushare.state);
+    if (kernel === null || !panel.context.isReady || this.seen.has(kernel.kernel_id)) {
+      return;
+    }
+    this.seen.add(kernel.kernel_id);
+    const request = remembered(panel);
+    if (request !== null && isUntouched(kernel) && this.isWanted()) {
+      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && this._asked.emit({ panel, request }));
+    }
+  }
+
+  private readonly seen = new Set<string>();
+  private readonly _asked = new Signal<this, IRememberedAsk>(this);
+}
+
+/** Whether nobody has asked anything for this kernel yet: what was released must not come back by a reload of the page. */
+export function isUntouched(kernel: Kernel): boolean {
+  return kernel.state === 'detached' && kernel.events.length === 0 && kernel.workload === null && kernel.reason === null;
+}

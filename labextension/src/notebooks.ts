@@ -1,0 +1,51 @@
+/** Which kernel belongs to which notebook, and which share the notebook remembers. */
+import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+
+import { Kernel, KernelRequest } from './schema';
+import { IState } from './state';
+
+/** The key in a notebook's metadata under which its choice is kept. */
+const KEY = 'gpushare';
+
+/** Of a remembered request only these words are believed: a notebook may come from anywhere. */
+const WORDS = ['preset', 'gpu', 'gpu_memory', 'gpu_limit', 'project', 'node_pools', 'priority_class'] as const;
+
+export function kernelIdOf(panel: NotebookPanel): string | null {
+  return panel.sessionContext.session?.kernel?.id ?? null;
+}
+
+/** What is known of this notebook's kernel; null while it has none, or none that we heard of. */
+export function kernelOf(panel: NotebookPanel, state: IState): Kernel | null {
+  const id = kernelIdOf(panel);
+  return state.status?.kernels.find(kernel => kernel.kernel_id === id) ?? null;
+}
+
+/** Every open notebook with this kernel. */
+export function notebooksOf(notebooks: INotebookTracker, kernelId: string): NotebookPanel[] {
+  const found: NotebookPanel[] = [];
+  notebooks.forEach(panel => kernelIdOf(panel) === kernelId && found.push(panel));
+  return found;
+}
+
+/** The share that the notebook was last given by choice; null when it remembers none. */
+export function remembered(panel: NotebookPanel): KernelRequest | null {
+  const kept: unknown = panel.model?.sharedModel.getMetadata(KEY);
+  if (typeof kept !== 'object' || kept === null) {
+    return null;
+  }
+  const words = Object.entries(kept).filter(([name]) => (WORDS as readonly string[]).includes(name));
+  return words.length === 0 ? null : (Object.fromEntries(words) as KernelRequest);
+}
+
+/** Keep a choice in the notebook (null: none), unless it is kept already: an unchanged notebook must not look changed. */
+export function remember(panel: NotebookPanel, request: KernelRequest | null): void {
+  const shared = panel.model?.sharedModel;
+  if (shared === undefined || JSON.stringify(remembered(panel)) === JSON.stringify(request)) {
+    return;
+  }
+  if (request === null) {
+    shared.deleteMetadata(KEY);
+  } else {
+    shared.setMetadata(KEY, request as Parameters<typeof shared.setMetadata>[1]);
+  }
+}

@@ -1,0 +1,14 @@
+/** Provides the one model behind everything that is shown, and owns the settings. */
+import { JupyterFrontEndPlugin } from '@jupyterlab/application';
+
+import { GpuShare } from '../model';
+import { PLUGIN_ID } from '../settings';
+import { IGpuShare } from '../tokens';
+
+export const model: JupyterFrontEndPlugin<IGpuShare> = {
+  id: PLUGIN_ID,
+  description: 'The GPU shares of my kernels, kept true.',
+  autoStart: true,
+  provides: IGpuShare,
+  activate: () => new GpuShare()
+};

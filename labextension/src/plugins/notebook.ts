@@ -1,0 +1,63 @@
+/** The GPU control in each notebook's toolbar, the notice above its cells, the commands on the notebook in front, and what it remembers. */
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { ICommandPalette, IToolbarWidgetRegistry, Notification } from '@jupyterlab/apputils';
+import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator } from '@jupyterlab/translation';
+
+import { ACTIONS, actionCommand, addActionCommands, COMMANDS } from '../commands';
+import { gpuIcon } from '../icon';
+import { NoticeBanner } from '../notebook/banner';
+import { GpuControl } from '../notebook/control';
+import { RememberedShares } from '../notebook/remembered';
+import { followSettings } from '../settings';
+import { IGpuShare } from '../tokens';
+import { bundle } from '../translation';
+import { requestText } from '../format';
+
+export const notebook: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:notebook',
+  description: "The GPU control in a notebook's toolbar, its notices, and its remembered share.",
+  autoStart: true,
+  requires: [IGpuShare, INotebookTracker],
+  optional: [IToolbarWidgetRegistry, ISettingRegistry, ITranslator, ICommandPalette],
+  activate: (
+    app: JupyterFrontEnd,
+    gpushare: IGpuShare,
+    notebooks: INotebookTracker,
+    toolbars: IToolbarWidgetRegistry | null,
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null,
+    palette: ICommandPalette | null
+  ) => {
+    const trans = bundle(translator);
+    const settings = followSettings(registry);
+    const controls = new WeakMap<NotebookPanel, GpuControl>();
+    toolbars?.addFactory<NotebookPanel>('Notebook', 'gpushare', panel => {
+      const control = new GpuControl(gpushare, panel, trans);
+      controls.set(panel, control);
+      return control;
+    });
+    const remembered = new RememberedShares(gpushare, notebooks, () => settings().useRemembered);
+    remembered.asked.connect((_, { panel, request }) =>
+      Notification.info(trans.__('%1: asked for %2, the share that was chosen for this notebook.', panel.title.label, requestText(request)), {
+        autoClose: 8000
+      })
+    );
+    notebooks.widgetAdded.connect((_, panel) => {
+      panel.contentHeader.addWidget(new NoticeBanner(gpushare, panel, () => controls.get(panel)?.toggle(), trans));
+      remembered.follow(panel);
+    });
+
+    addActionCommands(app, gpushare, notebooks, trans);
+    app.commands.addCommand(COMMANDS.control, {
+      label: trans.__("Request or Change This Notebook's GPU Share…"),
+      icon: gpuIcon,
+      isEnabled: () => notebooks.currentWidget !== null,
+      execute: () => notebooks.currentWidget !== null && controls.get(notebooks.currentWidget)?.toggle(),
+      describedBy: { args: { type: 'object', properties: {} } }
+    });
+    const category = trans.__('GPU share');
+    [COMMANDS.control, ...ACTIONS.map(actionCommand)].forEach(command => palette?.addItem({ command, category }));
+  }
+};

@@ -1,0 +1,51 @@
+/** Messages about my kernels, for those who look elsewhere. */
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { INotebookTracker } from '@jupyterlab/notebook';
+import { ISettingRegistry } from '@jupyterlab/settingregistry';
+import { ITranslator } from '@jupyterlab/translation';
+
+import { COMMANDS } from '../commands';
+import { explainDeaths } from '../notebook/deathReason';
+import { releaseCellsOfKilledKernels } from '../notebook/relaunch';
+import { notebooksOf } from '../notebooks';
+import { Notifier } from '../notifier';
+import { followSettings } from '../settings';
+import { IGpuShare } from '../tokens';
+import { bundle } from '../translation';
+
+export const notifier: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:notifier',
+  description: 'Notifications about what happened to my kernels, and the reason in the dialog that says that one died.',
+  autoStart: true,
+  requires: [IGpuShare],
+  optional: [INotebookTracker, ISettingRegistry, ITranslator],
+  activate: (
+    app: JupyterFrontEnd,
+    gpushare: IGpuShare,
+    notebooks: INotebookTracker | null,
+    registry: ISettingRegistry | null,
+    translator: ITranslator | null
+  ) => {
+    const trans = bundle(translator);
+    const settings = followSettings(registry);
+    new Notifier({
+      gpushare,
+      showPanel: () => void app.commands.execute(COMMANDS.show),
+      isInSight: kernelId => notebooks !== null && notebooksOf(notebooks, kernelId).some(panel => panel.isVisible),
+      isWanted: () => settings().notifications,
+      trans
+    });
+    if (notebooks !== null) {
+      explainDeaths(gpushare, notebooks, trans);
+    }
+  }
+};
+
+export const relaunch: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:relaunch',
+  description: 'Lets cells go that a killed kernel will never answer.',
+  autoStart: true,
+  requires: [IGpuShare, INotebookTracker],
+  activate: (_app: JupyterFrontEnd, gpushare: IGpuShare, notebooks: INotebookTracker) =>
+    releaseCellsOfKilledKernels(gpushare, notebooks)
+};

@@ -1,0 +1,21 @@
+/** My share and use now, in the status bar; pressing it shows the sidebar. */
+import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
+import { IStatusBar } from '@jupyterlab/statusbar';
+import { ITranslator } from '@jupyterlab/translation';
+
+import { COMMANDS } from '../commands';
+import { StatusItem } from '../statusItem';
+import { IGpuShare } from '../tokens';
+import { bundle } from '../translation';
+
+export const statusbar: JupyterFrontEndPlugin<void> = {
+  id: 'jupyter-gpushare:statusbar',
+  description: 'My GPU share and use in the status bar.',
+  autoStart: true,
+  requires: [IGpuShare, IStatusBar],
+  optional: [ITranslator],
+  activate: (app: JupyterFrontEnd, gpushare: IGpuShare, bar: IStatusBar, translator: ITranslator | null) => {
+    const item = new StatusItem(gpushare, () => void app.commands.execute(COMMANDS.show), bundle(translator));
+    bar.registerStatusItem('jupyter-gpushare:status', { item, align: 'left', rank: 3 });
+  }
+};

@@ -1,0 +1,91 @@
+/** A small window below a button. It closes by Escape, by a press elsewhere, and when its button goes; focus goes in and back. */
+import { Message } from '@lumino/messaging';
+import { PanelLayout, Widget } from '@lumino/widgets';
+
+const MARGIN = 4;
+
+export class Popover extends Widget {
+  constructor(
+    private readonly body: Widget,
+    private readonly anchor: HTMLElement,
+    label: string
+  ) {
+    super();
+    this.addClass('jp-GpuShare');
+    this.addClass('jp-GpuShare-popover');
+    this.node.setAttribute('role', 'dialog');
+    this.node.setAttribute('aria-label', label);
+    this.node.tabIndex = -1;
+    const layout = (this.layout = new PanelLayout());
+    layout.addWidget(body);
+  }
+
+  open(): void {
+    Widget.attach(this, document.body);
+  }
+
+  handleEvent(event: Event): void {
+    switch (event.type) {
+      case 'keydown':
+        if ((event as KeyboardEvent).key === 'Escape') {
+          event.stopPropagation();
+          this.closeAndReturn();
+        }
+        break;
+      case 'pointerdown':
+        if (!this.node.contains(event.target as Node) && !this.anchor.contains(event.target as Node)) {
+          this.dispose();
+        }
+        break;
+      case 'focusout':
+        this.onFocusOut((event as FocusEvent).relatedTarget as Node | null);
+        break;
+      case 'resize':
+        this.place();
+        break;
+    }
+  }
+
+  closeAndReturn(): void {
+    this.dispose();
+    this.anchor.focus();
+  }
+
+  protected onAfterAttach(msg: Message): void {
+    super.onAfterAttach(msg);
+    this.node.addEventListener('keydown', this);
+    this.node.addEventListener('focusout', this);
+    document.addEventListener('pointerdown', this, true);
+    window.addEventListener('resize', this);
+    this.observer = new ResizeObserver(() => this.place());
+    this.observer.observe(this.body.node);
+    this.place();
+    this.node.focus();
+  }
+
+  protected onBeforeDetach(msg: Message): void {
+    this.node.removeEventListener('keydown', this);
+    this.node.removeEventListener('focusout', this);
+    document.removeEventListener('pointerdown', this, true);
+    window.removeEventListener('resize', this);
+    this.observer?.disconnect();
+    super.onBeforeDetach(msg);
+  }
+
+  /** Tabbing out of it leaves it; a control that vanished under the focus does not. */
+  private onFocusOut(to: Node | null): void {
+    if (to !== null && !this.node.contains(to) && !this.anchor.contains(to)) {
+      this.dispose();
+    }
+  }
+
+  /** Below its button, inside the window. */
+  private place(): void {
+    const at = this.anchor.getBoundingClientRect();
+    const left = Math.max(MARGIN, Math.min(at.left, window.innerWidth - this.node.offsetWidth - MARGIN));
+    const top = at.bottom + MARGIN;
+    Object.assign(this.node.style, { left: `${left}px`, top: `${top}px`, maxHeight: `${window.innerHeight - top - MARGIN}px` });
+  }
+
+  private observer: ResizeObserver | null = null;
+}

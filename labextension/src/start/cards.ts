@@ -1,0 +1,68 @@
+/** Cards in the launcher: "Python 3 · ½ GPU" for each share that is offered, and one that asks. */
+import { ILauncher } from '@jupyterlab/launcher';
+import { KernelSpec } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { ReadonlyJSONObject } from '@lumino/coreutils';
+import { IDisposable } from '@lumino/disposable';
+
+import { COMMANDS } from '../commands';
+import { gpuIconUrl } from '../icon';
+import { Preset } from '../schema';
+import { IGpuShare } from '../tokens';
+
+/** More would push the kernels themselves out of sight. */
+const MOST = 4;
+const RANK = 50;
+
+export class Cards {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly kernelspecs: KernelSpec.IManager,
+    private readonly launcher: ILauncher,
+    private readonly category: string,
+    private readonly trans: TranslationBundle
+  ) {
+    gpushare.changed.connect(() => this.draw());
+    void kernelspecs.ready.then(() => this.draw());
+  }
+
+  show(wanted: boolean): void {
+    this.wanted = wanted;
+    this.draw();
+  }
+
+  /** Anew only when what is offered is not what it was. */
+  private draw(): void {
+    const presets = this.wanted ? this.gpushare.state.status?.presets ?? [] : [];
+    const spec = this.kernelspecs.specs?.kernelspecs[this.kernelspecs.specs.default];
+    const items = presets.length === 0 || spec === undefined ? [] : this.items(presets.slice(0, MOST), spec);
+    const text = JSON.stringify(items);
+    if (text !== this.drawn) {
+      this.drawn = text;
+      this.cards.forEach(card => card.dispose());
+      this.cards = items.map(item => this.launcher.add(item));
+    }
+  }
+
+  private items(presets: readonly Preset[], spec: KernelSpec.ISpecModel): ILauncher.IItemOptions[] {
+    const { category, trans } = this;
+    const kernel = spec.display_name.replace(/ \(ipykernel\)$/, '');
+    const cards = presets.map((preset, index) => ({
+      command: COMMANDS.create,
+      args: {
+        kernel: spec.name,
+        request: { preset: preset.name },
+        label: `${kernel} · ${preset.name}`,
+        caption: preset.description || trans.__('A notebook with %1 from the start', preset.name)
+      } as ReadonlyJSONObject,
+      category,
+      kernelIconUrl: gpuIconUrl,
+      rank: RANK + index
+    }));
+    return [...cards, { command: COMMANDS.ask, args: { isLauncher: true }, category, kernelIconUrl: gpuIconUrl, rank: RANK + MOST }];
+  }
+
+  private wanted = true;
+  private drawn = '[]';
+  private cards: IDisposable[] = [];
+}

@@ -1,0 +1,77 @@
+/** The dialog that asks for a share before there is a kernel. */
+import { Dialog, ReactWidget } from '@jupyterlab/apputils';
+import { KernelSpec } from '@jupyterlab/services';
+import { TranslationBundle } from '@jupyterlab/translation';
+import { IDisposable } from '@lumino/disposable';
+import * as React from 'react';
+
+import { KernelRequest } from '../schema';
+import { IGpuShare } from '../tokens';
+import { StartForm } from '../views/startForm';
+
+export interface IStart {
+  readonly kernel: string;
+  readonly request: KernelRequest;
+}
+
+/** What a person chose; null when they chose nothing. */
+export async function askAtStart(
+  gpushare: IGpuShare,
+  kernelspecs: KernelSpec.IManager,
+  trans: TranslationBundle
+): Promise<IStart | null> {
+  await kernelspecs.ready;
+  let chosen: IStart | null = null;
+  const close = (start: IStart | null) => {
+    chosen = start;
+    dialog.reject();
+  };
+  const dialog = new Dialog<unknown>({
+    title: trans.__('New notebook with a GPU share'),
+    body: new StartBody(gpushare, kernelspecs, close, trans),
+    buttons: [], // the form has its own, beside what they depend on
+    hasClose: true,
+    focusNodeSelector: 'select, input'
+  });
+  await dialog.launch();
+  return chosen;
+}
+
+class StartBody extends ReactWidget {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly kernelspecs: KernelSpec.IManager,
+    private readonly close_: (start: IStart | null) => void,
+    private readonly trans: TranslationBundle
+  ) {
+    super();
+    this.addClass('jp-GpuShare');
+    this.addClass('jp-GpuShare-start');
+    this.watching = gpushare.watchProjects();
+    gpushare.changed.connect(this.update, this);
+  }
+
+  dispose(): void {
+    this.gpushare.changed.disconnect(this.update, this);
+    this.watching.dispose();
+    super.dispose();
+  }
+
+  protected render(): JSX.Element {
+    const specs = this.kernelspecs.specs;
+    return (
+      <StartForm
+        state={this.gpushare.state}
+        kernels={Object.values(specs?.kernelspecs ?? {}).flatMap(spec => (spec === undefined ? [] : [spec]))}
+        firstKernel={specs?.default ?? ''}
+        onWhatIf={request => this.gpushare.whatIf(request)}
+        onStart={(kernel, request) => this.close_({ kernel, request })}
+        onCancel={() => this.close_(null)}
+        onRetry={() => this.gpushare.retry()}
+        trans={this.trans}
+      />
+    );
+  }
+
+  private readonly watching: IDisposable;
+}

@@ -1,0 +1,45 @@
+/** What this machine's node can do for a notebook: its capability tiers, and why any is missing. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Status } from '../schema';
+
+interface INodeProps {
+  status: Status;
+  trans: TranslationBundle;
+}
+
+export function Node({ status, trans }: INodeProps): JSX.Element {
+  const tiers = tierWords(trans);
+  const missing = status.tier_problems;
+  const names = [...status.tiers, ...Object.keys(missing).filter(name => !status.tiers.includes(name))];
+  return (
+    <>
+      <p className="jp-GpuShare-where">
+        {status.node ?? trans.__('The node is not known yet.')}
+        {status.simulated && ` · ${trans.__('simulated GPUs')}`}
+      </p>
+      {names.length > 0 && (
+        <ul className="jp-GpuShare-tiers">
+          {names.map(name => (
+            <li key={name} data-tier={name} data-has={!(name in missing)}>
+              <span aria-hidden="true">{name in missing ? '✗' : '✓'}</span> {tiers[name] ?? name}
+              {name in missing && <div className="jp-GpuShare-faint">{trans.__('Not here: %1', missing[name])}</div>}
+            </li>
+          ))}
+        </ul>
+      )}
+    </>
+  );
+}
+
+/** What each tier means to the owner of a notebook. */
+function tierWords(trans: TranslationBundle): { readonly [tier: string]: string } {
+  return {
+    observe: trans.__('Memory is measured per notebook'),
+    cooperate: trans.__("Frameworks keep to a notebook's share"),
+    limit: trans.__('The driver enforces the limit'),
+    suspend: trans.__('GPU memory is saved before it is taken'),
+    relocate: trans.__('A notebook can move to another GPU')
+  };
+}

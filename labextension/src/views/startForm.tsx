@@ -1,0 +1,55 @@
+/** Asking for a share before there is a kernel: which kernel, which share, in which project, and what to expect. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { KernelRequest } from '../schema';
+import { IState } from '../state';
+import { ConnectionLine } from './panel';
+import { Projects } from './projects';
+import { Field, RequestForm } from './requestForm';
+import { AskWhatIf } from './whatIf';
+
+interface IStartFormProps {
+  state: IState;
+  kernels: readonly { readonly name: string; readonly display_name: string }[];
+  firstKernel: string;
+  onWhatIf: AskWhatIf;
+  onStart: (kernel: string, request: KernelRequest) => void;
+  onCancel: () => void;
+  onRetry: () => void;
+  trans: TranslationBundle;
+}
+
+export function StartForm(props: IStartFormProps): JSX.Element {
+  const { state, kernels, trans } = props;
+  const [kernel, setKernel] = React.useState(props.firstKernel);
+  return (
+    <>
+      <ConnectionLine state={state} onRetry={props.onRetry} trans={trans} />
+      {state.status !== null && (
+        <RequestForm
+          id="gpushare-start"
+          kernel={null}
+          choices={state.status}
+          refusal={null}
+          busy={false}
+          onSubmit={request => props.onStart(kernel, request)}
+          onCancel={props.onCancel}
+          onWhatIf={props.onWhatIf}
+          aboutProject={project => <Projects projects={state.projects} order={[]} only={project} trans={trans} />}
+          trans={trans}
+        >
+          <Field id="gpushare-start-kernel" label={trans.__('Kernel')} name="kernel" refusal={null}>
+            <select id="gpushare-start-kernel" value={kernel} onChange={event => setKernel(event.target.value)}>
+              {kernels.map(spec => (
+                <option key={spec.name} value={spec.name}>
+                  {spec.display_name}
+                </option>
+              ))}
+            </select>
+          </Field>
+        </RequestForm>
+      )}
+    </>
+  );
+}
