@@ -15,6 +15,7 @@ from jupyter_gpushare.core.errors import GpuShareError, Unavailable
 
 from .policy import LoadedPolicy, PolicyProblems, load_policy
 from .service import Service
+from .store import Retention
 
 __all__ = ["Loop"]
 
@@ -41,9 +42,9 @@ class Stopwatch:
 class Loop:
     """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
 
-    def __init__(self, service: Service, policy_file: Path | None = None, *, retention_ms: int | None = None) -> None:
-        """`retention_ms`: for how long what has ended is remembered (at least as long as time-based fair share looks back); None: ever."""
-        self.service, self.policy_file, self.retention_ms = service, policy_file, retention_ms
+    def __init__(self, service: Service, policy_file: Path | None = None, *, retention: Retention | None = None) -> None:
+        """`retention`: for how long what has ended is remembered; None: ever."""
+        self.service, self.policy_file, self.retention = service, policy_file, retention
         self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
         """Is told of every cycle that was committed, and how many seconds each of its actions took, and "all" of it."""
         self._woken = asyncio.Event()
@@ -110,11 +111,11 @@ class Loop:
 
     def _forget(self) -> None:
         """A little at every tick, so that no deletion holds up a decision for long."""
-        if self.retention_ms is None:
+        if self.retention is None:
             return
         windows = [pool.time_based.window for pool in self.service.loaded.policy.node_pools if pool.time_based]
         with contextlib.suppress(Unavailable):  # it will be tried again in a second, and nobody waits for it
-            self.service.store.forget(self.service.clock() - max([self.retention_ms, *windows]))
+            self.service.store.forget(self.retention.before(self.service.clock(), max(windows, default=0)))
 
     def reload_policy(self, *, force: bool = False) -> None:
         """Takes a changed policy file into force, whole or not at all."""

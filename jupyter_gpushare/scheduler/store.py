@@ -1,166 +1,127 @@
 """What must not be forgotten, in SQL: workloads, leases, events, nodes, usage, tokens, and the revision. Decides nothing.
 
-SQLite (WAL, every commit on disk before it is announced) by default; any SQLAlchemy URL. One transaction per command or cycle:
-`with store.transaction() as write: ...` commits all of it or nothing.
+SQLite (WAL, every commit on disk before it is announced) by default, or PostgreSQL. One transaction per command or cycle:
+`with store.transaction() as write: ...` commits all of it or nothing. The tables are in `schema`, what can be written in `writing`.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sql
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 
-__all__ = ["LeaseRow", "Remembered", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
+from . import schema as s
+from .database import StoreUnavailable, open_engine, ours, prepare
+from .schema import LeaseRow, Remembered, TokenRow, WorkloadRow
+from .writing import Write
+
+__all__ = ["Cutoffs", "LeaseRow", "Remembered", "Retention", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
 
 EVENTS_KEPT: Final = 100
 """Events per workload that are given back after a restart; older ones stay in the table until retention removes them."""
 
-_meta = sql.MetaData()
-_facts = sql.Table("meta", _meta, sql.Column("key", sql.String(64), primary_key=True), sql.Column("value", sql.Text, nullable=False))
-_workloads = sql.Table(
-    "workloads", _meta,
-    sql.Column("id", sql.String(1000), primary_key=True),
-    sql.Column("request", sql.Text, nullable=False),
-    sql.Column("user", sql.String(1000), nullable=False),
-    sql.Column("project", sql.String(1000), nullable=False, index=True),
-    sql.Column("priority", sql.Integer, nullable=False),
-    sql.Column("preemptible", sql.Boolean, nullable=False),
-    sql.Column("kernel_id", sql.String(1000), index=True),
-    sql.Column("created_ms", sql.BigInteger, nullable=False),
-    sql.Column("ended_ms", sql.BigInteger, index=True),
-    sql.Column("message", sql.Text, nullable=False, default=""),
-)  # fmt: skip
-_leases = sql.Table(
-    "leases", _meta,
-    sql.Column("id", sql.String(200), primary_key=True),
-    sql.Column("workload", sql.String(1000), nullable=False, index=True),
-    sql.Column("body", sql.Text, nullable=False),
-    sql.Column("started_ms", sql.BigInteger, nullable=False),
-    sql.Column("ended_ms", sql.BigInteger, index=True),
-)  # fmt: skip
-_events = sql.Table(
-    "events", _meta,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
-    sql.Column("workload", sql.String(1000), nullable=False, index=True),
-    sql.Column("time", sql.String(64), nullable=False),
-    sql.Column("kind", sql.String(32), nullable=False),
-    sql.Column("message", sql.Text, nullable=False),
-)  # fmt: skip
-_nodes = sql.Table("nodes", _meta, sql.Column("name", sql.String(1000), primary_key=True), sql.Column("report", sql.Text, nullable=False))
-_usage = sql.Table(
-    "usage", _meta,
-    sql.Column("lease", sql.String(200), primary_key=True),
-    sql.Column("project", sql.String(1000), nullable=False, index=True),
-    sql.Column("held_ms", sql.BigInteger, nullable=False),
-    sql.Column("busy_ms", sql.BigInteger, nullable=False),
-    sql.Column("used_mib_ms", sql.BigInteger, nullable=False),
-    sql.Column("borrowed_mib_ms", sql.BigInteger, nullable=False),
-)  # fmt: skip
-_tokens = sql.Table(
-    "tokens", _meta,
-    sql.Column("id", sql.String(64), primary_key=True),
-    sql.Column("scope", sql.String(16), nullable=False),
-    sql.Column("name", sql.String(1000), nullable=False),
-    sql.Column("hash", sql.String(64), nullable=False, unique=True),
-    sql.Column("created_ms", sql.BigInteger, nullable=False),
-    sql.Column("expires_ms", sql.BigInteger),
-    sql.Column("revoked_ms", sql.BigInteger),
-    sql.Column("users", sql.Text, nullable=False, server_default=""),
-    sql.Column("groups", sql.Text, nullable=False, server_default=""),
-)  # fmt: skip
-
-
-class StoreUnavailable(Unavailable):
-    """Raised when the database cannot take or give what was asked (full disk, gone, locked); nothing was changed."""
-
-    code = "store-unavailable"
+CONNECTION_TROUBLE: Final = ("08", "57P")
+"""SQLSTATE classes with which PostgreSQL says that the connection is over: a commit that met one may or may not have happened."""
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadRow:
-    """A workload as it was asked for, and what the policy of that day made of it; times in ms."""
+class Cutoffs:
+    """What ended before these times (ms) need not be remembered: workloads themselves, their events, their leases with what they used."""
 
-    request: m.WorkloadRequest
-    user: str
-    project: str
-    priority: int
-    preemptible: bool
-    created_ms: int
+    workloads: int
+    events: int
+    usage: int
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRow:
-    body: m.LeaseBody
-    started_ms: int
+class Retention:
+    """For how long (ms) what has ended is remembered, by its kind."""
 
+    workloads: int
+    events: int
+    usage: int
 
-@dataclass(frozen=True, slots=True)
-class TokenRow:
-    """A token without its secret: only the hash is kept."""
+    @classmethod
+    def of(cls, milliseconds: int) -> Retention:
+        """The same for everything."""
+        return cls(milliseconds, milliseconds, milliseconds)
 
-    id: str
-    scope: str
-    name: str
-    hash: str
-    created_ms: int
-    expires_ms: int | None = None
-    revoked_ms: int | None = None
-    users: str = ""
-    """JSON list: on whose behalf a server may ask; "": everybody's."""
-    groups: str = ""
-    """JSON list: groups of a person, beside those that the configuration says."""
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """Everything that a restarted service begins with."""
-
-    revision: int
-    workloads: list[WorkloadRow]
-    leases: list[LeaseRow]
-    nodes: list[m.NodeReport]
-    events: dict[str, list[m.Event]]
+    def before(self, now: int, window: int) -> Cutoffs:
+        """`window`: how far time-based fair share looks back; so long, leases are kept whatever was said."""
+        return Cutoffs(now - self.workloads, now - self.events, now - max(self.usage, window))
 
 
 class Store:
     """The database. Every method may raise `StoreUnavailable`."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, upgrade: bool = True) -> None:
+        """`upgrade`: older tables are brought up to date. Raises InvalidInput, NeedsUpgrade, TooNew too."""
+        self.engine = open_engine(url)
+        self.fence: Callable[[sql.Connection], None] = lambda _connection: None
+        """Is asked in every transaction that wrote, just before its commit; what it raises prevents the commit."""
+        self.on_over: Callable[[str], None] = lambda _why: None
+        """Is told once when nothing can be committed any more, and why: what is in memory may not be what is in the database."""
+        self._over: str | None = None
         try:
-            self._engine = sql.create_engine(url, pool_pre_ping=True)
-        except (SQLAlchemyError, ImportError) as error:  # no such form of address, or its driver is not installed
-            raise InvalidInput(f"this database cannot be used: {error}", field="db-url") from error
-        if self._engine.dialect.name == "sqlite":
-            sql.event.listen(self._engine, "connect", _careful_sqlite)
-        with _ours():
-            _meta.create_all(self._engine)
+            prepare(self.engine, upgrade=upgrade)
+        except BaseException:
+            self.engine.dispose()
+            raise
 
     def close(self) -> None:
-        self._engine.dispose()
+        with suppress(SQLAlchemyError):
+            self.engine.dispose()
 
     @contextmanager
     def transaction(self) -> Iterator[Write]:
         """All of it is on disk when the block ends, or none of it and `StoreUnavailable` is raised."""
-        with _ours(), self._engine.begin() as connection:
-            yield Write(connection)
+        if self._over is not None:
+            raise StoreUnavailable(self._over)
+        with ours(), self.engine.connect() as connection:
+            begun = connection.begin()
+            try:
+                write = Write(connection)
+                yield write
+                if write.wrote:
+                    self.fence(connection)
+            except BaseException:
+                begun.rollback()
+                raise
+            self._commit(begun)
+
+    def _commit(self, begun: sql.RootTransaction) -> None:
+        try:
+            begun.commit()
+        except DBAPIError as error:
+            state = getattr(error.orig, "sqlstate", None)
+            if self.engine.dialect.name != "sqlite" and (state is None or state.startswith(CONNECTION_TROUBLE)):
+                self.give_up("the database went away during a commit: what became of it is not known before everything is read again")
+            with suppress(SQLAlchemyError):
+                begun.rollback()
+            raise
+
+    def give_up(self, why: str) -> None:
+        """From now on nothing is committed here."""
+        if self._over is None:
+            self._over = why
+            self.on_over(why)
+
+    # -- remembering --
 
     def remembered(self) -> Remembered:
         """What is not over yet."""
-        with _ours(), self._engine.connect() as connection:
-            revision = connection.execute(sql.select(_facts.c.value).where(_facts.c.key == "revision")).scalar()
-            unended = sql.select(_workloads).where(_workloads.c.ended_ms.is_(None))
-            alive = connection.execute(unended.order_by(_workloads.c.created_ms)).all()
-            leases = connection.execute(sql.select(_leases).where(_leases.c.ended_ms.is_(None)).order_by(_leases.c.started_ms)).all()
-            nodes = connection.execute(sql.select(_nodes.c.report).order_by(_nodes.c.name)).scalars().all()
+        with ours(), self.engine.connect() as connection:
+            revision = connection.execute(sql.select(s.facts.c.value).where(s.facts.c.key == "revision")).scalar()
+            unended = sql.select(s.workloads).where(s.workloads.c.ended_ms.is_(None))
+            alive = connection.execute(unended.order_by(s.workloads.c.created_ms, s.workloads.c.id)).all()
+            leases = connection.execute(sql.select(s.leases).where(s.leases.c.ended_ms.is_(None)).order_by(s.leases.c.started_ms)).all()
+            nodes = connection.execute(sql.select(s.nodes.c.report).order_by(s.nodes.c.name)).scalars().all()
             return Remembered(
                 int(revision or 0),
                 [
@@ -169,147 +130,94 @@ class Store:
                 ],
                 [LeaseRow(m.decode(m.LeaseBody, r.body), r.started_ms) for r in leases],
                 [m.decode(m.NodeReport, text) for text in nodes],
-                {r.id: self._events_of(connection, r.id) for r in alive},
+                self._events(connection),
             )
 
     @staticmethod
-    def _events_of(connection: sql.Connection, workload: str) -> list[m.Event]:
-        query = sql.select(_events).where(_events.c.workload == workload).order_by(_events.c.number.desc()).limit(EVENTS_KEPT)
-        return [m.Event(time=r.time, kind=r.kind, message=r.message) for r in reversed(connection.execute(query).all())]
+    def _events(connection: sql.Connection) -> dict[str, list[m.Event]]:
+        """The last events of every workload that is not over, oldest first; one query for all of them."""
+        newest = sql.func.row_number().over(partition_by=s.events.c.workload, order_by=s.events.c.number.desc()).label("place")
+        unended = sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms.is_(None))
+        ranked = sql.select(s.events, newest).where(s.events.c.workload.in_(unended)).subquery()
+        query = sql.select(ranked.c.workload, ranked.c.time, ranked.c.kind, ranked.c.message).where(ranked.c.place <= EVENTS_KEPT)
+        found: dict[str, list[m.Event]] = {}
+        for workload, time, kind, message in connection.execute(query.order_by(ranked.c.number)):
+            found.setdefault(workload, []).append(m.Event(time=time, kind=kind, message=message))
+        return found
 
     def is_ended(self, workload: str) -> bool:
         """Whether a workload of this id was there once and is over."""
-        with _ours(), self._engine.connect() as connection:
-            query = sql.select(_workloads.c.ended_ms).where(_workloads.c.id == workload, _workloads.c.ended_ms.is_not(None))
-            return connection.execute(query).first() is not None
+        with ours(), self.engine.connect() as connection:
+            return connection.execute(_IS_ENDED, {"of": workload}).first() is not None
 
     def lease_spans(self, ended_after: int) -> list[tuple[m.LeaseBody, int, int | None]]:
         """Leases that are in force or ended after that time, with when they started and ended (ms), oldest first."""
-        query = sql.select(_leases).where(_leases.c.ended_ms.is_(None) | (_leases.c.ended_ms > ended_after))
-        with _ours(), self._engine.connect() as connection:
-            rows = connection.execute(query.order_by(_leases.c.started_ms, _leases.c.id)).all()
+        query = sql.select(s.leases).where(s.leases.c.ended_ms.is_(None) | (s.leases.c.ended_ms > ended_after))
+        with ours(), self.engine.connect() as connection:
+            rows = connection.execute(query.order_by(s.leases.c.started_ms, s.leases.c.id)).all()
             return [(m.decode(m.LeaseBody, row.body), row.started_ms, row.ended_ms) for row in rows]
 
     def usage(self) -> list[Mapping[str, Any]]:
         """The ledger, a row per lease."""
-        with _ours(), self._engine.connect() as connection:
-            return [dict(row._mapping) for row in connection.execute(sql.select(_usage).order_by(_usage.c.lease))]
+        with ours(), self.engine.connect() as connection:
+            return [dict(row._mapping) for row in connection.execute(sql.select(s.usage).order_by(s.usage.c.lease))]
 
-    def forget(self, before_ms: int, most: int = 500) -> int:
-        """Removes workloads that ended before this time, with their leases, events and usage: so many at most, oldest first.
+    # -- forgetting --
 
-        Gives how many. Their ids could then be used again.
+    def forget(self, before: Cutoffs, most: int = 500) -> int:
+        """Removes what ended before these times: the rows of so many workloads and leases at most, oldest first.
+
+        Gives how many workloads and leases that were. The ids of workloads could then be used again.
         """
         with self.transaction() as write:
-            over = sql.select(_workloads.c.id).where(_workloads.c.ended_ms < before_ms).order_by(_workloads.c.ended_ms).limit(most)
-            ids = write.connection.execute(over).scalars().all()
-            if ids:
-                leases = sql.select(_leases.c.id).where(_leases.c.workload.in_(ids))
-                write.do(_usage.delete().where(_usage.c.lease.in_(leases)))
-                write.do(_leases.delete().where(_leases.c.workload.in_(ids)))
-                write.do(_events.delete().where(_events.c.workload.in_(ids)))
-                write.do(_workloads.delete().where(_workloads.c.id.in_(ids)))
-            return len(ids)
+            over = self._over_before(write, s.workloads, before.workloads, most)
+            _delete(write, s.events, "workload", over)
+            _delete(write, s.workloads, "id", over)
+            _delete(write, s.events, "workload", self._told_before(write, before.events, most))
+            used = self._over_before(write, s.leases, before.usage, most)
+            _delete(write, s.usage, "lease", used)
+            _delete(write, s.leases, "id", used)
+            return len(over) + len(used)
+
+    @staticmethod
+    def _over_before(write: Write, table: sql.Table, before: int, most: int) -> list[str]:
+        query = sql.select(table.c.id).where(table.c.ended_ms < before).order_by(table.c.ended_ms).limit(most)
+        return list(write.connection.execute(query).scalars())
+
+    @staticmethod
+    def _told_before(write: Write, before: int, most: int) -> list[str]:
+        """Workloads that ended so long ago and whose events are still there."""
+        has_events = sql.exists().where(s.events.c.workload == s.workloads.c.id)
+        query = sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms < before, has_events).order_by(s.workloads.c.ended_ms)
+        return list(write.connection.execute(query.limit(most)).scalars())
 
     # -- tokens --
 
     def add_token(self, row: TokenRow) -> None:
         with self.transaction() as write:
-            write.do(_tokens.insert().values(**{name: getattr(row, name) for name in TokenRow.__slots__}))
+            write.do(s.tokens.insert().values(**{name: getattr(row, name) for name in TokenRow.__slots__}))
 
     def tokens(self) -> list[TokenRow]:
-        with _ours(), self._engine.connect() as connection:
+        with ours(), self.engine.connect() as connection:
             return [
-                TokenRow(**row._mapping) for row in connection.execute(sql.select(_tokens).order_by(_tokens.c.created_ms, _tokens.c.id))
+                TokenRow(**row._mapping) for row in connection.execute(sql.select(s.tokens).order_by(s.tokens.c.created_ms, s.tokens.c.id))
             ]
 
     def token_by_hash(self, digest: str) -> TokenRow | None:
-        with _ours(), self._engine.connect() as connection:
-            row = connection.execute(sql.select(_tokens).where(_tokens.c.hash == digest)).first()
+        with ours(), self.engine.connect() as connection:
+            row = connection.execute(_TOKEN, {"of": digest}).first()
             return None if row is None else TokenRow(**row._mapping)
 
     def revoke_token(self, id_: str, now_ms: int) -> bool:
         """False: there is no such token."""
         with self.transaction() as write:
-            return write.do(_tokens.update().where(_tokens.c.id == id_).values(revoked_ms=now_ms)) > 0
+            return write.do(s.tokens.update().where(s.tokens.c.id == id_).values(revoked_ms=now_ms)) > 0
 
 
-class Write:
-    """What can be written inside a transaction."""
-
-    def __init__(self, connection: sql.Connection) -> None:
-        self.connection = connection
-        self.wrote = False
-        """Whether anything was written: a cycle that decided nothing need not be committed."""
-
-    def do(self, statement: sql.UpdateBase) -> int:
-        """Executes a write; gives the number of rows that it touched."""
-        self.wrote = True
-        return self.connection.execute(statement).rowcount
-
-    def revision(self, number: int) -> None:
-        self._put(_facts, {"key": "revision"}, {"value": str(number)})
-
-    def submitted(self, row: WorkloadRow) -> None:
-        values = {name: getattr(row, name) for name in ("user", "project", "priority", "preemptible", "created_ms")}
-        values |= {"id": row.request.id, "request": _text(row.request), "kernel_id": row.request.kernel_id, "ended_ms": None, "message": ""}
-        self.do(_workloads.insert().values(**values))
-
-    def ended(self, workload: str, now_ms: int, message: str) -> None:
-        """The workload is over, and so are its leases."""
-        over = _workloads.update().where(_workloads.c.id == workload, _workloads.c.ended_ms.is_(None))
-        self.do(over.values(ended_ms=now_ms, message=message))
-        held = _leases.update().where(_leases.c.workload == workload, _leases.c.ended_ms.is_(None))
-        self.do(held.values(ended_ms=now_ms))
-
-    def lease(self, body: m.LeaseBody, started_ms: int) -> None:
-        """A new lease, or a new version of one, which keeps the time at which it started."""
-        if self.do(_leases.update().where(_leases.c.id == body.id).values(body=_text(body), ended_ms=None)) == 0:
-            values = {"id": body.id, "workload": body.workload, "body": _text(body), "started_ms": started_ms, "ended_ms": None}
-            self.do(_leases.insert().values(**values))
-
-    def lease_ended(self, lease: str, now_ms: int) -> None:
-        self.do(_leases.update().where(_leases.c.id == lease).values(ended_ms=now_ms))
-
-    def event(self, workload: str, event: m.Event) -> None:
-        self.do(_events.insert().values(workload=workload, time=event.time, kind=event.kind, message=event.message))
-
-    def node(self, report: m.NodeReport) -> None:
-        self._put(_nodes, {"name": report.name}, {"report": _text(report)})
-
-    def used(self, rows: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
-        """Adds to the ledgers of these leases: lease -> its project, and what is to be added to which sum."""
-        values = [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()]
-        insert = (sqlite if self.connection.dialect.name == "sqlite" else postgresql).insert(_usage)
-        names = [column.name for column in _usage.columns if column.name not in ("lease", "project")]
-        more = {name: _usage.c[name] + insert.excluded[name] for name in names}
-        self.connection.execute(insert.on_conflict_do_update(index_elements=["lease"], set_=more), values)
-        self.wrote = True
-
-    def _put(self, table: sql.Table, key: dict[str, Any], values: dict[str, Any]) -> None:
-        """Update, else insert: the one form that every database speaks."""
-        match = sql.and_(*(table.c[name] == value for name, value in key.items()))
-        if self.do(table.update().where(match).values(**values)) == 0:
-            self.do(table.insert().values(**key, **values))
+_IS_ENDED: Final = sql.select(s.workloads.c.ended_ms).where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_not(None))
+_TOKEN: Final = sql.select(s.tokens).where(s.tokens.c.hash == sql.bindparam("of"))
 
 
-@contextmanager
-def _ours() -> Iterator[None]:
-    """The database's errors as ours."""
-    try:
-        yield
-    except SQLAlchemyError as error:
-        cause = getattr(error, "orig", None) or error
-        raise StoreUnavailable(f"the database does not answer: {str(cause).splitlines()[0]}") from error
-
-
-def _careful_sqlite(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power cut
-    cursor.execute("PRAGMA busy_timeout=5000")
-    cursor.close()
-
-
-def _text(body: object) -> str:
-    return json.dumps(m.to_json(body), separators=(",", ":"))
+def _delete(write: Write, table: sql.Table, column: str, ids: list[str]) -> None:
+    if ids:
+        write.do(table.delete().where(table.c[column].in_(ids)))

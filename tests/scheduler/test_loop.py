@@ -16,7 +16,7 @@ from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.loop import Loop
 from jupyter_gpushare.scheduler.policy import load_policy
 from jupyter_gpushare.scheduler.service import BREATH, Service
-from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+from jupyter_gpushare.scheduler.store import Retention, Store, StoreUnavailable
 
 from .agents import node
 from .doors import asking, open_house
@@ -67,10 +67,10 @@ class Bench:
     @contextmanager
     def store_away(self) -> Iterator[None]:
         """Every write is refused, as a full disk or a lost database would."""
-        with self.store._engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only=ON")
         yield
-        with self.store._engine.connect() as connection:
+        with self.store.engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA query_only=OFF")
 
 
@@ -181,7 +181,7 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
 
 def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     bench = Bench(tmp_path, ONE)
-    bench.loop.retention_ms = 2 * DAY
+    bench.loop.retention = Retention.of(2 * DAY)
     bench.ask("old", 0.5)
     bench.ask("alive", 0.5)
     bench.tick()
@@ -202,14 +202,15 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
 
 def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
     bench = Bench(tmp_path, "node_pools: [{name: default, time_based_fairshare: {enabled: true, window: 7d}}]\n" + ONE)
-    bench.loop.retention_ms = DAY
+    bench.loop.retention = Retention.of(DAY)
     bench.ask("old", 0.5)
     bench.tick()
     bench.service.end(ADMIN, "old")
     bench.tick(6 * DAY)
-    assert bench.store.is_ended("old")
-    bench.tick(2 * DAY)
     assert not bench.store.is_ended("old")
+    assert len(bench.store.lease_spans(0)) == 1  # who held what is what it looks at
+    bench.tick(2 * DAY)
+    assert bench.store.lease_spans(0) == []
 
 
 def test_sighup_reads_the_policy_even_when_the_file_looks_the_same(tmp_path: Path):

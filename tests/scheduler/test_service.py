@@ -162,7 +162,7 @@ def test_an_evicted_kernel_asks_again_with_its_age(house: House):
 def test_a_commit_that_fails_changes_nothing(house: House, monkeypatch: pytest.MonkeyPatch):
     house.ask("a")
     before, frames = house.leases(), len(house.listener.frames)
-    with house.store._engine.connect() as connection:
+    with house.store.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA query_only=ON")  # this pooled connection now refuses every write, as a full disk would
     for id_ in ("b", "c"):
         with pytest.raises(StoreUnavailable):
@@ -171,7 +171,7 @@ def test_a_commit_that_fails_changes_nothing(house: House, monkeypatch: pytest.M
         house.service.end(ALICE, "a")
     assert house.leases() == before
     assert len(house.listener.frames) == frames
-    with house.store._engine.connect() as connection:
+    with house.store.engine.connect() as connection:
         connection.exec_driver_sql("PRAGMA query_only=OFF")
     assert house.ask("b").state == "running"
 
