@@ -13,8 +13,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
+from msgspec import structs
+
 from jupyter_gpushare._version import __version__
-from jupyter_gpushare.messages import AgentHello, FromAgent, LeaseUnwanted, LeaseWanted, NodeReport, Plan, ToAgent
+from jupyter_gpushare.messages import (
+    AgentHello,
+    DeviceReport,
+    FromAgent,
+    LeaseUnwanted,
+    LeaseWanted,
+    NodeChangedReport,
+    NodeReport,
+    Plan,
+    ToAgent,
+)
 
 from .books import report
 from .leases import Leases
@@ -37,6 +49,9 @@ class Link(Protocol):
     def __aiter__(self) -> AsyncIterator[ToAgent]: ...
 
 
+MEASURED_MS: Final = 5_000
+"""How often people hear how much is used and how busy the GPUs are."""
+
 LinkFactory = Callable[[], AbstractAsyncContextManager[Link]]
 """Opens a connection; entering may raise anything, and is tried again."""
 
@@ -48,6 +63,8 @@ class Session:
         self._node, self._leases, self._open = node, leases, link_factory
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
+        self._told_node: NodeReport | None = None
+        self._told_at = 0
 
     def send(self, body: FromAgent) -> bool:
         """Queue a body; False while the link is down (its state is in the next hello) or hopelessly behind."""
@@ -96,16 +113,38 @@ class Session:
     def _hello(self) -> AgentHello:
         node, now = self._node, self._node.clock()
         leases = [report(book, node.uuids, now) for book in node.books.values() if book.lease is not None and not book.unwanted]
-        return AgentHello(version=__version__, node=self.node_report(), leases=leases)
+        self._told_node, self._told_at = self.node_report(), now
+        return AgentHello(version=__version__, node=self._told_node, leases=leases)
 
     def node_report(self) -> NodeReport:
         """The machine as it is."""
         node = self._node
         tiers, problems = node.devices.tiers()
         return NodeReport(
-            name=node.config.node, simulated=node.devices.simulated, devices=node.devices.reports(), tiers=tiers, tier_problems=problems,
+            name=node.config.node, simulated=node.devices.simulated, devices=self._devices(), tiers=tiers, tier_problems=problems,
+            driver=node.devices.driver(),
             labels=dict(node.config.labels), cpu_milli=node.config.cpu_milli, memory_mib=node.config.memory_mib,
         )  # fmt: skip
+
+    def _devices(self) -> list[DeviceReport]:
+        """As measured; of simulated GPUs the agent itself knows what is used, and how busy they are."""
+        node, found = self._node, self._node.devices.reports()
+        if not node.devices.simulated:
+            return found
+        busy: dict[int, float] = {}
+        for book in node.books.values():
+            for gpu in book.site:
+                busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (book.utilization or 0.0))
+        return [structs.replace(one, used_mib=node.used.get(one.index, 0), utilization=round(busy.get(one.index, 0.0), 2)) for one in found]
+
+    def tell_node(self) -> None:
+        """Say what changed about the machine: at once when a GPU fell ill or a tier came or went, measurements now and then."""
+        report, now = self.node_report(), self._node.clock()
+        told = self._told_node
+        if report == told:
+            return
+        if (told is None or _matters(report) != _matters(told) or now - self._told_at >= MEASURED_MS) and self.send(NodeChangedReport(node=report)):
+            self._told_node, self._told_at = report, now
 
     async def _send_all(self, link: Link, queue: asyncio.Queue[FromAgent]) -> None:
         while True:
@@ -132,3 +171,7 @@ async def _within(sending: Awaitable[None]) -> None:
     # Not `wait_for`: before Python 3.12 it can swallow a cancellation that meets the result, and this task would live for ever.
     async with asyncio.timeout(SEND_S):
         await sending
+
+
+def _matters(report: NodeReport) -> tuple[object, ...]:
+    return report.tiers, report.tier_problems, [(one.healthy, one.health) for one in report.devices]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
+from msgspec import structs
+
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import UNLIMITED
 from jupyter_gpushare.core.cluster import Cluster
@@ -59,6 +61,14 @@ class Fleet:
         """The node is there, with what its agent found."""
         self._problems.pop(report.name, None)
         self._join(report)
+
+    def refresh(self, report: m.NodeReport) -> bool:
+        """Only what was measured has changed: it is remembered, and nothing depends on it. False: more has; it has to `join`."""
+        known = self._reports.get(report.name)
+        if known is None or _unmeasured(known) != _unmeasured(report) or report.name in self._problems:
+            return False
+        self._reports[report.name] = report
+        return True
 
     def _join(self, report: m.NodeReport) -> None:
         self.cluster.apply(NodeJoined(self._node(report)))
@@ -119,9 +129,13 @@ class Fleet:
             labels=labels,
         )
 
-    def pool_of(self, labels: Mapping[str, str]) -> NodePool:
-        """The first pool whose label the node carries; else `default`."""
-        pools = self.loaded.policy.node_pools
+    def labels(self, name: str) -> dict[str, str]:
+        """Of a node. Raises NotFound."""
+        return {"kubernetes.io/hostname": name, **self.report(name).labels}
+
+    def pool_of(self, labels: Mapping[str, str], loaded: LoadedPolicy | None = None) -> NodePool:
+        """The first pool whose label the node carries; else `default`. `loaded`: by another policy than that in force."""
+        pools = (loaded or self.loaded).policy.node_pools
         for pool in pools:
             if pool.label is not None and labels.get(pool.label[0]) == pool.label[1]:
                 return pool
@@ -129,8 +143,11 @@ class Fleet:
 
     def rules(self, name: str) -> m.NodeRules:
         """What the policy says about this node."""
-        pool = self.pool_of({"kubernetes.io/hostname": name, **self.report(name).labels})
-        return m.NodeRules(pool=pool.name, workloads_per_gpu=pool.workloads_per_gpu, notice_ms=self.loaded.admin.notice)
+        pool = self.pool_of(self.labels(name))
+        pressure = self.loaded.pressure.get(pool.name, m.Pressure())
+        return m.NodeRules(
+            pool=pool.name, workloads_per_gpu=pool.workloads_per_gpu, notice_ms=self.loaded.admin.notice, pressure=pressure
+        )
 
     def uuid_of(self, node: str, device: int) -> str | None:
         """UUID of a planned device."""
@@ -146,3 +163,8 @@ class Fleet:
                 send(message)
             except Exception:
                 log.exception("node %s could not be told; it will get the plan when it is back", node)
+
+
+def _unmeasured(report: m.NodeReport) -> m.NodeReport:
+    devices = [structs.replace(one, used_mib=0, foreign_mib=0, foreign_processes=0, utilization=None) for one in report.devices]
+    return structs.replace(report, devices=devices)

@@ -66,6 +66,8 @@ class Reports:
                 if report.name != node:
                     raise Conflict(f"this link speaks for node {node}, not for {report.name}", field="node.name")
                 _check_devices(report)
+                if self.ledger.fleet.refresh(report):
+                    return
                 with self.ledger.together() as write:
                     self.ledger.fleet.join(report)
                     write.node(report)
