@@ -123,6 +123,7 @@ class Book:
     transit: Literal["out", "in"] | None = None
     no_suspend_until: int = 0
     no_suspend_why: str = ""
+    no_resume_until: int = 0
     caches: int | None = None
     notice: int | None = None
     notice_stamp: str | None = None

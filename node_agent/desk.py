@@ -262,6 +262,8 @@ class Desk:
             return []
         # Running, or coming back, counts from here on: the caps that follow must already know it.
         if book.holding.suspended:
+            if self._node.clock() < book.no_resume_until:
+                return []
             book.transit = "in"
             return [lambda: self._mover.resume(book, book.home)]
         if not book.attached:

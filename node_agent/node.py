@@ -44,7 +44,8 @@ REPORT_EVERY_MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """Of one agent. Times in ms. `host_memory_mib`: how much may be saved in host memory in all (None: no bound)."""
+    """Of one agent. Times in ms. `host_memory_mib`: how much may be saved in host memory in all (None: no bound);
+    `host_reserve_mib`: what that must leave of the machine's memory (None: a twentieth)."""
 
     node: str
     state_dir: Path
@@ -54,6 +55,7 @@ class Config:
     notice_ms: int | None = None
     min_notice_ms: int = 5_000
     host_memory_mib: int | None = None
+    host_reserve_mib: int | None = None
     labels: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_mib: int = 0

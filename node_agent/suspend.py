@@ -15,6 +15,7 @@ from jupyter_gpushare.messages import NoticeOver
 
 from .books import Book
 from .devices import CopyFailed
+from .hostmemory import read_host, refusal
 from .node import Node, log
 
 __all__ = ["Mover"]
@@ -23,6 +24,8 @@ T = TypeVar("T")
 NEVER: Final = 1 << 62
 RETRY_MS: Final = 5_000
 """Pause after a failed suspension: a process that did not come to rest in time may be in the middle of a long kernel."""
+RESUME_RETRY_MS: Final = 500
+"""Pause after a resume for which there was no room in fact, whatever the books say: each try makes the neighbours hold still."""
 THREADS: Final = 8
 
 
@@ -40,7 +43,7 @@ class Mover:
             return
         problem = self._no_budget(book)
         if problem:
-            self._cannot(book, problem, NEVER)
+            self._cannot(book, problem, self._node.clock() + RETRY_MS)
             return
         book.transit = "out"
         self._start(self._suspend(book, asker, reason, own))
@@ -67,11 +70,12 @@ class Mover:
         task.add_done_callback(self._tasks.discard)
 
     def _no_budget(self, book: Book) -> str:
-        bound = self._node.config.host_memory_mib
-        if bound is None:
-            return ""
-        promised = sum(one.image() + (one.held() if one.transit == "out" else 0) for one in self._node.books.values())
-        return "host memory for saved GPU state is full" if promised + book.held() > bound else ""
+        """Why the host has no memory for it. Simulated images are in nobody's memory: only the stated budget counts for them."""
+        node = self._node
+        host = None if node.devices.simulated else read_host(pid for pid, _ in book.holding.processes)
+        saved = sum(one.image() for one in node.books.values())
+        on_the_way = sum(one.held() for one in node.books.values() if one.transit == "out")
+        return refusal(book.held(), saved, on_the_way, node.config.host_memory_mib, host, node.config.host_reserve_mib)
 
     def _cannot(self, book: Book, why: str, until: int) -> None:
         book.no_suspend_until, book.no_suspend_why = until, why
@@ -83,6 +87,8 @@ class Mover:
         try:
             mib = await self._run(node.devices.suspend, book.kernel_id)
         except CopyFailed as error:
+            if error.lost:
+                self._lost(book, str(error))
             self._cannot(book, str(error), NEVER if error.for_good else node.clock() + RETRY_MS)
             return
         finally:
@@ -106,17 +112,21 @@ class Mover:
             self._node.dirty = True
             self._node.happened(book, "moved", self._node.story.moved(old, book.home, asker), tell=True)
 
+    def _lost(self, book: Book, problem: str) -> None:
+        """The driver has its state no more: it is restarted, and its owner is told why."""
+        book.unrestorable = problem
+        self._node.happened(book, "lost", self._node.story.unrestorable(book.image() or book.held(), problem), tell=True)
+
     async def _resume(self, book: Book, home: tuple[int, ...]) -> None:
         node, begun = self._node, self._node.clock()
-        image = book.image()
         try:
             mib = await self._run(node.devices.resume, book.kernel_id, home)
         except CopyFailed as error:
             if not error.lost:  # it is as it was: the desk tries again
                 log.warning("kernel %s is not resumed yet: %s", book.kernel_id, error)
+                book.no_resume_until = node.clock() + RESUME_RETRY_MS
                 return
-            book.unrestorable = str(error)
-            node.happened(book, "lost", node.story.unrestorable(image, str(error)), tell=True)
+            self._lost(book, str(error))
             return
         finally:
             book.transit = None
@@ -131,6 +141,8 @@ class Mover:
     async def _settle(self, book: Book) -> None:
         try:
             await self._run(self._node.devices.settle, book.kernel_id)
+        except CopyFailed as error:
+            self._lost(book, str(error))
         finally:
             book.transit = None
             self._node.wake()
