@@ -6,6 +6,7 @@ Starting finds the kernels of an earlier life again; stopping leaves them alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
@@ -13,6 +14,7 @@ from jupyter_gpushare.simnode import now_ms
 
 from .desk import Desk
 from .devices import Devices
+from .enclosures import Enclosures
 from .gate import Gate
 from .journal import Journal
 from .leases import Leases
@@ -39,7 +41,8 @@ class Agent:
         self.node = Node(config, devices, self, clock)
         self.mover = Mover(self.node)
         self.leases = Leases(self.node, self.mover)
-        self.lifecycle = Lifecycle(self.node)
+        self.enclosures = Enclosures(self.node, devices.cgroups)
+        self.lifecycle = Lifecycle(self.node, self.enclosures)
         self.desk = Desk(self.node, self.mover, self.leases, self.lifecycle)
         self.gate = Gate(config.socket_path(), lambda: self.talk)
         self.talk = Talk(self.node, self.gate, self.desk, self.lifecycle, self.mover)
@@ -70,13 +73,27 @@ class Agent:
             book.unsure_until = self.node.clock() + 3 * UNSURE_MS
             self.lifecycle.watch(book, ident)
         await self.gate.start()
+        await self.enclosures.tidy()
+        self.devices.listen(self._wake_from_anywhere(asyncio.get_running_loop()))
         self.desk.try_step()
+        if not self.devices.simulated:  # the driver alone knows what an earlier life did last, and it lists no saved process
+            for book in self.node.books.values():
+                self.mover.settle(book)
         self._tasks = [
             self._forever("desk", self.desk.run()), self._forever("session", self.session.run()), self._forever("usage", self._sample()),
             self._forever("journal", self._keep()),
         ]  # fmt: skip
         kind = "simulated " if self.devices.simulated else ""
         log.info("node %s: %d %sGPUs, listening on %s", self.config.node, len(self.node.totals), kind, self.config.socket_path())
+
+    def _wake_from_anywhere(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+        """The devices' threads may outlive the loop by a moment."""
+
+        def wake() -> None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self.node.wake)
+
+        return wake
 
     async def stop(self) -> None:
         """Stop everything but the kernels. May be called twice."""
@@ -88,6 +105,7 @@ class Agent:
         await self.talk.close()
         await self.mover.close()
         await self.lifecycle.close()
+        await self.enclosures.close()
         if tasks:
             self.journal.write(self.node)
             self.devices.close()
@@ -107,6 +125,7 @@ class Agent:
         while True:
             await asyncio.sleep(SAMPLE_S)
             usage.sample()
+            self.session.tell_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:
                 usage.report()

@@ -30,7 +30,9 @@ from .placement import Lodger
 from .processes import Ident, Watched
 from .situation import Occupant
 
-__all__ = ["EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "event", "lodger", "occupant", "report", "state_of", "view", "wall_ms"]
+__all__ = [
+    "EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "event", "is_stranded", "lodger", "occupant", "report", "state_of", "view", "wall_ms",
+]  # fmt: skip
 
 EVENTS_KEPT: Final = 100
 UNGATED_MS: Final = 15_000
@@ -108,6 +110,8 @@ class Book:
     site: tuple[int, ...] = ()
     """Where it is attached: its home, or its old place while it still holds memory there."""
     attached: bool = False
+    bound: tuple[int, ...] = ()
+    """The GPUs that its process has settled on, where the driver cannot move memory to others: until it is restarted it knows no other."""
     entering: int | None = None
     entered: bool = False
     """Its place was made free for it once: all that a kernel without a gate ever gets."""
@@ -199,7 +203,7 @@ def occupant(book: Book, now: int, notice_ms: int, least_ms: int) -> Occupant:
         image=book.holding.image,
         running=book.is_running(now) and not book.killing,
         suspended=book.holding.suspended,
-        suspendable=now >= book.no_suspend_until,
+        suspendable=now >= book.no_suspend_until and not is_stranded(book),
         pinned=book.pinned,
         transit="out" if book.killing else book.transit,
         wants_since=None if away else _wants_since(book),
@@ -211,6 +215,11 @@ def occupant(book: Book, now: int, notice_ms: int, least_ms: int) -> Occupant:
         notice_ms=max(least_ms, lease.notice_ms) if lease and lease.wanted == "evict" else max(least_ms, notice_ms),
         idle_since=book.idle_since,
     )
+
+
+def is_stranded(book: Book) -> bool:
+    """Whether it has to leave its GPU for another and its memory cannot: saving it would only put off the end of its process."""
+    return bool(book.bound and book.home and set(book.bound) != set(book.home) and book.held())
 
 
 def _wants_since(book: Book) -> int | None:
@@ -225,7 +234,7 @@ def lodger(book: Book, now: int) -> Lodger:
     share = book.lease.request_mib * len(book.home)
     return Lodger(
         book.kernel_id, book.lease.request_mib, book.home, tuple(book.lease.planned_gpus), book.held(), book.is_running(now),
-        book.held() > share, now >= book.no_suspend_until,
+        book.held() > share, now >= book.no_suspend_until and not book.bound,
     )  # fmt: skip
 
 

@@ -32,6 +32,7 @@ class _Kernel(Struct, kw_only=True):
     server: str = ""
     token: str = ""
     launch: str = ""
+    leaf: str = ""
     pid: int | None = None
     start: int | None = None
     ever_connected: bool = False
@@ -40,6 +41,7 @@ class _Kernel(Struct, kw_only=True):
     home: list[int] = field(default_factory=list)
     site: list[int] = field(default_factory=list)
     attached: bool = False
+    bound: list[int] = field(default_factory=list)
     unwanted: bool = False
     pinned: bool = False
     held_back: bool = False
@@ -100,19 +102,20 @@ class Journal:
 def _kept(book: Book) -> _Kernel:
     return _Kernel(
         kernel_id=book.kernel_id, name=book.name, user=book.user, language=book.language, wants_gpu=book.wants_gpu,
-        registered=book.registered, server=book.server, token=book.token, launch=book.launch, pid=book.main.pid if book.main else None,
+        registered=book.registered, server=book.server, token=book.token, launch=book.launch, leaf=book.leaf,
+        pid=book.main.pid if book.main else None,
         start=book.main.start if book.main else None, ever_connected=book.ever_connected, outlook=book.outlook, lease=book.lease,
-        home=list(book.home), site=list(book.site), attached=book.attached, unwanted=book.unwanted, pinned=book.pinned,
+        home=list(book.home), site=list(book.site), bound=list(book.bound), attached=book.attached, unwanted=book.unwanted, pinned=book.pinned,
         held_back=book.held_back, generation=book.generation, events=list(book.events), told=list(book.told), rested=book.rest.lease,
     )  # fmt: skip
 
 
 def _opened(node: Node, kept: _Kernel) -> Book:
     book = node.book(kept.kernel_id)
-    for name in ("name", "user", "language", "wants_gpu", "registered", "server", "token", "launch", "ever_connected", "outlook", "lease",
+    for name in ("name", "user", "language", "wants_gpu", "registered", "server", "token", "launch", "leaf", "ever_connected", "outlook", "lease",
                  "attached", "unwanted", "pinned", "held_back", "generation", "told"):  # fmt: skip
         setattr(book, name, getattr(kept, name))
-    book.home, book.site = tuple(kept.home), tuple(kept.site)
+    book.home, book.site, book.bound = tuple(kept.home), tuple(kept.site), tuple(kept.bound)
     book.events.extend(kept.events)
     book.rest.lease = kept.rested
     return book

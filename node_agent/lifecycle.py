@@ -20,13 +20,15 @@ from jupyter_gpushare.messages import EndCell, EndKernel, KernelGone, KernelLaun
 
 from .books import Book
 from .devices import Holding
+from .enclosures import Enclosures
 from .node import Node, log
-from .processes import MARKER, Ident, Watched, kill_tree, started
+from .processes import MARKER, Ident, Watched, here
 
 __all__ = ["Lifecycle", "token_matches"]
 
 STARTING_MS: Final = 60_000
 """A connected server that registered a kernel may take this long to launch it (a busy machine, a slow image)."""
+HIDES, VISIBLE = "GPUSHARE_HIDES_GPUS", "CUDA_VISIBLE_DEVICES"
 KERNEL_ID: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
 
 
@@ -38,8 +40,8 @@ def token_matches(book: Book, token: str) -> bool:
 class Lifecycle:
     """Who is here, and what happens when somebody is not any more."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
+    def __init__(self, node: Node, enclosures: Enclosures) -> None:
+        self._node, self._enclosures = node, enclosures
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- coming ---------------------------------------------------------------------------------------------------
@@ -59,7 +61,8 @@ class Lifecycle:
             node.wake()
             return {}
         if book.launch and not (book.main is not None and book.main.is_alive()):
-            await kill_tree(book.launch, book.main, timeout_s=1.0)  # what the old launch left behind holds memory that is not its own now
+            # What the old launch left behind holds memory that is not its own now.
+            await self._enclosures.end(book.launch, book.main, book.leaf, timeout_s=1.0)
         book.gone_at, book.starting = node.clock(), True
         return self._environment(book)
 
@@ -79,10 +82,19 @@ class Lifecycle:
             file.write(token)
         book.token = hashlib.sha256(token.encode()).hexdigest()
         book.launch = f"{book.kernel_id}.{secrets.token_hex(6)}"
-        return node.devices.environment() | {
+        self._enclosures.open(book)
+        return self._visible(book) | {
             "GPUSHARE_KERNEL_ID": book.kernel_id, "GPUSHARE_AGENT": str(node.config.socket_path()), "GPUSHARE_TOKEN_FILE": str(path),
             MARKER: book.launch,
         }  # fmt: skip
+
+    def _visible(self, book: Book) -> dict[str, str]:
+        """Who has our extension chooses its GPUs when it has a share; others see those of the share that they have when they start."""
+        found = self._node.devices.environment()
+        if HIDES in found and book.language.lower() != "python":
+            del found[HIDES], found[VISIBLE]
+            found |= {VISIBLE: ",".join(self._node.uuids[gpu] for gpu in book.home)} if book.home else {}
+        return found
 
     def launched(self, body: KernelLaunched) -> None:
         """Its process runs."""
@@ -98,7 +110,7 @@ class Lifecycle:
                 book.starting = False
 
     def _adopt(self, book: Book, pid: int) -> None:
-        ident, book.starting = started(pid), False
+        ident, book.starting = here(pid, book.launch), False
         if ident is None:
             book.gone_at = book.gone_at or self._node.clock()
             return
@@ -115,6 +127,7 @@ class Lifecycle:
             book.watch.close()
         book.main, book.gone_at = ident, None
         book.watch = Watched(ident, lambda: self._died(book, ident))
+        self._enclosures.move_in(book, ident)
         self._node.dirty = True
 
     def _start_anew(self, book: Book, relaunched: bool) -> None:
@@ -125,7 +138,7 @@ class Lifecycle:
         book.killing, book.held_back, book.ever_connected = False, False, book.connected
         book.holding = Holding()
         book.relaunched = relaunched and book.lease is not None
-        book.attached, book.entering, book.entered = False, None, False
+        book.attached, book.entering, book.entered, book.bound = False, None, False, ()
 
     # ---- going ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +180,7 @@ class Lifecycle:
             return
         book.ending = True
         node = self._node
-        if not await kill_tree(book.launch, book.main):
+        if not await self._enclosures.end(book.launch, book.main, book.leaf):
             log.error("kernel %s: processes are left that do not die", book.kernel_id)
         if not book.ending:  # it was registered again meanwhile
             return
@@ -176,6 +189,7 @@ class Lifecycle:
         if book.lease is not None and not book.unwanted:
             node.let_go(book.lease.id, ended=True, message=message)
         node.books.pop(book.kernel_id, None)
+        self._spawn(self._enclosures.close_leaf(book.leaf))
         (node.config.state_dir / "tokens" / book.kernel_id).unlink(missing_ok=True)
         node.dirty = True
         node.wake()
@@ -194,7 +208,7 @@ class Lifecycle:
         book.told.append(text)
         wait = node.config.kill_after_ms
         asked = node.ports.to_server(book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait))
-        self._spawn(self._kill_late(book, book.main, book.launch, wait if asked else 0))
+        self._spawn(self._kill_late(book, book.main, book.launch, book.leaf, wait if asked else 0))
 
     def shut_down(self, book: Book, text: str) -> None:
         """The idle rule's last step: its server ends it the Jupyter way, or we do."""
@@ -211,11 +225,11 @@ class Lifecycle:
         if book.main is None or book.main == main:
             await self._end(book, message)
 
-    async def _kill_late(self, book: Book, main: Ident | None, launch: str, wait_ms: int) -> None:
+    async def _kill_late(self, book: Book, main: Ident | None, launch: str, leaf: str, wait_ms: int) -> None:
         deadline = self._node.clock() + wait_ms
         while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
             await asyncio.sleep(0.01)
-        if not await kill_tree(launch, main):
+        if not await self._enclosures.end(launch, main, leaf):
             log.error("kernel %s does not die: its GPU memory stays booked", book.kernel_id)
         self._node.wake()
 

@@ -7,6 +7,7 @@ import logging
 import os
 import platform
 import signal
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING
 import click
 
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+
+from .tables import table
 
 if TYPE_CHECKING:
     from node_agent.app import Agent
@@ -82,11 +85,20 @@ def _machine() -> dict[str, int]:
 
 def _print_tiers(devices: Devices) -> int:
     from node_agent.inventory import self_test
+    from node_agent.selftest import advised
 
-    click.echo(f"{len(devices.reports())} x {devices.reports()[0].model}")
-    for tier, has, why in self_test(devices):
-        click.echo(f"{tier:10} {'yes' if has else 'no':4} {why}".rstrip())
-    devices.close()
+    models = Counter(report.model for report in devices.reports())
+    driver = f", driver {devices.driver()}" if devices.driver() else ""
+    click.echo(", ".join(f"{count} x {model}" for model, count in sorted(models.items())) + driver)
+    rows: list[list[str]] = []
+    try:
+        for tier, has, problem in self_test(devices):
+            why, what = advised(tier, problem)
+            rows.append([tier, "yes" if has else "no", why])
+            rows += [["", "", f"→ {what}"]] if problem else []
+    finally:
+        devices.close()
+    click.echo(table("", ["tier", "here", "why not, and what to do"], rows))
     return 0
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from jupyter_gpushare.messages import DeviceReport
+
+if TYPE_CHECKING:
+    from ..cgroups import Cgroups
 
 __all__ = ["CopyFailed", "Devices", "DevicesBusy", "Fault", "Holding", "Kin", "NodeReading"]
 
@@ -76,6 +79,8 @@ class Devices(Protocol):
     a thread."""
 
     simulated: bool
+    cgroups: Cgroups
+    """Where kernels get one of their own, if anywhere."""
 
     def reports(self) -> list[DeviceReport]:
         """The devices by index."""
@@ -116,6 +121,12 @@ class Devices(Protocol):
     def attached(self) -> set[str]:
         """The kernels that are attached to something."""
 
+    def vacate(self, leaf: str) -> None:
+        """A kernel's cgroup is about to be removed: the driver has to forget it first. Called in a thread."""
+
+    def abandoned(self, alive: set[str]) -> list[str]:
+        """Cgroups that the driver was told about in an earlier life, without these."""
+
     def suspend(self, kernel_id: str) -> int:
         """Save all memory of a kernel in host memory; returns MiB. Raises CopyFailed."""
 
@@ -123,7 +134,7 @@ class Devices(Protocol):
         """Bring a kernel's memory back onto these GPUs and let it run; returns MiB. Raises CopyFailed."""
 
     def settle(self, kernel_id: str) -> None:
-        """Finish or undo a copy that was cut off by the agent's death."""
+        """Finish or undo a copy that was cut off by the agent's death. Raises CopyFailed when the state is lost."""
 
     def close(self) -> None:
         """Let go of the driver; the memory stays as it is."""

@@ -6,19 +6,24 @@ the driver enforces limits they are set here too. So attaching returns at once, 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 from jupyter_gpushare.messages import DeviceReport
 
+from ..cgroups import Cgroups
 from ..checkpointer import Checkpointer
 from ..owners import Owners
 from ..processes import Ident
-from . import CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
+from ..selftest import Bench, tested
+from . import DevicesBusy, Fault, Holding, Kin, NodeReading
 from .checkpoints import Checkpoints, Look
+from .limits import Limits
 from .nvml import MIB, Nvml
 from .parked import Parked
 from .sampling import Sample, Sampler, monotonic_ms
@@ -37,9 +42,12 @@ class NvidiaDevices:
 
     simulated = False
 
-    def __init__(self, nvml: Nvml, state_dir: Path, driver: Checkpointer | None = None) -> None:
-        """`driver`: the hand in the CUDA driver; None: the usual one."""
+    def __init__(self, nvml: Nvml, state_dir: Path, driver: Checkpointer | None = None, cgroups: Cgroups | None = None) -> None:
+        """`driver`: the hand in the CUDA driver; `cgroups`: where kernels get theirs; None: the usual ones."""
         self._nvml = nvml
+        self.cgroups = cgroups or Cgroups.here()
+        self._limits = Limits(nvml, state_dir / "limits.json", len(nvml.gpus), lambda: self.cgroups.problem)
+        self._limiter = ThreadPoolExecutor(1, thread_name_prefix="gpushare-limits")
         self._owners = Owners()
         self._sampler = Sampler(nvml, self._owners)
         self._places: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -58,6 +66,7 @@ class NvidiaDevices:
         """Stop looking, end the helper; what is saved stays saved."""
         stopped = self._sampler.stop()
         self._copies.close()
+        self._limiter.shutdown(wait=True, cancel_futures=True)
         if stopped:
             self._nvml.close()
 
@@ -100,21 +109,21 @@ class NvidiaDevices:
 
     def probe(self) -> None:
         """Find out what this node can do. Blocks for as long as the CUDA driver needs to start."""
-        unlisted = self._sampler.unlisted()
-        found = {"observe": f"the driver does not say who uses the GPUs ({unlisted})" if unlisted else ""}
-        if all(gpu.mig for gpu in self._nvml.gpus):
-            found["suspend"] = found["relocate"] = "instances (MIG) cannot be checkpointed"
-        else:
-            found["suspend"] = self.checkpointer.problem()
-            found["relocate"] = found["suspend"] or "not proven on this node"
-        self.found(found)
+        free = {gpu: told.free // MIB for gpu, told in self._sampler.last.memory.items()}
+        bench = Bench(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, self._sampler.unlisted(), free)
+        self.found(tested(bench))
+        for name in self._kernels:
+            self._limit(name)
 
     # ---- looking --------------------------------------------------------------------------------------------------
 
     def follow(self, kernels: Mapping[str, Kin]) -> None:
         """Whose processes are looked for from now on."""
         if kernels != self._kernels:
+            changed = [name for name, kin in kernels.items() if self._kernels.get(name) != kin]
             self._kernels = dict(kernels)
+            for name in changed:
+                self._limit(name)
             self._owners.follow(kernels)
             self._sampler.hurry()
 
@@ -183,6 +192,25 @@ class NvidiaDevices:
                 self._places[name] = tuple(places)
             else:
                 self._places.pop(name, None)
+            self._limit(name)
+
+    def _limit(self, name: str) -> None:
+        """Let the driver enforce it: soft is the share, hard the cap, and nothing on GPUs that are not its own."""
+        kin = self._kernels.get(name)
+        if kin is None or not kin.leaf or "limit" not in self.tiers()[0]:
+            return
+        wanted = {gpu: (kin.guarantee_mib, cap) for gpu, cap in self._places.get(name, ())}
+        with contextlib.suppress(RuntimeError):  # the agent stops
+            self._limiter.submit(self._limits.apply, kin.leaf, wanted)
+
+    def vacate(self, leaf: str) -> None:
+        """Zero its limits: the driver does not see that a cgroup goes."""
+        with contextlib.suppress(RuntimeError, CancelledError):
+            self._limiter.submit(self._limits.clear, leaf).result()
+
+    def abandoned(self, alive: set[str]) -> list[str]:
+        """From the record of what was set."""
+        return self._limits.left_behind(alive)
 
     def attached(self) -> set[str]:
         """Since this agent started: the driver remembers nobody."""
@@ -198,8 +226,9 @@ class NvidiaDevices:
             self._look_again()
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
-        """Bring it back onto these GPUs; returns MiB."""
+        """Bring it back onto these GPUs; returns MiB. Its limits stand before its memory comes."""
         try:
+            self._limiter.submit(lambda: None).result()
             return self._copies.resume(kernel_id, tuple(gpus))
         finally:
             self._look_again()
@@ -208,8 +237,6 @@ class NvidiaDevices:
         """Set right what was cut off."""
         try:
             self._copies.settle(kernel_id)
-        except CopyFailed as error:
-            log.error("kernel %s: %s", kernel_id, error)
         finally:
             self._look_again()
 

@@ -15,6 +15,7 @@ from jupyter_gpushare.core.quantity import read_memory
 from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
+from ..cgroups import Cgroups
 from . import CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
 
 __all__ = ["SimulatedDevices", "Simulation", "read_simulation"]
@@ -73,6 +74,7 @@ class SimulatedDevices:
     """The simulated GPUs of one node."""
 
     simulated = True
+    cgroups = Cgroups(None, "simulated GPUs need no cgroups")
 
     def __init__(self, path: Path, node: str, simulation: Simulation) -> None:
         self.path, self.simulation = path, simulation
@@ -158,6 +160,13 @@ class SimulatedDevices:
         """Kernels with a row in the file."""
         with _promptly():
             return set(self._node.attachments())
+
+    def vacate(self, leaf: str) -> None:
+        """Nothing was said about cgroups."""
+
+    def abandoned(self, alive: set[str]) -> list[str]:  # noqa: ARG002 - the protocol's signature
+        """None."""
+        return []
 
     def _processes(self, kernel_id: str) -> list[tuple[int, int, str]]:
         known = self._copies.read_all().kernels.get(kernel_id)

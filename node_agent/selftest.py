@@ -1,0 +1,254 @@
+"""Which capability tiers this node has, found out by trying, and for each missing one why and what to do.
+
+A toy process holds a few MiB on a GPU, is suspended and resumed, and says whether its bytes are right and which GPU it finds itself on. It
+is no child of the helper that suspends it, as kernels are none: what Yama or a sandbox forbids there is forbidden here. Everything has a
+deadline: the toy is killed, and a call that hangs costs the helper its life (`checkpointer`), never the agent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from .cgroups import Cgroups
+from .checkpointer import Checkpointer, Unsure
+from .devices.cuda import CudaError
+
+__all__ = ["ADVICE", "Bench", "Gpu", "advised", "mps_runs", "tested"]
+
+READY_S: Final = 60.0
+"""cuInit and a first context on a machine whose GPUs sleep."""
+LOCK_MS: Final = 10_000
+ADVICE: Final = {
+    "observe": "update the NVIDIA driver to 535 or newer, and let the agent see the host's processes (hostPID in a container)",
+    "cooperate": "start kernels with the gpushare provisioner",
+    "limit": "driver 615 or newer, and a delegated cgroup (Delegate=yes in the agent's service)",
+    "suspend": "driver 570 or newer on x86_64, no MPS and no MIG, the agent as the kernels' user or root",
+    "relocate": "two GPUs of one model and driver 580 or newer; until then kernels are restarted when they have to move",
+}
+"""What to do when the reason itself does not say it."""
+FORBIDDEN: Final = frozenset({304, 800})
+MPS_SERVER: Final = "nvidia-cuda-mps"
+"""The first 15 characters of nvidia-cuda-mps-server and nvidia-cuda-mps-control, as /proc gives them."""
+
+
+class Gpu(Protocol):
+    """What is asked of a device."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def model(self) -> str: ...
+    @property
+    def mig(self) -> bool: ...
+
+
+class _Limits(Protocol):
+    def problem(self) -> str: ...
+    def try_out(self, cgroup: str) -> None: ...
+    def clear(self, cgroup: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What there is to try. `unlisted`: why the driver does not say who uses the GPUs, "" when it does; `free`: MiB per GPU index."""
+
+    gpus: Sequence[Gpu]
+    checkpointer: Checkpointer
+    limits: _Limits
+    cgroups: Cgroups
+    unlisted: str
+    free: Mapping[int, int]
+
+
+def tested(bench: Bench) -> dict[str, str]:
+    """For each tier "" or why it is missing. Blocks for seconds; never raises for what the machine does."""
+    suspend = _suspend(bench)
+    return {
+        "observe": f"the driver does not say who uses the GPUs ({bench.unlisted})" if bench.unlisted else "",
+        "cooperate": "",
+        "limit": _limit(bench),
+        "suspend": suspend,
+        "relocate": f"it needs the tier suspend: {suspend}" if suspend else _relocate(bench),
+    }
+
+
+def advised(tier: str, problem: str) -> tuple[str, str]:
+    """A problem as (why, what to do). A reason that says what to do says it after a semicolon."""
+    why, _, what = problem.partition("; ")
+    return why, what or ADVICE.get(tier, "")
+
+
+def mps_runs(proc: Path = Path("/proc")) -> bool:
+    """Whether an MPS server or its control runs on this machine, as far as this process sees others."""
+    for entry in proc.iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if (entry / "comm").read_text().strip() == MPS_SERVER:
+                    return True
+    return False
+
+
+# ---- limit ------------------------------------------------------------------------------------------------------------------------------
+
+
+def _limit(bench: Bench) -> str:
+    problem = bench.limits.problem()
+    if problem:
+        return problem
+    leaf = bench.cgroups.make(f"self-test.{os.getpid()}")
+    if not leaf:
+        return bench.cgroups.problem or "no cgroup could be made"
+    try:
+        bench.limits.try_out(leaf)
+    finally:
+        bench.limits.clear(leaf)
+        bench.cgroups.remove(leaf)
+    return bench.limits.problem()
+
+
+# ---- suspend ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _suspend(bench: Bench) -> str:
+    whole = [gpu for gpu in bench.gpus if not gpu.mig]
+    if not whole:
+        return "instances of a GPU (MIG) cannot be checkpointed; turn MIG off, or go without"
+    problem = bench.checkpointer.problem()
+    if problem:
+        return problem
+    if mps_runs():
+        return "an MPS server runs on this machine, and processes under MPS cannot be checkpointed; stop it (`echo quit | nvidia-cuda-mps-control`)"
+    first = max(whole, key=lambda gpu: (bench.free.get(gpu.index, 0), -gpu.index))
+    return _round_trip(bench, first, first, ())
+
+
+def _relocate(bench: Bench) -> str:
+    whole = [gpu for gpu in bench.gpus if not gpu.mig]
+    models: dict[str, list[Gpu]] = {}
+    for gpu in whole:
+        models.setdefault(gpu.model, []).append(gpu)
+    alike = max(models.values(), key=len, default=[])
+    if len(alike) < 2:
+        return "there are no two GPUs of one model on this machine"
+    if not bench.checkpointer.can_remap():
+        return "the driver cannot restore on another GPU; that came with driver 580"
+    if len(whole) < len(bench.gpus):
+        return "some GPUs are cut into instances (MIG), and a move has to name every GPU; turn MIG off on all"
+    return _round_trip(bench, alike[0], alike[1], _rotation(bench.gpus, alike))
+
+
+def _rotation(gpus: Sequence[Gpu], alike: Sequence[Gpu]) -> tuple[tuple[str, str], ...]:
+    """Every GPU of the machine: those of one model change places in a circle, the others stay. Less than all is refused by drivers."""
+    names = [gpu.uuid for gpu in alike]
+    after = dict(zip(names, [*names[1:], names[0]], strict=True))
+    return tuple((gpu.uuid, after.get(gpu.uuid, gpu.uuid)) for gpu in gpus)
+
+
+def _round_trip(bench: Bench, old: Gpu, new: Gpu, pairs: Sequence[tuple[str, str]]) -> str:
+    """A toy on `old` is suspended and comes back on `new`: "" or what went wrong."""
+    driver = bench.checkpointer
+    try:
+        with _Toy(old.uuid) as toy:
+            driver.lock(toy.pid, LOCK_MS)
+            driver.checkpoint(toy.pid)
+            driver.restore(toy.pid, pairs)
+            driver.unlock(toy.pid)
+            answer = toy.ask()
+    except CudaError as error:
+        return _refusal(error)
+    except Unsure as error:
+        return f"the driver did not answer ({error})"
+    except _ToyFailed as error:
+        return f"a test process could not use GPU {old.index} ({error})"
+    return _verdict(answer, new.uuid)
+
+
+def _verdict(answer: str, expected: str) -> str:
+    right, _, found = answer.partition(" ")
+    if right != "right":
+        return "a test process came back with wrong bytes: this driver must not be trusted with it; update it"
+    if found != expected:
+        return "the driver accepted the move and did not make it (the GPU's UUID is the old one); update it"
+    return ""
+
+
+def _refusal(error: CudaError) -> str:
+    if error.code in FORBIDDEN:
+        return (
+            f"the driver may not touch other processes here ({error}): a sandbox such as gVisor, or kernel.yama.ptrace_scope; run the agent "
+            "as root or set kernel.yama.ptrace_scope=0"
+        )
+    return f"the driver refused it for a test process ({error})"
+
+
+class _ToyFailed(Exception):
+    """The toy did not start, or is gone."""
+
+
+class _Toy:
+    """One toy process; killed at the end, whatever happens."""
+
+    def __init__(self, uuid: str) -> None:
+        env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "node_agent.toy", uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+            start_new_session=True,
+        )  # fmt: skip
+        self.pid = self._process.pid
+
+    def __enter__(self) -> _Toy:
+        try:
+            self._hear()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def ask(self) -> str:
+        """`right UUID` or `wrong UUID`."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(b"check\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            raise _ToyFailed("it died") from error
+        return self._hear()
+
+    def _hear(self) -> str:
+        assert self._process.stdout is not None
+        deadline, line = time.monotonic() + READY_S, b""
+        while not line.endswith(b"\n"):
+            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            if not ready:
+                raise _ToyFailed("it did not answer in time")
+            piece = os.read(self._process.stdout.fileno(), 4096)
+            if not piece:
+                raise _ToyFailed(self._last_words())
+            line += piece
+        return line.decode().strip()
+
+    def _last_words(self) -> str:
+        assert self._process.stderr is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(5)
+            return self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2] or "it died"
+        return "it died"
