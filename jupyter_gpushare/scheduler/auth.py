@@ -36,6 +36,9 @@ Groups = Callable[[str], tuple[str, ...]]
 PREFIX: Final = "gpushare_"
 LONGEST_NAME: Final = 200
 MOST_NAMES: Final = 1000
+REMEMBERED_MS: Final = 1000
+MOST_REMEMBERED: Final = 10_000
+"""Tokens in memory; strangers' are none of them."""
 SHORTEST: Final = 32
 """Characters of a token that an administrator brings along."""
 
@@ -104,6 +107,8 @@ class Tokens:
 
     def __init__(self, store: Store, clock: Callable[[], int], groups_of: Groups = _no_groups) -> None:
         self._store, self._clock, self._groups_of = store, clock, groups_of
+        self._read: dict[str, tuple[int, TokenRow]] = {}
+        """By hash: tokens that were used lately, with when they were read."""
 
     def create(self, request: m.TokenRequest) -> m.TokenView:
         """A new token; the answer is the only place where its secret ever shows. Raises InvalidInput."""
@@ -137,18 +142,34 @@ class Tokens:
             raise NotFound(f"there is no token {id_!r}", field="id")
         if row.revoked_ms is None:
             self._store.revoke_token(id_, self._clock())
+        self._read.clear()
         return next(_view(row, self._clock()) for row in self._store.tokens() if row.id == id_)
 
     def authenticate(self, header: str | None) -> Identity:
         """The caller that an `Authorization` header stands for. Raises NotKnown."""
         kind, _, secret = (header or "").strip().partition(" ")
         digest = _hash(secret.strip())
-        row = self._store.token_by_hash(digest) if kind.lower() in ("bearer", "token") else None
+        row = self._row_of(digest) if kind.lower() in ("bearer", "token") else None
         if row is None or not hmac.compare_digest(row.hash, digest) or not _is_good(row, self._clock()):
             raise NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
         groups = tuple(dict.fromkeys((*json.loads(row.groups or "[]"), *self._groups_of(row.name))))
         users = tuple(json.loads(row.users or "[]"))
         return Identity(row.name, groups, row.scope, self._groups_of, users)  # type: ignore[arg-type]  # only scopes are stored
+
+    def _row_of(self, digest: str) -> TokenRow | None:
+        """From memory for a moment: a server asks many times a second. Another process may have revoked it, so it is no long moment."""
+        now = self._clock()
+        at, known = self._read.get(digest, (0, None))
+        if known is not None and 0 <= now - at < REMEMBERED_MS:
+            return known
+        row = self._store.token_by_hash(digest)
+        if len(self._read) >= MOST_REMEMBERED:
+            self._read.clear()
+        if row is not None:
+            self._read[digest] = now, row
+        else:
+            self._read.pop(digest, None)
+        return row
 
     def _row(self, secret: str, scope: Scope, name: str, *, expires: int | None) -> TokenRow:
         now = self._clock()

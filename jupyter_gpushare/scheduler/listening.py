@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tornado.httpserver import HTTPServer
-from tornado.netutil import bind_sockets, bind_unix_socket
+from tornado.netutil import bind_sockets
 
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 from jupyter_gpushare.transports import UNIX
@@ -28,6 +28,7 @@ __all__ = ["NOTE", "Address", "Listening"]
 NOTE: Final = "scheduler.json"
 """In the state directory while the service listens: its address and where the admin's token is."""
 CLOSING_S: Final = 2.0
+BACKLOG: Final = 128
 LONGEST_PATH: Final = 107
 """What the operating system has room for in the address of a unix socket."""
 
@@ -137,7 +138,16 @@ def _unix_socket(path: Path, mode: int) -> socket.socket:
     with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
         probe.connect(str(path))
         raise Unavailable("another service listens here", field=str(path))
+    if path.exists() and not path.is_socket():
+        raise Unavailable("something that is no socket is in the way", field=str(path))
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
     try:
-        return bind_unix_socket(str(path), mode)
-    except ValueError as error:
-        raise Unavailable("something that is no socket is in the way", field=str(path)) from error
+        listening.bind(str(path))
+        path.chmod(mode)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import NotAllowed
 
 from .access import Caller, reach
 from .auth import Identity
@@ -33,6 +34,11 @@ class Visibility:
 
     def is_admin(self, identity: Identity) -> bool:
         return self.caller(identity) == "admin"
+
+    def must_be_admin(self, identity: Identity) -> None:
+        """Raises NotAllowed."""
+        if not self.is_admin(identity):
+            raise NotAllowed("only an admin may do this")
 
     def promoted(self, identity: Identity) -> Identity:
         """The same caller with the scope that the policy gives them."""

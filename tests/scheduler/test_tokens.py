@@ -92,6 +92,26 @@ def test_revoking_is_for_good_and_may_be_said_twice(tokens: Tokens):
         tokens.revoke("none")
 
 
+def test_what_another_process_revoked_is_over_after_a_moment(tokens: Tokens, store: Store, clock: Clock):
+    secret = made(tokens).token
+    tokens.authenticate(f"Bearer {secret}")
+    other = Tokens(store, clock)
+    other.revoke(other.list().tokens[0].id)
+    clock.time += 1000
+    with pytest.raises(NotKnown):
+        tokens.authenticate(f"Bearer {secret}")
+
+
+def test_a_token_that_is_used_often_is_not_read_each_time(tokens: Tokens, store: Store, clock: Clock):
+    secret = made(tokens, expires="1h").token
+    tokens.authenticate(f"Bearer {secret}")
+    store.close()
+    store.token_by_hash = None  # whoever asks the store now fails
+    for _ in range(9):
+        clock.time += 100
+        tokens.authenticate(f"Bearer {secret}")
+
+
 def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: Tokens, tmp_path: Path):
     file = tmp_path / "admin.token"
     admin_token_file(tokens, file, "root")

@@ -1,0 +1,141 @@
+"""TLS, and agents that show a certificate for their node. The certificates are made here, by a CA of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trustme
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.scheduler.house import House
+from jupyter_gpushare.scheduler.listening import Address, Listening
+from jupyter_gpushare.scheduler.policy import parse_policy
+
+from .agents import FakeAgent
+from .doors import POLICY
+
+
+class Papers:
+    """A CA with the certificates that it gave out, in files."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self._folder, self._ca = folder, trustme.CA()
+        self.ca = str(folder / "ca.pem")
+        self._ca.cert_pem.write_to_path(self.ca)
+
+    def of(self, *names: str) -> str:
+        """A certificate with its key, in one file."""
+        file = self._folder / f"{'-'.join(names)}.pem"
+        self._ca.issue_cert(*names).private_key_and_cert_chain_pem.write_to_path(str(file))
+        return str(file)
+
+
+@asynccontextmanager
+async def secure(folder: Path, papers: Papers, client_ca: str) -> AsyncIterator[tuple[House, str]]:
+    house = House(folder / "state", policy=parse_policy(POLICY))
+    server = papers.of("127.0.0.1")
+    listening = Listening(house, Address(certfile=server, keyfile=server, client_ca=client_ca), folder / "state")
+    house.start()
+    await house.decided.wait()
+    try:
+        yield house, listening.url
+    finally:
+        house.hub.close()
+        house.agents.close()
+        await listening.stop()
+        await house.stop()
+
+
+def token(house: House, name: str, scope: str) -> str:
+    return str(house.tokens.create(m.TokenRequest(scope=scope, name=name)).token)
+
+
+async def links(client: SchedulerClient, node: str) -> str:
+    """Empty when this node's agent was taken in, else why not."""
+    try:
+        async with client.agent_link() as link:
+            await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))
+            async for _ in link:
+                return ""
+    except GpuShareError as error:
+        return error.message
+    return "closed"
+
+
+def test_https_and_only_who_trusts_the_certificate(tmp_path: Path):
+    papers = Papers(tmp_path / "papers")
+
+    async def story():
+        async with secure(tmp_path, papers, "") as (house, url):
+            assert url.startswith("https://")
+            alice = token(house, "alice", "person")
+            trusting = SchedulerClient(HttpTransport(url, alice, ca_file=papers.ca))
+            assert (await trusting.whoami()).user == "alice"
+            frames = trusting.changes()
+            assert isinstance(await anext(frames), m.SchedulerState)
+            await frames.aclose()
+            other_ca = Papers(tmp_path / "others").ca
+            for ca_file in (None, other_ca):
+                with pytest.raises(Unavailable, match="certificate verify failed"):
+                    await SchedulerClient(HttpTransport(url, alice, ca_file=ca_file)).whoami()
+            with pytest.raises(Unavailable):
+                await SchedulerClient(HttpTransport(url.replace("https", "http"), alice)).whoami()
+            agent = SchedulerClient(HttpTransport(url, token(house, "n0", "agent"), ca_file=papers.ca))
+            assert await links(agent, "n0") == ""  # none of them is asked for a certificate
+
+    asyncio.run(story())
+
+
+def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
+    papers = Papers(tmp_path / "papers")
+    of_others = Papers(tmp_path / "others").of("n0")
+
+    async def story():
+        async with secure(tmp_path, papers, papers.ca) as (house, url):
+            tokens = {"n0": token(house, "n0", "agent"), "all": token(house, "*", "agent"), "alice": token(house, "alice", "person")}
+
+            def client(who: str, cert: str | None) -> SchedulerClient:
+                return SchedulerClient(HttpTransport(url, tokens[who], ca_file=papers.ca, cert_file=cert, key_file=cert))
+
+            n0, several = papers.of("n0"), papers.of("n1", "n2")
+            for who, cert, node, refused in (
+                ("n0", n0, "n0", ""),
+                ("all", several, "n2", ""),
+                ("all", n0, "n1", "the certificate is for n0, not for node 'n1'"),
+                ("n0", several, "n1", "does not speak for node"),
+                ("n0", None, "n0", "needs a client certificate"),
+                ("alice", n0, "n0", "does not permit"),
+            ):
+                said = await links(client(who, cert), node)
+                assert said == refused if not refused else refused in said, (who, cert, node, said)
+            with pytest.raises((Unavailable, NotAllowed)):
+                await client("n0", of_others).whoami()
+            assert set(house.service.cluster.nodes) == {"n0", "n2"}
+            assert (await client("alice", None).whoami()).user == "alice"  # people have none, and need none
+
+    asyncio.run(story())
+
+
+def test_certificates_of_agents_need_a_certificate_of_ours(tmp_path: Path):
+    papers = Papers(tmp_path / "papers")
+
+    async def story():
+        house = House(tmp_path / "state", policy=parse_policy(POLICY))
+        with pytest.raises(InvalidInput) as refused:
+            Listening(house, Address(client_ca=papers.ca), tmp_path / "state")
+        assert refused.value.field == "tls-client-ca"
+        (tmp_path / "bad.pem").write_text("no certificate")
+        for address in (Address(certfile=str(tmp_path / "bad.pem")), Address(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem"))):
+            with pytest.raises((Unavailable, ssl.SSLError)):
+                Listening(house, address, tmp_path / "state")
+        await house.stop()
+
+    asyncio.run(story())
