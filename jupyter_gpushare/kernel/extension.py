@@ -31,6 +31,10 @@ class Extension:
         self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1")
         self.frameworks = Frameworks()
         self.on_notice: list[Callable[[Json], object]] = []
+        self.on_change: list[Callable[[], object]] = []
+        """Called in the link's thread whenever the agent said something of this kernel, or went away. They must return at once."""
+        self.quiet_comms: set[str] = set()
+        """Widgets of ours, whose messages compute nothing on a GPU: they pass the gate without asking."""
         self._untold: collections.deque[str] = collections.deque(maxlen=20)
         self._ip = ip
         self._widget = threading.local()
@@ -74,7 +78,10 @@ class Extension:
         """A widget's message computes too: it asks like a cell, but cannot be refused."""
         if self.screen.message_type() != "comm_msg":
             return
-        method = self.screen.message_content().get("data", {}).get("method")
+        content = self.screen.message_content()
+        if content.get("comm_id") in self.quiet_comms:
+            return
+        method = content.get("data", {}).get("method")
         if method in QUIET_WIDGET_METHODS or self.gate.running or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
             return
         self._widget.verdict = self.gate.ask_apart()
@@ -102,6 +109,9 @@ class Extension:
             case "drop_caches":
                 suspended = self.link.kernel["state"] == "suspended"
                 self.frameworks.drop_caches(lambda: self.link.send({"type": "caches_dropped"}), suspended=suspended)
+        if message.get("type") in ("kernel_welcome", "kernel", "away"):
+            for tell in list(self.on_change):
+                tell()
 
     def _noticed(self, message: Json) -> None:
         advice = "Until then you can free memory yourself, or give the GPU back with `%gpu release`."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.core.quantity import read_gpu, read_memory
@@ -14,9 +14,12 @@ from .extension import Extension, current
 from .link import Json
 from .view import ShownKernel
 
+if TYPE_CHECKING:
+    from .panel import Panel
+
 __all__ = [
-    "GpuError", "history", "nodes", "on_notice", "pin", "queue", "release", "request", "resume", "status", "suspend", "unpin", "wait",
-    "what_if", "why",
+    "GpuError", "history", "nodes", "on_notice", "panel", "pin", "queue", "release", "request", "resume", "samples", "status", "suspend",
+    "unpin", "wait", "what_if", "why",
 ]  # fmt: skip
 
 ANSWER_S: Final = 30.0
@@ -138,6 +141,27 @@ def nodes() -> list[Json]:
 def history() -> list[Json]:
     """What happened to this notebook's share, oldest first."""
     return list(status()["events"])
+
+
+def samples(minutes: int = 60) -> list[Json]:
+    """This notebook's share over time, oldest first: `time`, `state`, `gpu`, `guaranteed_mib`, `used_mib`, `borrowed_mib`, `utilization`.
+
+    Every few seconds while it is young, coarser when it is old, for a day at most. Empty while only the node agent can be reached.
+    """
+    return list(_ask("history", {"minutes": minutes}).get("samples", []))
+
+
+def panel() -> Panel:
+    """A widget with this notebook's share, live, and buttons to request, release, suspend and resume.
+
+    Raises:
+        GpuError: this kernel has no ipywidgets.
+    """
+    try:
+        from .panel import Panel
+    except ImportError as error:
+        raise GpuError(f"the panel needs ipywidgets, which this kernel's environment lacks ({error})", "unavailable") from None
+    return Panel(current())
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:

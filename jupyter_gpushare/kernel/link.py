@@ -50,7 +50,7 @@ def detached(kernel_id: str = "") -> Json:
         "kernel_id": kernel_id, "name": "", "state": "detached", "project": None, "request": nothing, "limit": nothing, "node": None,
         "planned_gpu": None, "gpu_uuid": None, "simulated": False, "pinned": False, "busy": False,
         "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0}, "gpu_memory_total_mib": 0, "reason": None, "queue_position": None,
-        "notice_deadline": None, "generation": 0, "workload": None, "events": [],
+        "notice_deadline": None, "generation": 0, "workload": None, "utilization": None, "cell_waits": None, "preset": None, "events": [],
     }  # fmt: skip
 
 
@@ -168,10 +168,13 @@ class Link:
         self._on_message(message)
 
     def _lost(self) -> None:
+        was_there = self.welcomed.is_set()
         self.welcomed.clear()
         self._socket = None
         for answers in list(self._waiting.values()):
             answers.put({"type": "away"})
+        if was_there:
+            self._on_message({"type": "away"})
 
     def _close(self) -> None:
         sock = self._socket

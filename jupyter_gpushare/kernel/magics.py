@@ -9,7 +9,7 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from . import gpu, view
+from . import curves, gpu, view
 from .extension import current
 from .link import Json
 
@@ -92,11 +92,19 @@ def _device_row(node: Json, device: Json) -> Json:
     return {"node": node["name"], "gpu": device["uuid"], "model": device["model"], **memory, **who}
 
 
-def _history(_: Any) -> str:
-    return view.events_text(gpu.history())
+def _history(given: Any) -> view.Shown:
+    samples, events = gpu.samples(given.minutes), view.events_text(gpu.history())
+    picture = curves.history_html(samples, given.minutes) + view.lines_html(events)
+    return view.Shown(f"{curves.history_text(samples, given.minutes)}\n{events}", picture)
 
 
-Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str]]
+def _history_parser() -> MagicArgumentParser:
+    parser = _parser("history", "what happened to this notebook's share")
+    parser.add_argument("--minutes", type=int, default=60, help="how far back, 1 to 1440")
+    return parser
+
+
+Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str | view.Shown]]
 VERBS: Final[dict[str, Verb]] = {
     "status": (_parser("status", "this notebook's share"), _status),
     "request": (_asking("request", "ask for a share"), _request),
@@ -110,7 +118,7 @@ VERBS: Final[dict[str, Verb]] = {
     "unpin": (_parser("unpin", "suspend while idle when needed"), lambda _: gpu.unpin()),
     "queue": (_parser("queue", "the queues"), _queue),
     "nodes": (_parser("nodes", "the nodes and their GPUs"), _nodes),
-    "history": (_parser("history", "what happened to this notebook's share"), _history),
+    "history": (_history_parser(), _history),
 }
 CELL: Final = _asking("", "run one cell with a share and give it back")
 
@@ -156,6 +164,8 @@ def _shown(line: str) -> view.Shown:
         raise UsageError(f"%gpu has no {verb!r}; it has {', '.join(VERBS)}")
     parser, act = VERBS[verb or "status"]
     result = act(_parsed(parser, rest))
+    if isinstance(result, view.Shown):
+        return result
     if isinstance(result, str):
         return view.Shown(result)
     link = current().link

@@ -18,16 +18,17 @@ SIMULATED: Final = "simulated"
 
 
 class Shown:
-    """A value that a notebook shows as text or as HTML, with the same words."""
+    """A value that a notebook shows as text or as HTML, with the same words unless there is HTML that says more."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, picture: str = "") -> None:
         self.text = text
+        self._picture = picture
 
     def __repr__(self) -> str:
         return self.text
 
     def _repr_html_(self) -> str:
-        return lines_html(self.text)
+        return self._picture or lines_html(self.text)
 
 
 class ShownKernel(dict[str, Any]):
@@ -53,14 +54,14 @@ def share_text(share: Json) -> str:
     return memory_text(memory) if memory is not None else ""
 
 
-def kernel_text(kernel: Json, *, away: bool = False) -> str:
-    """The answer of `%gpu`."""
+def kernel_text(kernel: Json, *, away: bool = False, bar: bool = True) -> str:
+    """The answer of `%gpu`; without the bar where one is drawn beside it."""
     title = "GPU share of this notebook" + (f" ({SIMULATED} GPU)" if kernel.get("simulated") else "")
     rows = [("state", _state_text(kernel))]
     if kernel["state"] == "detached" and not kernel["workload"]:
         rows.append(("", "ask for a share with `%gpu request 0.5`"))
     else:
-        rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel)), ("project", kernel["project"] or "")]
+        rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel, bar=bar)), ("project", kernel["project"] or "")]
     if kernel["reason"] is not None:
         rows += [("waiting", reason_text(kernel["reason"], kernel["queue_position"]))]
     if kernel["notice_deadline"]:
@@ -144,12 +145,12 @@ def _request_text(kernel: Json) -> str:
     return " ".join(parts) + (f", up to {ceiling}" if ceiling else ", up to the whole GPU")
 
 
-def _memory_text(kernel: Json) -> str:
+def _memory_text(kernel: Json, *, bar: bool) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
     if not total:
         return "none on a GPU" + (f"; {memory_text(memory['used'])} saved in host memory" if memory["used"] else "")
     borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""
-    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}\n{_bar(memory, total)}"
+    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (f"\n{_bar(memory, total)}" if bar else "")
 
 
 def _bar(memory: Json, total: int) -> str:

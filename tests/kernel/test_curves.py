@@ -1,0 +1,66 @@
+"""A share over time, as characters and as a picture."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+from jupyter_gpushare.kernel.curves import COLUMNS, history_html, history_text
+
+GIB = 1024
+
+
+def sample(second, used, *, state="attached", borrowed=0, guaranteed=40 * GIB):
+    return {
+        "time": f"2026-01-01T10:{second // 60:02}:{second % 60:02}.000+00:00", "state": state, "gpu": 0.5, "guaranteed_mib": guaranteed,
+        "used_mib": used, "borrowed_mib": borrowed, "utilization": None,
+    }  # fmt: skip
+
+
+STORY = [
+    sample(0, 0, state="pending", guaranteed=0),
+    sample(60, 20 * GIB),
+    sample(120, 80 * GIB, borrowed=40 * GIB),
+    sample(180, 0, state="suspended"),
+]
+
+
+def row(text, name):
+    line = next(line for line in text.splitlines() if line.strip().startswith(name))
+    return line[13 : 13 + COLUMNS]
+
+
+def test_each_line_has_a_character_per_time():
+    text = history_text(STORY, 60)
+    used = row(text, "used")
+    assert (used[0], used[COLUMNS // 3], used[2 * COLUMNS // 3], used[-1]) == (" ", "▂", "█", " ")
+    assert row(text, "state")[0] == "w"
+    assert row(text, "state")[-1] == "z"
+    assert row(text, "guaranteed")[COLUMNS // 2] == "▄"
+    assert "full height: 80 GiB" in text
+    assert "since" in text.splitlines()[0]
+
+
+def test_what_is_there_is_never_drawn_as_nothing():
+    assert row(history_text([sample(0, 1, guaranteed=0), sample(1, 80 * GIB, guaranteed=0)], 60), "used")[0] == "▁"
+
+
+def test_an_hour_that_is_covered_is_called_so():
+    hour = [sample(second, 0) for second in range(0, 3600, 60)]
+    assert "the last 60 min" in history_text(hour, 60)
+
+
+def test_the_picture_is_well_formed_and_says_in_words_what_it_draws():
+    picture = ET.fromstring(history_html(STORY, 60))
+    title = picture.find("{http://www.w3.org/2000/svg}title")
+    assert title is not None
+    assert "0 MiB used now, 40 GiB guaranteed, at most 80 GiB used" in (title.text or "")
+    assert picture.get("role") == "img"
+    own, both = (area.get("points", "").split() for area in picture.iter("{http://www.w3.org/2000/svg}polygon"))
+    assert len(own) == len(both) == 2 * len(STORY) + 1
+
+
+def test_one_sample_and_none_are_drawn_too():
+    assert "nothing is known" in history_text([], 60).lower()
+    assert "nothing is known" in history_html([], 60).lower()
+    ET.fromstring(history_html([sample(0, 5)], 60))
+    assert "5 MiB now" in history_text([sample(0, 5)], 60)

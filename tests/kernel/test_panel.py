@@ -1,0 +1,161 @@
+"""`gpu.panel()` in a real kernel: live, quiet when nobody looks, and never in the way of a cell or of the gate."""
+
+from __future__ import annotations
+
+import queue
+
+import pytest
+
+pytestmark = pytest.mark.slow
+HALF = {"request": {"gpu": 0.5, "gpu_memory_mib": None}, "project": "vision", "gpu_uuid": "SIM-GPU-n-0", "node": "n", "simulated": True}
+MEMORY = {"guaranteed": 40960, "used": 71680, "borrowed": 30720}
+
+
+class Page:
+    """A front end that shows one panel: it knows the widgets' state by the kernel's comm messages, and clicks."""
+
+    def __init__(self, nb) -> None:
+        self.nb = nb
+        self.states: dict[str, dict] = {}
+        self.comms: set[str] = set()
+
+    def open(self) -> None:
+        """Run the cell that shows the panel."""
+        msg_id = self.nb.submit("from jupyter_gpushare import gpu\np = gpu.panel()\np")
+        self.listen_until(lambda message: message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
+                          and message["parent_header"].get("msg_id") == msg_id)  # fmt: skip
+        self.nb.client.get_shell_msg(timeout=20)
+
+    def listen_until(self, seen, timeout: float = 20) -> None:
+        while not seen(message := self.nb.client.get_iopub_msg(timeout=timeout)):
+            self._take(message)
+        self._take(message)
+
+    def _take(self, message) -> None:
+        content = message["content"]
+        if message["msg_type"] == "comm_open":
+            self.states[content["comm_id"]] = dict(content["data"]["state"])
+            self.comms.add(content["comm_id"])
+        if message["msg_type"] == "comm_msg" and content["data"].get("method") == "update":
+            self.states[content["comm_id"]].update(content["data"]["state"])
+
+    def _one(self, model: str, **with_values) -> str:
+        return next(
+            comm
+            for comm, state in self.states.items()
+            if state.get("_model_name") == model and all(state.get(name) == value for name, value in with_values.items())
+        )
+
+    @property
+    def card(self) -> str:
+        return self.states[self._one("HTMLModel")]["value"]
+
+    def until_card(self, words: str) -> None:
+        if words not in self.card:
+            self.listen_until(lambda message: self._take(message) or words in self.card)
+
+    def enabled(self) -> set[str]:
+        return {s["description"] for s in self.states.values() if s.get("_model_name") == "ButtonModel" and not s["disabled"]}
+
+    def click(self, label: str) -> None:
+        self.tell(self._one("ButtonModel", description=label), {"method": "custom", "content": {"event": "click"}})
+
+    def views(self, number: int) -> None:
+        """What JupyterLab says when a view of the panel came or went."""
+        self.tell(self._one("VBoxModel"), {"method": "update", "state": {"_view_count": number}, "buffer_paths": []})
+
+    def tell(self, comm: str, data: dict) -> None:
+        session = self.nb.client.session
+        self.nb.client.shell_channel.send(session.msg("comm_msg", {"comm_id": comm, "data": data}))
+
+    def nothing_comes(self) -> bool:
+        """Whether the kernel sends no widget update until it has answered one more cell."""
+        msg_id, before = self.nb.submit("0"), {comm: dict(state) for comm, state in self.states.items()}
+        self.listen_until(lambda m: m["parent_header"].get("msg_id") == msg_id and m["content"].get("execution_state") == "idle")
+        self.nb.client.get_shell_msg(timeout=20)
+        return before == self.states
+
+
+@pytest.fixture
+def page(agent, notebook):
+    agent.answers |= {"request": lambda body: {"kernel": agent.kernel}, "suspend": lambda _: agent.kernel, "release": lambda _: {}}
+    page = Page(notebook())
+    page.open()
+    return page
+
+
+def test_it_shows_what_the_agent_says_when_it_says_it(agent, page):
+    assert "ask for a share" in page.card
+    assert page.enabled() == {"Request"}
+    agent.become("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
+    page.until_card("70 GiB of 80 GiB used")
+    assert "simulated GPU" in page.card
+    assert 'role="meter"' in page.card
+    agent.become("suspended", **HALF)
+    page.until_card("suspended")
+    while page.enabled() != {"Change", "Release", "Resume"}:
+        page.listen_until(lambda _: True)
+
+
+def test_its_buttons_ask_and_a_refusal_is_shown_in_it(agent, page):
+    def refuse(_body):
+        raise ValueError("unknown project 'moon'")
+
+    agent.answers["request"] = refuse
+    page.click("Request")
+    page.until_card("unknown project &#x27;moon&#x27;")
+    while (asked := agent.hear("ask"))["action"] != "request":
+        pass
+    assert asked["body"] == {"gpu": "0.5"}
+
+
+def test_a_button_of_a_suspended_notebook_does_not_ask_the_gate(agent, page):
+    agent.become("suspended", **HALF)
+    page.until_card("suspended")
+    agent.heard_kinds()
+    agent.holding = True  # at the gate it would wait for ever
+    page.click("Release")
+    while agent.hear("ask")["action"] != "release":
+        pass
+    assert "cell_start" not in agent.heard_kinds()
+
+
+def test_an_answer_that_takes_long_holds_up_no_cell(agent, page):
+    answers = queue.Queue()
+    agent.answers["request"] = lambda _: answers.get(timeout=20)
+    page.click("Request")
+    while page.enabled():  # while it is asked, nothing else can be
+        page.listen_until(lambda _: True)
+    assert page.nb.run("6 * 7").ok
+    answers.put({"kernel": agent.kernel})
+    while page.enabled() != {"Request"}:
+        page.listen_until(lambda _: True)
+
+
+def test_nothing_is_sent_while_no_page_shows_it(agent, page):
+    page.views(1)
+    page.views(0)
+    assert page.nothing_comes()
+    agent.become("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
+    assert page.nothing_comes()
+    page.views(1)
+    page.until_card("70 GiB of 80 GiB used")
+
+
+def test_an_agent_that_is_away_is_said_to_be(agent, page):
+    agent.close()
+    page.until_card("cannot be reached now")
+    agent.open()
+    page.until_card("ask for a share")
+    if "cannot be reached" in page.card:
+        page.listen_until(lambda message: page._take(message) or "cannot be reached" not in page.card)
+
+
+def test_closed_it_listens_no_more(agent, page):
+    assert page.nb.run("p.close()").ok
+    agent.become("attached", **HALF)
+    assert page.nothing_comes()
+
+
+def test_where_no_widgets_are_shown_it_reads_as_text(page):
+    assert "GPU share of this notebook" in page.nb.run("p").text
