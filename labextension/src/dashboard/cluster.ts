@@ -1,0 +1,110 @@
+/** The cluster's tables, kept true while somebody looks: asked every few seconds, and at once when one of my kernels changed. */
+import { Poll, Throttler } from '@lumino/polling';
+import { ISignal, Signal } from '@lumino/signaling';
+
+import { IGpuShare } from '../tokens';
+import { describe } from '../wire';
+import { ClusterFact, IClusterState, NOTHING, reduceCluster, TableName } from './state';
+import { rowsIn, TablesWire } from './wire';
+
+const INTERVAL_MS = 5000;
+const LONGEST_MS = 60_000;
+/** News of kernels come in bursts; the tables follow at most this often. */
+const FOLLOW_MS = 250;
+
+export class Cluster {
+  constructor(
+    private readonly gpushare: IGpuShare,
+    private readonly wire: TablesWire = new TablesWire()
+  ) {
+    this.poll = new Poll({
+      name: 'jupyter-gpushare:cluster',
+      auto: false,
+      factory: () => this.ask(),
+      frequency: { interval: INTERVAL_MS, backoff: true, max: LONGEST_MS },
+      standby: 'when-hidden'
+    });
+    this.follow = new Throttler(() => void this.poll.refresh(), { limit: FOLLOW_MS, edge: 'trailing' });
+    gpushare.changed.connect(this.onKernels, this);
+  }
+
+  get state(): IClusterState {
+    return this._state;
+  }
+
+  /** After every change of rows or problems. */
+  get changed(): ISignal<this, void> {
+    return this._changed;
+  }
+
+  /** From now on these tables are looked at; none: nobody looks, and nothing is asked. */
+  watch(tables: readonly TableName[], minutes: number): void {
+    this.tables = tables;
+    this.minutes = minutes;
+    if (tables.length === 0) {
+      void this.poll.stop();
+    } else {
+      this.refresh();
+    }
+  }
+
+  refresh(): void {
+    void this.poll.start().then(() => this.poll.refresh());
+  }
+
+  csv(table: TableName, columns: readonly string[]): Promise<string> {
+    return this.wire.csv(table, columns);
+  }
+
+  dispose(): void {
+    this.gpushare.changed.disconnect(this.onKernels, this);
+    this.follow.dispose();
+    this.poll.dispose();
+  }
+
+  private onKernels(): void {
+    if (this.tables.length > 0) {
+      void this.follow.invoke();
+    }
+  }
+
+  /** Rejects when nothing was answered, so that the poll backs off. */
+  private async ask(): Promise<void> {
+    const asked = this.tables;
+    const answers = await Promise.all(asked.map(table => this.askOne(table)));
+    if (asked.length > 0 && !answers.includes(true)) {
+      throw new Error('no table was answered');
+    }
+  }
+
+  private async askOne(table: TableName): Promise<boolean> {
+    try {
+      const minutes = table === 'history' ? this.minutes : null;
+      const text = await this.wire.text(table, minutes === null ? {} : { minutes: String(minutes) });
+      const same = this.texts.get(table) === text;
+      this.texts.set(table, text);
+      this.apply({ type: 'answered', table, at: Date.now(), rows: same ? 'same' : rowsIn(table, text) });
+      return true;
+    } catch (error) {
+      this.apply({ type: 'failed', table, problem: describe(error) });
+      return false;
+    }
+  }
+
+  private apply(fact: ClusterFact): void {
+    const before = this._state[fact.table];
+    this._state = reduceCluster(this._state, fact);
+    const after = this._state[fact.table];
+    if (after.rows !== before.rows || after.problem !== before.problem) {
+      this._changed.emit();
+    }
+  }
+
+  private readonly poll: Poll<void>;
+  private readonly follow: Throttler;
+  private readonly texts = new Map<TableName, string>();
+  private tables: readonly TableName[] = [];
+  private minutes = 60;
+  private _state: IClusterState = NOTHING;
+  private readonly _changed = new Signal<this, void>(this);
+}

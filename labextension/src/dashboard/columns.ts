@@ -1,0 +1,146 @@
+/** The columns of every table: the server's own names (so that a CSV has exactly what is shown), with words for people. Pure. */
+import { TranslationBundle } from '@jupyterlab/translation';
+
+import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
+
+export type Cell = string | number | boolean | null | readonly string[];
+
+/** `id` is the server's name of the column; a dot goes into a field of a field. */
+export interface IColumn<Row> {
+  readonly id: string;
+  readonly label: string;
+  readonly value: (row: Row) => Cell;
+  /** What no value means here: `unlimited` of a quota, nothing of a reason. */
+  readonly none?: string;
+  /** Not shown until somebody chooses it. */
+  readonly hidden?: boolean;
+  readonly kind?: 'number' | 'time' | 'text';
+}
+
+type Trans = TranslationBundle;
+
+/** A field of the row by its name. */
+function plain<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
+  return { id, label, value: row => row[id] as unknown as Cell, ...more };
+}
+
+function amount<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
+  return plain(id, label, { kind: 'number', ...more });
+}
+
+export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
+  plain('name', trans.__('Name')),
+  plain('state', trans.__('State')),
+  plain('project', trans.__('Project')),
+  plain('user', trans.__('Person')),
+  { id: 'request.gpu', label: trans.__('GPUs'), value: w => w.request.gpu, kind: 'number' },
+  { id: 'request.gpu_memory_mib', label: trans.__('GPU memory (MiB)'), value: w => w.request.gpu_memory_mib, kind: 'number', hidden: true },
+  { id: 'pods.lease.node', label: trans.__('Node'), value: w => w.pods.flatMap(pod => pod.lease?.node ?? []) },
+  amount('queue_position', trans.__('Place')),
+  { id: 'reason.code', label: trans.__('Reason'), value: w => w.reason?.code ?? null },
+  { id: 'reason.message', label: trans.__('Why it waits'), value: w => w.reason?.message ?? null },
+  plain('node_pools', trans.__('Node pools'), { hidden: true }),
+  amount('priority', trans.__('Priority'), { hidden: true }),
+  plain('preemptible', trans.__('Preemptible'), { hidden: true }),
+  plain('created', trans.__('Asked'), { kind: 'time' }),
+  plain('kernel_id', trans.__('Kernel'), { hidden: true }),
+  plain('id', trans.__('Id'), { hidden: true })
+];
+
+export const evictionColumns = (trans: Trans): IColumn<EvictionRow>[] => [
+  plain('time', trans.__('When'), { kind: 'time' }),
+  plain('name', trans.__('Name')),
+  plain('project', trans.__('Project')),
+  plain('user', trans.__('Person')),
+  plain('action', trans.__('Action')),
+  plain('by_project', trans.__('For project')),
+  plain('message', trans.__('Why')),
+  plain('node', trans.__('Node')),
+  plain('pool', trans.__('Node pool'), { hidden: true }),
+  plain('by', trans.__('For workload'), { hidden: true }),
+  plain('workload', trans.__('Workload'), { hidden: true }),
+  plain('pod', trans.__('Pod'), { hidden: true })
+];
+
+export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] => [
+  plain('name', trans.__('Node')),
+  plain('pool', trans.__('Node pool')),
+  plain('status', trans.__('Status')),
+  plain('reasons', trans.__('Why')),
+  amount('gpus', trans.__('GPUs')),
+  amount('gpu_allocated', trans.__('Allocated')),
+  plain('tiers', trans.__('Can')),
+  plain('driver', trans.__('Driver')),
+  plain('cordoned', trans.__('Cordoned')),
+  plain('simulated', trans.__('Simulated'), { hidden: true })
+];
+
+export const poolColumns = (trans: Trans): IColumn<PoolRow>[] => [
+  plain('name', trans.__('Node pool')),
+  plain('status', trans.__('Status')),
+  plain('reasons', trans.__('Why')),
+  amount('nodes', trans.__('Nodes')),
+  amount('nodes_ready', trans.__('Ready')),
+  amount('gpus', trans.__('GPUs')),
+  amount('gpu_allocated', trans.__('Allocated')),
+  amount('pending', trans.__('Waiting')),
+  plain('placement_gpu', trans.__('Placement')),
+  amount('workloads_per_gpu', trans.__('Workloads per GPU'), { none: trans.__('off') }),
+  plain('placement_cpu', trans.__('CPU placement'), { hidden: true })
+];
+
+export const projectColumns = (trans: Trans): IColumn<ProjectRow>[] => [
+  plain('name', trans.__('Project')),
+  plain('department', trans.__('Department')),
+  plain('pool', trans.__('Node pool')),
+  plain('member', trans.__('I am in it')),
+  amount('gpu_quota', trans.__('Quota'), { none: trans.__('unlimited') }),
+  amount('gpu_fair_share', trans.__('Fair share')),
+  amount('gpu_allocated', trans.__('Allocated')),
+  amount('gpu_requested', trans.__('Requested')),
+  amount('gpu_limit', trans.__('Limit'), { none: trans.__('unlimited') })
+];
+
+export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => [
+  plain('queue', trans.__('Queue')),
+  plain('kind', trans.__('Kind'), { hidden: true }),
+  plain('pool', trans.__('Node pool')),
+  plain('resource', trans.__('Resource')),
+  amount('quota', trans.__('Quota'), { none: trans.__('unlimited') }),
+  amount('fair_share', trans.__('Fair share')),
+  amount('allocated', trans.__('Allocated')),
+  amount('requested', trans.__('Requested')),
+  amount('limit', trans.__('Limit'), { none: trans.__('unlimited') })
+];
+
+/** A cell as a person reads it. */
+export function cellText(value: Cell, column: Pick<IColumn<never>, 'none' | 'kind'>, trans: Trans): string {
+  if (value === null || value === '') {
+    return value === null ? column.none ?? '' : '';
+  }
+  if (typeof value === 'boolean') {
+    return value ? trans.__('yes') : trans.__('no');
+  }
+  if (typeof value === 'number') {
+    return String(Number(value.toFixed(3)));
+  }
+  if (typeof value !== 'string') {
+    return value.join(', ');
+  }
+  return column.kind === 'time' ? whenText(value) : value;
+}
+
+/** The time of day; with the day when that is another one than today. */
+function whenText(time: string): string {
+  const when = new Date(time);
+  return when.toDateString() === new Date().toDateString() ? when.toLocaleTimeString() : when.toLocaleString();
+}
+
+/** How two cells stand to each other: numbers by size, no value (unlimited, nothing) after every other. */
+export function compareCells(a: Cell, b: Cell): number {
+  const [one, other] = [a, b].map(cell => (typeof cell === 'object' && cell !== null ? cell.join(', ') : cell));
+  if (one === null || other === null) {
+    return one === other ? 0 : one === null ? 1 : -1;
+  }
+  return typeof one === 'string' && typeof other === 'string' ? one.localeCompare(other, undefined, { numeric: true }) : Number(one) - Number(other);
+}

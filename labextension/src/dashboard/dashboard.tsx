@@ -1,0 +1,256 @@
+/** The dashboard: five numbers, and one view at a time; each says what is true when there is nothing to show. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { timeText } from '../format';
+import { Status } from '../schema';
+import { ColumnChooser, Download } from './columnChooser';
+import { evictionColumns, IColumn, nodeColumns, poolColumns, projectColumns, queueColumns, workloadColumns } from './columns';
+import { DataTable } from './dataTable';
+import { Map } from './map';
+import { figuresOf, placesOf } from './places';
+import { Queues } from './queues';
+import { IClusterState, ITableRows, TableName, truthOf, worstOf } from './state';
+
+export const VIEWS = ['map', 'queues', 'workloads', 'nodes', 'pools', 'projects', 'evictions'] as const;
+export type View = (typeof VIEWS)[number];
+
+/** What each view shows, and so what is asked while it is looked at. Nodes and workloads are always: the numbers at the top need them. */
+export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
+  map: ['nodes', 'workloads', 'pools'],
+  queues: ['nodes', 'workloads', 'queues', 'projects', 'history'],
+  workloads: ['nodes', 'workloads'],
+  nodes: ['nodes', 'workloads'],
+  pools: ['nodes', 'workloads', 'pools'],
+  projects: ['nodes', 'workloads', 'projects'],
+  evictions: ['nodes', 'workloads', 'evictions']
+};
+
+/** The tables without which a view has nothing to say. */
+const SHOWS: { readonly [view in View]: readonly TableName[] } = {
+  map: ['nodes', 'workloads', 'pools'],
+  queues: ['queues', 'projects'],
+  workloads: ['workloads'],
+  nodes: ['nodes'],
+  pools: ['pools'],
+  projects: ['projects'],
+  evictions: ['evictions']
+};
+
+/** Chosen columns by table; a table that is not in it shows its usual ones. */
+export type Chosen = { readonly [table: string]: readonly string[] };
+
+export interface IDashboardProps {
+  state: IClusterState;
+  status: Status | null;
+  view: View;
+  minutes: number;
+  chosen: Chosen;
+  theme: string;
+  onView: (view: View) => void;
+  onMinutes: (minutes: number) => void;
+  onChosen: (table: TableName, columns: readonly string[]) => void;
+  onCsv: (table: TableName, columns: readonly string[]) => Promise<string>;
+  onRetry: () => void;
+  trans: TranslationBundle;
+}
+
+export function Dashboard(props: IDashboardProps): JSX.Element {
+  const { state, status, view, trans } = props;
+  const { truth, table } = worstOf(SHOWS[view].map(name => state[name]));
+  const retry = (
+    <button className="jp-GpuShare-link" onClick={props.onRetry}>
+      {trans.__('Try again')}
+    </button>
+  );
+  return (
+    <div className="jp-GpuShareDashboard-content" data-truth={truth} data-view={view}>
+      <header className="jp-GpuShareDashboard-head">
+        <h2>{trans.__('GPUs of the cluster')}</h2>
+        {status?.simulated && (
+          <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
+            {trans.__('simulated GPUs')}
+          </span>
+        )}
+        <Figures state={state} trans={trans} />
+      </header>
+      <Tabs view={view} onView={props.onView} trans={trans} />
+      <div role="tabpanel" id="gpushare-dashboard-panel" aria-labelledby={`gpushare-tab-${view}`} className="jp-GpuShareDashboard-view">
+        {truth === 'loading' && <p className="jp-GpuShare-faint">{trans.__('Asking the scheduler…')}</p>}
+        {truth === 'failed' && (
+          <p className="jp-GpuShare-warning" role="alert">
+            {table.problem} {retry}
+          </p>
+        )}
+        {truth === 'stale' && (
+          <p className="jp-GpuShare-warning" role="status">
+            {table.problem} {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
+          </p>
+        )}
+        {(truth === 'live' || truth === 'stale') && <Shown {...props} />}
+      </div>
+    </div>
+  );
+}
+
+function Figures({ state, trans }: { state: IClusterState; trans: TranslationBundle }): JSX.Element | null {
+  const nodes = state.nodes.rows;
+  const workloads = state.workloads.rows;
+  const figures = React.useMemo(() => (nodes === null ? null : figuresOf(nodes, workloads ?? [])), [nodes, workloads]);
+  if (figures === null) {
+    return null;
+  }
+  const { gpus, allocated, ready, waiting } = figures;
+  return (
+    <p className="jp-GpuShareDashboard-figures">
+      <span>
+        <b>{`${allocated} / ${gpus}`}</b> {trans.__('GPUs allocated')}
+      </span>
+      <span>
+        <b>{`${ready} / ${figures.nodes}`}</b> {trans.__('nodes ready')}
+      </span>
+      <span>
+        <b>{waiting}</b> {trans._n('workload waits', 'workloads wait', waiting)}
+      </span>
+      {truthOf(state.nodes) === 'stale' && <span>{trans.__('(at %1)', timeText(state.nodes.at ?? 0))}</span>}
+    </p>
+  );
+}
+
+function tabNames(trans: TranslationBundle): { readonly [view in View]: string } {
+  return {
+    map: trans.__('Map'),
+    queues: trans.__('Queues'),
+    workloads: trans.__('Workloads'),
+    nodes: trans.__('Nodes'),
+    pools: trans.__('Node pools'),
+    projects: trans.__('Projects'),
+    evictions: trans.__('Evictions')
+  };
+}
+
+/** Tabs as the ARIA practices want them: one stop of the Tab key, arrows go from one to the next. */
+function Tabs({ view, onView, trans }: Pick<IDashboardProps, 'view' | 'onView' | 'trans'>): JSX.Element {
+  const names = tabNames(trans);
+  const list = React.useRef<HTMLDivElement>(null);
+  const go = (event: React.KeyboardEvent) => {
+    const steps: { [key: string]: number } = { ArrowRight: 1, ArrowLeft: -1, Home: -VIEWS.indexOf(view), End: VIEWS.length - 1 - VIEWS.indexOf(view) };
+    if (event.key in steps) {
+      event.preventDefault();
+      const next = VIEWS[(VIEWS.indexOf(view) + steps[event.key] + VIEWS.length) % VIEWS.length];
+      onView(next);
+      list.current?.querySelector<HTMLElement>(`#gpushare-tab-${next}`)?.focus();
+    }
+  };
+  return (
+    <div ref={list} role="tablist" aria-label={trans.__('Views')} className="jp-GpuShareDashboard-tabs" onKeyDown={go}>
+      {VIEWS.map(one => (
+        <button
+          key={one}
+          id={`gpushare-tab-${one}`}
+          role="tab"
+          aria-selected={one === view}
+          aria-controls="gpushare-dashboard-panel"
+          tabIndex={one === view ? 0 : -1}
+          onClick={() => onView(one)}
+        >
+          {names[one]}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function Shown(props: IDashboardProps): JSX.Element {
+  const { state, view, trans } = props;
+  switch (view) {
+    case 'map':
+      return <MapView {...props} />;
+    case 'queues':
+      return <QueuesView {...props} />;
+    case 'workloads':
+      return <TableView {...props} table="workloads" of={workloadColumns} rows={state.workloads.rows!} rowId={row => row.id} empty={trans.__('Nobody has a share of a GPU or waits for one.')} />;
+    case 'nodes':
+      return <TableView {...props} table="nodes" of={nodeColumns} rows={state.nodes.rows!} rowId={row => row.name} empty={trans.__('No node has reported yet.')} />;
+    case 'pools':
+      return <TableView {...props} table="pools" of={poolColumns} rows={state.pools.rows!} rowId={row => row.name} empty={trans.__('The policy has no node pools.')} />;
+    case 'projects':
+      return <TableView {...props} table="projects" of={projectColumns} rows={state.projects.rows!} rowId={row => `${row.name} ${row.pool}`} empty={trans.__('You are in no project.')} />;
+    case 'evictions':
+      return <TableView {...props} table="evictions" of={evictionColumns} rows={state.evictions.rows!} rowId={row => `${row.time} ${row.workload} ${row.pod}`} empty={trans.__('Nobody has been evicted since the scheduler started.')} />;
+  }
+}
+
+function MapView({ state, trans }: IDashboardProps): JSX.Element {
+  const { nodes, pools, workloads } = state;
+  const places = React.useMemo(() => placesOf(nodes.rows!, pools.rows!, workloads.rows!), [nodes.rows, pools.rows, workloads.rows]);
+  return nodes.rows!.length === 0 ? (
+    <p className="jp-GpuShare-faint">{trans.__('No node has reported yet.')}</p>
+  ) : (
+    <Map pools={places} trans={trans} />
+  );
+}
+
+function QueuesView(props: IDashboardProps): JSX.Element {
+  const { state, trans } = props;
+  const columns = React.useMemo(() => queueColumns(trans), [trans]);
+  const shown = shownOf(columns, props.chosen.queues);
+  return state.queues.rows!.length === 0 ? (
+    <p className="jp-GpuShare-faint">{trans.__('The policy has no queues that you may see.')}</p>
+  ) : (
+    <Queues
+      {...props}
+      queues={state.queues.rows!}
+      projects={state.projects.rows!}
+      history={state.history.rows}
+      columns={columns}
+      shown={shown}
+      onShown={ids => props.onChosen('queues', ids)}
+      onCsv={ids => props.onCsv('queues', ids)}
+    />
+  );
+}
+
+interface ITableViewProps<Name extends TableName> extends IDashboardProps {
+  table: Name;
+  of: (trans: TranslationBundle) => IColumn<ITableRows[Name][number]>[];
+  rows: ITableRows[Name];
+  rowId: (row: ITableRows[Name][number]) => string;
+  empty: string;
+}
+
+function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.Element {
+  const { table, of, rows, trans } = props;
+  const [filter, setFilter] = React.useState('');
+  const columns = React.useMemo(() => of(trans), [of, trans]);
+  const chosen = props.chosen[table];
+  const shown = React.useMemo(() => shownOf(columns, chosen), [columns, chosen]);
+  if (rows.length === 0) {
+    return <p className="jp-GpuShare-faint">{props.empty}</p>;
+  }
+  return (
+    <>
+      <div className="jp-GpuShareDashboard-tools">
+        <input type="search" value={filter} placeholder={trans.__('Filter rows')} aria-label={trans.__('Filter rows')} onChange={event => setFilter(event.target.value)} />
+        <span className="jp-GpuShare-faint">{trans._n('%1 row', '%1 rows', rows.length, rows.length)}</span>
+        <ColumnChooser columns={columns} shown={shown} onChange={ids => props.onChosen(table, ids)} trans={trans} />
+        <Download ask={() => props.onCsv(table, shown)} name={`${table}.csv`} trans={trans} />
+      </div>
+      <DataTable<ITableRows[Name][number]>
+        label={tabNames(trans)[props.view]}
+        rows={rows}
+        columns={columns}
+        shown={shown}
+        filter={filter}
+        rowId={props.rowId}
+        trans={trans}
+      />
+    </>
+  );
+}
+
+/** What was chosen, without columns that there are not any more; else the usual ones. */
+function shownOf<Row>(columns: readonly IColumn<Row>[], chosen: readonly string[] | undefined): readonly string[] {
+  const known = (chosen ?? []).filter(id => columns.some(column => column.id === id));
+  return known.length > 0 ? known : columns.filter(column => !column.hidden).map(column => column.id);
+}

@@ -1,0 +1,206 @@
+/** A table of any length: sorted by its headers, its columns chosen, its rows drawn only where somebody looks. */
+import {
+  Column,
+  ColumnDef,
+  ExpandedState,
+  flexRender,
+  getCoreRowModel,
+  getExpandedRowModel,
+  getFilteredRowModel,
+  getSortedRowModel,
+  Row,
+  SortingState,
+  Table,
+  useReactTable
+} from '@tanstack/react-table';
+import { useVirtualizer, VirtualItem } from '@tanstack/react-virtual';
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { Cell, cellText, compareCells, IColumn } from './columns';
+
+const ROW_PX = 28;
+/** Rows beyond the visible ones, so that a quick scroll shows no gap. */
+const AHEAD = 12;
+
+interface IDataTableProps<Item> {
+  /** What the table shows, for who cannot see it. */
+  label: string;
+  rows: readonly Item[];
+  columns: readonly IColumn<Item>[];
+  /** Ids of the columns to show, in this order. */
+  shown: readonly string[];
+  filter?: string;
+  rowId: (row: Item) => string;
+  childrenOf?: (row: Item) => readonly Item[];
+  onPick?: (row: Item) => void;
+  picked?: string | null;
+  trans: TranslationBundle;
+}
+
+export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
+  const { rows, label, trans } = props;
+  const table = useTable(props);
+  const scroller = React.useRef<HTMLDivElement>(null);
+  const drawn = table.getRowModel().rows;
+  const virtual = useVirtualizer({
+    count: drawn.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: () => ROW_PX,
+    overscan: AHEAD,
+    getItemKey: index => drawn[index].id
+  });
+  const items = virtual.getVirtualItems();
+  const above = items.length > 0 ? items[0].start : 0;
+  const below = items.length > 0 ? virtual.getTotalSize() - items[items.length - 1].end : 0;
+  return (
+    <div className="jp-GpuShareDashboard-scroll" ref={scroller} tabIndex={0} role="region" aria-label={label}>
+      <table aria-rowcount={drawn.length + 1} aria-label={label}>
+        <thead>
+          <Head table={table} trans={trans} />
+        </thead>
+        <tbody>
+          {above > 0 && <Spacer px={above} span={props.shown.length} />}
+          {items.map(item => (
+            <Line
+              key={item.key}
+              item={item}
+              row={drawn[item.index]}
+              version={props.shown}
+              measure={virtual.measureElement}
+              onPick={props.onPick}
+              isPicked={props.picked === drawn[item.index].id}
+              original={drawn[item.index].original}
+            />
+          ))}
+          {below > 0 && <Spacer px={below} span={props.shown.length} />}
+        </tbody>
+      </table>
+      {drawn.length === 0 && rows.length > 0 && (
+        <p className="jp-GpuShare-faint">{trans.__('No row has these words.')}</p>
+      )}
+    </div>
+  );
+}
+
+function useTable<Item>(props: IDataTableProps<Item>): Table<Item> {
+  const { columns, shown, trans, childrenOf } = props;
+  const [sorting, setSorting] = React.useState<SortingState>([]);
+  const [expanded, setExpanded] = React.useState<ExpandedState>(true);
+  const definitions = React.useMemo(() => columns.map(column => definition(column, trans)), [columns, trans]);
+  const visible = React.useMemo(() => Object.fromEntries(columns.map(({ id }) => [id, shown.includes(id)])), [columns, shown]);
+  return useReactTable({
+    data: props.rows as Item[],
+    columns: definitions,
+    state: { sorting, expanded, columnVisibility: visible, columnOrder: [...shown], globalFilter: props.filter ?? '' },
+    onSortingChange: setSorting,
+    onExpandedChange: setExpanded,
+    getRowId: (row, _index, parent) => (parent === undefined ? props.rowId(row) : `${parent.id} ${props.rowId(row)}`),
+    getSubRows: childrenOf === undefined ? undefined : row => childrenOf(row) as Item[],
+    getCoreRowModel: getCoreRowModel(),
+    getSortedRowModel: getSortedRowModel(),
+    getFilteredRowModel: getFilteredRowModel(),
+    getExpandedRowModel: getExpandedRowModel(),
+    filterFromLeafRows: true,
+    autoResetExpanded: false
+  });
+}
+
+/** TanStack names a column by its id; a dot in it would be taken for a path. */
+function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): ColumnDef<Item> {
+  return {
+    id: column.id,
+    header: column.label,
+    accessorFn: row => cellText(column.value(row), column, trans),
+    cell: context => context.getValue(),
+    filterFn: 'includesString',
+    sortingFn: (a, b) => compareCells(column.value(a.original) as Cell, column.value(b.original) as Cell),
+    sortDescFirst: false,
+    meta: { kind: column.kind ?? 'text' }
+  };
+}
+
+function Head<Item>({ table, trans }: { table: Table<Item>; trans: TranslationBundle }): JSX.Element {
+  return (
+    <tr aria-rowindex={1}>
+      {table.getFlatHeaders().map(header => (
+        <th key={header.id} scope="col" data-kind={kindOf(header.column)} aria-sort={sortWord(header.column.getIsSorted())}>
+          <button
+            className="jp-GpuShareDashboard-sort"
+            title={trans.__('Sort by this column')}
+            onClick={header.column.getToggleSortingHandler()}
+          >
+            {flexRender(header.column.columnDef.header, header.getContext())}
+            <span aria-hidden="true">{ARROWS[String(header.column.getIsSorted())]}</span>
+          </button>
+        </th>
+      ))}
+    </tr>
+  );
+}
+
+const ARROWS: { readonly [sorted: string]: string } = { asc: ' ▲', desc: ' ▼', false: '' };
+
+function sortWord(sorted: false | 'asc' | 'desc'): 'ascending' | 'descending' | 'none' {
+  return sorted === false ? 'none' : sorted === 'asc' ? 'ascending' : 'descending';
+}
+
+function kindOf<Item>(column: Column<Item>): string {
+  return (column.columnDef.meta as { kind: string }).kind;
+}
+
+interface ILineProps<Item> {
+  item: VirtualItem;
+  row: Row<Item>;
+  /** Only to be compared: a row is drawn anew when it, its place or the columns changed. */
+  original: Item;
+  version: readonly string[];
+  isPicked: boolean;
+  measure: (element: Element | null) => void;
+  onPick?: (row: Item) => void;
+}
+
+function LineOnce<Item>({ item, row, measure, onPick, isPicked }: ILineProps<Item>): JSX.Element {
+  return (
+    <tr
+      ref={measure}
+      data-index={item.index}
+      aria-rowindex={item.index + 2}
+      data-depth={row.depth}
+      data-picked={isPicked || undefined}
+    >
+      {row.getVisibleCells().map((cell, index) => {
+        const text = flexRender(cell.column.columnDef.cell, cell.getContext());
+        return (
+          <td key={cell.id} data-kind={kindOf(cell.column)} data-column={cell.column.id} data-value={String(cell.getValue())}>
+            {index === 0 && onPick !== undefined ? (
+              <button className="jp-GpuShare-link" aria-pressed={isPicked} onClick={() => onPick(row.original)}>
+                {text}
+              </button>
+            ) : (
+              text
+            )}
+          </td>
+        );
+      })}
+    </tr>
+  );
+}
+
+const Line = React.memo(
+  LineOnce,
+  (a, b) =>
+    a.original === b.original &&
+    a.version === b.version &&
+    a.isPicked === b.isPicked &&
+    a.item.index === b.item.index &&
+    a.onPick === b.onPick
+) as typeof LineOnce;
+
+function Spacer({ px, span }: { px: number; span: number }): JSX.Element {
+  return (
+    <tr aria-hidden="true">
+      <td colSpan={span} style={{ height: px, padding: 0, border: 'none' }} />
+    </tr>
+  );
+}

@@ -1,0 +1,192 @@
+/** Node pools, nodes and GPUs: who runs where, who is planned where, what is borrowed, foreign or unhealthy. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import { useVirtualizer } from '@tanstack/react-virtual';
+import * as React from 'react';
+
+import { gpuName, memoryText, shareText } from '../format';
+import { DeviceRow } from '../schema';
+import { INodePlaces, IOccupant, IPlace, IPoolPlaces } from './places';
+
+interface IMapProps {
+  pools: readonly IPoolPlaces[];
+  trans: TranslationBundle;
+}
+
+type Row = { readonly pool: IPoolPlaces; readonly node: INodePlaces | null };
+
+const ROW_PX = 150;
+const AHEAD = 4;
+
+export function Map({ pools, trans }: IMapProps): JSX.Element {
+  const scroller = React.useRef<HTMLDivElement>(null);
+  const rows = React.useMemo(() => pools.flatMap(pool => [{ pool, node: null }, ...pool.nodes.map(node => ({ pool, node }))] as Row[]), [pools]);
+  const virtual = useVirtualizer({
+    count: rows.length,
+    getScrollElement: () => scroller.current,
+    estimateSize: index => (rows[index].node === null ? 40 : ROW_PX),
+    overscan: AHEAD,
+    getItemKey: index => `${rows[index].pool.name} ${rows[index].node?.node.name ?? ''}`
+  });
+  const items = virtual.getVirtualItems();
+  const label = trans.__('Map of node pools, nodes and GPUs');
+  return (
+    <div className="jp-GpuShareDashboard-scroll" ref={scroller} tabIndex={0} role="region" aria-label={label}>
+      <Key trans={trans} />
+      <div style={{ height: virtual.getTotalSize(), position: 'relative' }} role="list" aria-label={label}>
+        {items.map(item => {
+          const { pool, node } = rows[item.index];
+          return (
+            <div
+              key={item.key}
+              ref={virtual.measureElement}
+              data-index={item.index}
+              className="jp-GpuShareDashboard-place"
+              style={{ transform: `translateY(${item.start - virtual.options.scrollMargin}px)` }}
+              role="listitem"
+            >
+              {node === null ? <PoolHead pool={pool} trans={trans} /> : <Node node={node} trans={trans} />}
+            </div>
+          );
+        })}
+      </div>
+    </div>
+  );
+}
+
+function Key({ trans }: { trans: TranslationBundle }): JSX.Element {
+  return (
+    <ul className="jp-GpuShareDashboard-key" aria-hidden="true">
+      <li data-part="used">{trans.__('used within the share')}</li>
+      <li data-part="borrowed">{trans.__('borrowed')}</li>
+      <li data-part="foreign">{trans.__('held by others than kernels of ours')}</li>
+      <li data-part="guaranteed">{trans.__('guaranteed up to here')}</li>
+    </ul>
+  );
+}
+
+function PoolHead({ pool, trans }: { pool: IPoolPlaces; trans: TranslationBundle }): JSX.Element {
+  const row = pool.pool;
+  const facts =
+    row === null
+      ? []
+      : [
+          row.status,
+          trans._n('%1 node', '%1 nodes', row.nodes, row.nodes),
+          trans.__('%1 of %2 GPUs allocated', Number(row.gpu_allocated.toFixed(3)), row.gpus),
+          row.pending > 0 ? trans._n('%1 workload waits', '%1 workloads wait', row.pending, row.pending) : '',
+          ...row.reasons
+        ];
+  return (
+    <h3 className="jp-GpuShareDashboard-pool">
+      {trans.__('Node pool %1', pool.name)} <small>{facts.filter(fact => fact !== '').join(' · ')}</small>
+    </h3>
+  );
+}
+
+const Node = React.memo(function Node({ node: { node, places }, trans }: { node: INodePlaces; trans: TranslationBundle }): JSX.Element {
+  const words = [...(node.cordoned ? [trans.__('cordoned')] : []), ...node.reasons];
+  return (
+    <section className="jp-GpuShareDashboard-node" aria-label={trans.__('Node %1', node.name)}>
+      <header>
+        <h4>{node.name}</h4>
+        <span className="jp-GpuShareDashboard-word" data-good={node.status === 'Ready'}>
+          {node.status}
+        </span>
+        {node.simulated && <span className="jp-GpuShare-simulated">{trans.__('simulated')}</span>}
+        <span className="jp-GpuShare-faint">
+          {[...words, node.tiers.length > 0 ? trans.__('can %1', node.tiers.join(', ')) : ''].filter(Boolean).join(' · ')}
+        </span>
+      </header>
+      {places.length === 0 ? (
+        <p className="jp-GpuShare-faint">{trans.__('No GPUs.')}</p>
+      ) : (
+        <ul className="jp-GpuShareDashboard-gpus">
+          {places.map(place => (
+            <Gpu key={place.device.uuid} place={place} trans={trans} />
+          ))}
+        </ul>
+      )}
+    </section>
+  );
+});
+
+function Gpu({ place, trans }: { place: IPlace; trans: TranslationBundle }): JSX.Element {
+  const { device, here, plannedOnly } = place;
+  return (
+    <li className="jp-GpuShareDashboard-gpu" data-healthy={device.healthy} data-uuid={device.uuid}>
+      <div className="jp-GpuShareDashboard-gpu-head">
+        <strong title={device.uuid}>{trans.__('GPU %1', gpuName(device.uuid))}</strong> <span className="jp-GpuShare-faint">{device.model}</span>
+      </div>
+      {!device.healthy && (
+        <div className="jp-GpuShare-refusal">
+          {device.health !== '' ? trans.__('Not healthy: %1', device.health) : trans.__('Not healthy')}
+        </div>
+      )}
+      <Bar device={device} trans={trans} />
+      {here.length === 0 && plannedOnly.length === 0 && <div className="jp-GpuShare-faint">{trans.__('Nobody is here.')}</div>}
+      <ul className="jp-GpuShareDashboard-who">
+        {here.map(one => (
+          <li key={one.key} data-kind="runs">
+            {hereText(one, trans)}
+          </li>
+        ))}
+        {plannedOnly.map(one => (
+          <li key={one.key} data-kind="planned">
+            {trans.__('planned here: %1', whoText(one, trans))}
+          </li>
+        ))}
+      </ul>
+    </li>
+  );
+}
+
+function Bar({ device, trans }: { device: DeviceRow; trans: TranslationBundle }): JSX.Element {
+  const { total, used, borrowed, guaranteed } = device.memory_mib;
+  const scale = Math.max(total, used + device.foreign_mib, guaranteed, 1);
+  const percent = (mib: number) => `${(100 * mib) / scale}%`;
+  const text = barText(device, trans);
+  return (
+    <>
+      <div className="jp-GpuShareDashboard-bar" role="meter" aria-label={trans.__('GPU memory')} aria-valuemin={0} aria-valuemax={scale} aria-valuenow={Math.min(scale, used + device.foreign_mib)} aria-valuetext={text}>
+        <div data-part="used" style={{ width: percent(used - borrowed) }} />
+        <div data-part="borrowed" style={{ width: percent(borrowed) }} />
+        <div data-part="foreign" style={{ width: percent(device.foreign_mib) }} />
+        {guaranteed > 0 && <div data-part="guaranteed" style={{ left: percent(guaranteed) }} />}
+      </div>
+      <div className="jp-GpuShare-memory-text">{text}</div>
+    </>
+  );
+}
+
+function barText(device: DeviceRow, trans: TranslationBundle): string {
+  const { total, used, borrowed, guaranteed } = device.memory_mib;
+  const processes = device.foreign_processes;
+  return [
+    trans.__('%1 of %2 used', memoryText(used), memoryText(total)),
+    guaranteed > 0 ? trans.__('%1 guaranteed', memoryText(guaranteed)) : '',
+    borrowed > 0 ? trans.__('%1 borrowed', memoryText(borrowed)) : '',
+    device.foreign_mib > 0
+      ? trans._n('%2 held by %1 foreign process', '%2 held by %1 foreign processes', processes, processes, memoryText(device.foreign_mib))
+      : '',
+    device.utilization === null ? '' : trans.__('busy %1 %', Math.round(100 * device.utilization))
+  ]
+    .filter(part => part !== '')
+    .join(' · ');
+}
+
+function whoText(one: IOccupant, trans: TranslationBundle): string {
+  const name = one.name ?? (one.project === null ? trans.__('somebody') : trans.__('somebody in project %1', one.project));
+  const share = shareText({ gpu: one.gpu, gpu_memory_mib: null });
+  return share === null ? name : `${name} (${share})`;
+}
+
+function hereText(one: IOccupant, trans: TranslationBundle): string {
+  return [
+    whoText(one, trans),
+    one.state === 'suspended' ? trans.__('suspended') : '',
+    one.usedMib === null ? '' : memoryText(one.usedMib),
+    one.borrowedMib > 0 ? trans.__('%1 borrowed', memoryText(one.borrowedMib)) : ''
+  ]
+    .filter(part => part !== '')
+    .join(' · ');
+}

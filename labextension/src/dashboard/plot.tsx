@@ -1,0 +1,107 @@
+/** A queue's quota, fair share, allocated and requested GPUs over time. Lines differ in dashes as well as in colour. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+import uPlot from 'uplot';
+
+import { ICurve } from './curve';
+
+const HEIGHT_PX = 200;
+
+interface IPlotProps {
+  curve: ICurve;
+  /** The same in words. */
+  text: string;
+  /** Changes with the theme: colours are read when the plot is made. */
+  theme: string;
+  trans: TranslationBundle;
+}
+
+interface ILine {
+  readonly field: keyof Omit<ICurve, 'times'>;
+  readonly label: string;
+  readonly color: string;
+  readonly dash?: number[];
+  readonly width: number;
+  readonly fill?: boolean;
+}
+
+function linesOf(trans: TranslationBundle): ILine[] {
+  return [
+    { field: 'allocated', label: trans.__('Allocated'), color: '--jp-success-color1', width: 2, fill: true },
+    { field: 'fairShare', label: trans.__('Fair share'), color: '--jp-brand-color1', width: 2, dash: [8, 4] },
+    { field: 'quota', label: trans.__('Quota'), color: '--jp-ui-font-color1', width: 1 },
+    { field: 'requested', label: trans.__('Requested'), color: '--jp-warn-color1', width: 2, dash: [2, 4] }
+  ];
+}
+
+export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
+  const host = React.useRef<HTMLDivElement>(null);
+  const plot = React.useRef<uPlot | null>(null);
+  const lines = React.useMemo(() => linesOf(trans), [trans]);
+  const data = React.useMemo(() => dataOf(curve, lines), [curve, lines]);
+
+  React.useEffect(() => {
+    const element = host.current!;
+    const made = new uPlot(optionsOf(element, lines), data, element);
+    plot.current = made;
+    const watcher = new ResizeObserver(() => element.clientWidth > 0 && made.setSize({ width: element.clientWidth, height: HEIGHT_PX }));
+    watcher.observe(element);
+    return () => {
+      watcher.disconnect();
+      made.destroy();
+    };
+    // new data is set below: a plot is only made anew for another theme or language
+  }, [theme, lines]);
+
+  React.useEffect(() => plot.current?.setData(data), [data]);
+
+  return (
+    <figure className="jp-GpuShareDashboard-plot">
+      <div ref={host} role="img" aria-label={text} />
+      <figcaption>
+        <ul aria-hidden="true">
+          {lines.map(line => (
+            <li key={line.field} data-line={line.field}>
+              {line.label}
+            </li>
+          ))}
+        </ul>
+        {text}
+      </figcaption>
+    </figure>
+  );
+}
+
+function dataOf(curve: ICurve, lines: readonly ILine[]): uPlot.AlignedData {
+  return [[...curve.times], ...lines.map(line => [...curve[line.field]])] as uPlot.AlignedData;
+}
+
+function optionsOf(element: HTMLElement, lines: readonly ILine[]): uPlot.Options {
+  const color = (name: string) => getComputedStyle(element).getPropertyValue(name).trim() || 'currentColor';
+  const stepped = uPlot.paths.stepped!({ align: 1 });
+  const axis: uPlot.Axis = {
+    stroke: color('--jp-ui-font-color1'),
+    grid: { stroke: color('--jp-border-color2'), width: 1 },
+    ticks: { stroke: color('--jp-border-color2'), width: 1 }
+  };
+  return {
+    width: Math.max(200, element.clientWidth),
+    height: HEIGHT_PX,
+    legend: { show: false },
+    cursor: { show: false },
+    scales: { x: { time: true }, y: { range: (_plot, _min, max) => [0, Math.max(1, max * 1.1)] } },
+    axes: [axis, { ...axis, size: 44 }],
+    series: [
+      {},
+      ...lines.map(line => ({
+        label: line.label,
+        stroke: color(line.color),
+        width: line.width,
+        dash: line.dash,
+        fill: line.fill ? `color-mix(in srgb, ${color(line.color)} 20%, transparent)` : undefined,
+        paths: stepped,
+        points: { show: false }
+      }))
+    ]
+  };
+}

@@ -1,0 +1,109 @@
+/** The queues as a tree, and one of them over time. */
+import { TranslationBundle } from '@jupyterlab/translation';
+import * as React from 'react';
+
+import { ProjectRow, QueueRow, QueueSample } from '../schema';
+import { ColumnChooser, Download } from './columnChooser';
+import { IColumn } from './columns';
+import { curveOf, curveText } from './curve';
+import { DataTable } from './dataTable';
+import { IQueueNode, queueTree } from './places';
+import { Plot } from './plot';
+
+export const SPANS = [15, 60, 360, 1440] as const;
+
+interface IQueuesProps {
+  queues: readonly QueueRow[];
+  projects: readonly ProjectRow[];
+  history: readonly QueueSample[] | null;
+  minutes: number;
+  onMinutes: (minutes: number) => void;
+  columns: readonly IColumn<QueueRow>[];
+  shown: readonly string[];
+  onShown: (shown: readonly string[]) => void;
+  onCsv: (columns: readonly string[]) => Promise<string>;
+  theme: string;
+  trans: TranslationBundle;
+}
+
+const RESOURCES = ['gpu', 'cpu', 'memory'] as const;
+
+const idOf = (queue: QueueRow) => `${queue.pool} ${queue.resource} ${queue.queue}`;
+const childrenOf = (queue: QueueRow) => (queue as IQueueNode).children;
+
+export function Queues(props: IQueuesProps): JSX.Element {
+  const { queues, projects, history, trans } = props;
+  const [resource, setResource] = React.useState<string>('gpu');
+  const [picked, setPicked] = React.useState<{ queue: string; pool: string } | null>(null);
+  const rows = React.useMemo(
+    () => queueTree(queues.filter(queue => queue.resource === resource), projects),
+    [queues, projects, resource]
+  );
+  const chosen = picked ?? (rows.length > 0 ? { queue: rows[0].queue, pool: rows[0].pool } : null);
+  const pick = React.useCallback((row: QueueRow) => setPicked({ queue: row.queue, pool: row.pool }), []);
+  return (
+    <>
+      {chosen !== null && <OverTime {...props} {...chosen} history={history ?? []} />}
+      <div className="jp-GpuShareDashboard-tools">
+        <label>
+          {trans.__('Resource')}{' '}
+          <select value={resource} onChange={event => setResource(event.target.value)}>
+            {RESOURCES.map(one => (
+              <option key={one}>{one}</option>
+            ))}
+          </select>
+        </label>
+        <ColumnChooser columns={props.columns} shown={props.shown} onChange={props.onShown} trans={trans} />
+        <Download ask={() => props.onCsv(props.shown)} name="queues.csv" trans={trans} />
+      </div>
+      <DataTable<QueueRow>
+        label={trans.__('Queues')}
+        rows={rows}
+        columns={props.columns}
+        shown={props.shown}
+        rowId={idOf}
+        childrenOf={childrenOf}
+        onPick={pick}
+        picked={chosen === null ? null : pickedId(rows, chosen)}
+        trans={trans}
+      />
+    </>
+  );
+}
+
+/** The table's id of a row: below its parent's. */
+function pickedId(rows: readonly IQueueNode[], chosen: { queue: string; pool: string }): string | null {
+  for (const row of rows) {
+    const child = row.children.find(one => one.queue === chosen.queue && one.pool === chosen.pool);
+    if (child !== undefined) {
+      return `${idOf(row)} ${idOf(child)}`;
+    }
+    if (row.queue === chosen.queue && row.pool === chosen.pool) {
+      return idOf(row);
+    }
+  }
+  return null;
+}
+
+function OverTime(props: IQueuesProps & { queue: string; pool: string; history: readonly QueueSample[] }): JSX.Element {
+  const { queue, pool, history, minutes, trans } = props;
+  const curve = React.useMemo(() => curveOf(history, queue, pool), [history, queue, pool]);
+  return (
+    <section aria-label={trans.__('Over time')} className="jp-GpuShareDashboard-time">
+      <div className="jp-GpuShareDashboard-tools">
+        <h3>{trans.__('%1 in node pool %2, GPUs over time', queue, pool)}</h3>
+        <label>
+          {trans.__('Time')}{' '}
+          <select value={minutes} onChange={event => props.onMinutes(Number(event.target.value))}>
+            {SPANS.map(span => (
+              <option key={span} value={span}>
+                {span < 60 ? trans.__('%1 minutes', span) : trans._n('%1 hour', '%1 hours', span / 60, span / 60)}
+              </option>
+            ))}
+          </select>
+        </label>
+      </div>
+      <Plot curve={curve} text={curveText(curve, queue, pool, trans)} theme={props.theme} trans={trans} />
+    </section>
+  );
+}

@@ -1,0 +1,36 @@
+/** The dashboard's questions to the server: one table each, as JSON or as CSV with chosen columns. */
+import { ServerConnection } from '@jupyterlab/services';
+
+import { ROUTES } from '../schema';
+import { rest } from '../wire';
+import { ITableRows, TableName } from './state';
+
+const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = {
+  nodes: ROUTES.nodes,
+  pools: ROUTES.pools,
+  queues: ROUTES.queues,
+  projects: ROUTES.projects,
+  workloads: ROUTES.workloads,
+  evictions: ROUTES.evictions,
+  history: ROUTES.queueHistory
+};
+
+const FIELD: { readonly [name in TableName]?: string } = { history: 'samples' };
+
+export class TablesWire {
+  constructor(private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()) {}
+
+  /** The answer as text; the same text means the same rows. */
+  text(table: TableName, query: { readonly [name: string]: string } = {}): Promise<string> {
+    return rest(this.settings, ROUTE[table], { query });
+  }
+
+  csv(table: TableName, columns: readonly string[]): Promise<string> {
+    return rest(this.settings, ROUTE[table], { query: { format: 'csv', columns: columns.join(',') } });
+  }
+}
+
+/** The rows in an answer. */
+export function rowsIn(table: TableName, text: string): ITableRows[TableName] {
+  return JSON.parse(text)[FIELD[table] ?? table];
+}
