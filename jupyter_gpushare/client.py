@@ -119,6 +119,22 @@ class SchedulerClient:
         """The service, its policy, and who is asking."""
         return await self._call("status", m.ServiceStatus)
 
+    async def cordon(self, node: str) -> m.NodeMark:
+        """Nothing new on it."""
+        return await self._call("cordon", m.NodeMark, name=node)
+
+    async def uncordon(self, node: str) -> m.NodeMark:
+        """It takes work again."""
+        return await self._call("uncordon", m.NodeMark, name=node)
+
+    async def drain(self, node: str) -> m.NodeMark:
+        """Everything on it is to leave; again: how far that is."""
+        return await self._call("drain", m.NodeMark, name=node)
+
+    async def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
+        """What it would change."""
+        return await self._call("check_policy", m.PolicyCheck, body=body)
+
     async def snapshot(self) -> dict[str, Any]:
         """Everything as a scenario; admins only."""
         return await self._call("snapshot", dict[str, Any])

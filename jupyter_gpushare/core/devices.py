@@ -28,7 +28,7 @@ class NodeState:
 
     __slots__ = (
         "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now",
-        "slots", "static",
+        "slots", "static", "usable",
     )  # fmt: skip
 
     def __init__(self, node: Node, pool: str) -> None:
@@ -43,6 +43,7 @@ class NodeState:
         """Takes over what is known of the machine; what pods use of it stays."""
         self.node, self.name, self.pool = node, node.name, pool
         self.capacity = node.gpu_memory or UNKNOWN_MEMORY
+        self.usable = tuple(device for device in range(node.gpus) if device not in node.unhealthy)
         self.profiles = tuple(profile for profile in sorted(node.mig) for _ in range(node.mig[profile]))
         self.static: dict[Need, bool] = {}
         wanted = node.gpus + len(self.profiles)
@@ -58,7 +59,7 @@ class NodeState:
     def total(self) -> Amounts:
         """What the node adds to its pool: MIG instances count their slices."""
         slices = sum(map(mig_slices, self.profiles))
-        return Amounts((self.node.gpus + slices) * GPU, self.node.cpu, self.node.memory)
+        return Amounts((len(self.usable) + slices) * GPU, self.node.cpu, self.node.memory)
 
     def change(self, need: Need, devices: tuple[int, ...], use: int, sign: int) -> None:
         """Adds (+1) or takes away (-1) one pod's use of these devices and of CPU, memory and a pod slot."""
@@ -84,7 +85,7 @@ class NodeState:
         idle = room = now = later = 0
         capacity = self.capacity
         held, leaving, promised = self.gpu
-        for device in range(self.node.gpus):
+        for device in self.usable:
             h, p = held[device], promised[device]
             if h == 0 and p == 0:
                 room += 1
@@ -165,9 +166,8 @@ class NodeState:
         if need.mig:
             return self._choose_instances(need)
         held, leaving, promised = self.gpu
-        everywhere = range(self.node.gpus)
         if need.whole:
-            free = [d for d in everywhere if held[d] == 0 and promised[d] == 0]
+            free = [d for d in self.usable if held[d] == 0 and promised[d] == 0]
             free.sort(key=lambda d: leaving[d] > 0)
             chosen = free[: need.whole]
             wanted = need.whole
@@ -185,7 +185,7 @@ class NodeState:
         held, leaving, promised = self.gpu
         size, capacity = need.portion(self.capacity), self.capacity
         ranked = []
-        for d in range(self.node.gpus):
+        for d in self.usable:
             later = capacity - held[d] - promised[d]
             if later >= size:
                 used = held[d] + promised[d]  # a device that everybody is leaving counts as whole
@@ -215,7 +215,7 @@ class NodeState:
         if need.mig:
             return all(held[d] == 0 and promised[d] == 0 for d in devices)
         size = need.portion(self.capacity)
-        return all(self.capacity - held[d] - promised[d] >= size for d in devices)
+        return all(self.capacity - held[d] - promised[d] >= size and d not in self.node.unhealthy for d in devices)
 
     def would_fit(self, need: Need, without: list[tuple[Need, tuple[int, ...]]]) -> bool:
         """Whether the pod could be promised a place here if these held pods went. The cheap question before a simulation."""
@@ -238,7 +238,7 @@ class NodeState:
             free = [p for d, p in enumerate(self.profiles, start=start) if taken[d] <= 0]
             return all(free.count(profile) >= count for profile, count in need.mig)
         size = need.portion(self.capacity)
-        return sum(self.capacity - used >= size for used in taken[: node.gpus]) >= (need.whole or need.devices)
+        return sum(self.capacity - taken[d] >= size for d in self.usable) >= (need.whole or need.devices)
 
     def is_free_now(self, need: Need, devices: tuple[int, ...]) -> bool:
         """Whether the pod could start at once on these devices."""

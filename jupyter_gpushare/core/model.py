@@ -151,6 +151,8 @@ class Node:
     taints: tuple[tuple[str, str, str], ...] = ()
     mig: Mapping[str, int] = field(default_factory=dict)
     """MIG profile -> instances, e.g. {"3g.40gb": 2}. Devices of their own, beside `gpus`."""
+    unhealthy: frozenset[int] = frozenset()
+    """Indexes of GPUs that take nothing new; they count nowhere. What runs on them runs."""
 
 
 class Affinity(NamedTuple):

@@ -172,6 +172,10 @@ class Dispatch:
                 return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
             case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
                 return getattr(service, name)(who)
+            case "check_policy":
+                return service.check_policy(call.body)
+            case "cordon" | "uncordon" | "drain":
+                return getattr(service.marks, name)(who.user, call.path["name"])
             case "tokens":
                 return self.tokens.list()
             case "create_token":

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from msgspec import structs
 
@@ -16,6 +17,7 @@ from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.errors import NotFound
 from jupyter_gpushare.core.facts import NodeJoined
 from jupyter_gpushare.core.model import DEFAULT_POOL, Node, NodePool
+from jupyter_gpushare.core.readiness import NotReady
 
 from .policy import LoadedPolicy
 from .store import Store
@@ -23,6 +25,8 @@ from .store import Store
 __all__ = ["Fleet", "Send"]
 
 log = logging.getLogger("gpushare.scheduler")
+COMES_BACK_MS: Final = 20_000
+"""An agent whose link broke comes back within this time if it can: its longest pause between two attempts is 15 s."""
 Send = Callable[[m.ToAgent], None]
 
 
@@ -35,7 +39,10 @@ class Fleet:
         self._sends: dict[str, Send] = {}
         self._silent_since: dict[str, int | None] = {}
         """Since when (ms) the agent is gone; None: said already that the node is not ready."""
-        self._problems: dict[str, str] = {}
+        self._problems: dict[str, NotReady] = {}
+        """What is wrong with the link to its agent."""
+        self._flags: dict[str, set[NotReady]] = {}
+        """What is known here and not by the agents: cordoned, migrated."""
 
     @property
     def reports(self) -> Mapping[str, m.NodeReport]:
@@ -98,10 +105,33 @@ class Fleet:
                 late.append(name)
         return late
 
-    def not_ready(self, name: str, why: str) -> None:
+    def cut_off(self, now: int) -> list[str]:
+        """Nodes whose link has been broken for longer than an agent takes to come back; each is named once."""
+        broken = {name for name, since in self._silent_since.items() if since is not None and now - since >= COMES_BACK_MS}
+        return sorted(broken - self._problems.keys())
+
+    def not_ready(self, name: str, why: NotReady) -> None:
+        """The link is at fault, until the agent is back."""
         self._problems[name] = why
-        self._silent_since[name] = None
-        self.cluster.apply(NodeJoined(self._node(self.report(name))))
+        if why is NotReady.AGENT_SILENT:
+            self._silent_since[name] = None
+        self.rejoin(name)
+
+    def flag(self, name: str, why: NotReady, *, on: bool) -> bool:
+        """Notes a reason, or takes it back; `rejoin` brings it into force. Gives whether that is news."""
+        flags = self._flags.setdefault(name, set())
+        if (why in flags) == on:
+            return False
+        flags.symmetric_difference_update({why})
+        return True
+
+    def is_flagged(self, name: str, why: NotReady) -> bool:
+        return why in self._flags.get(name, ())
+
+    def rejoin(self, name: str) -> None:
+        """What is known of the node counts from now on. A node that is not there (yet) is passed over."""
+        if name in self._reports:
+            self.cluster.apply(NodeJoined(self._node(self._reports[name])))
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
         """Nodes may belong to other pools now."""
@@ -112,9 +142,12 @@ class Fleet:
     # -- what a node is ---------------------------------------------------------------------------------------------------------------
 
     def _node(self, report: m.NodeReport) -> Node:
-        # Planned GPUs are indexes: one that fell ill must not renumber the others, so its node takes nothing new instead.
-        ill = ["GPU unhealthy"] if any(not device.healthy for device in report.devices) else []
-        reasons = [*report.reasons, *ill, *([self._problems[report.name]] if report.name in self._problems else [])]
+        # Planned GPUs are indexes: one that fell ill must not renumber the others, so it stays in its place and is left out.
+        ill = frozenset(device.index for device in report.devices if not device.healthy)
+        reasons = list(report.reasons)
+        reasons += [NotReady.GPU_UNHEALTHY] if report.devices and len(ill) == len(report.devices) else []
+        reasons += [self._problems[report.name]] if report.name in self._problems else []
+        reasons += sorted(self._flags.get(report.name, ()))
         labels = {"kubernetes.io/hostname": report.name, **report.labels}
         return Node(
             name=report.name,
@@ -125,8 +158,9 @@ class Fleet:
             memory=report.memory_mib or UNLIMITED,
             max_pods=1_000_000,  # kernels are processes: Kubernetes' 110 pods per node is no bound of ours
             ready=not reasons,
-            reasons=tuple(reasons),
+            reasons=tuple(dict.fromkeys(map(str, reasons))),
             labels=labels,
+            unhealthy=ill,
         )
 
     def labels(self, name: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ Knows neither people nor agents: it is the one way in which either of them chang
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -16,7 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.facts import PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.facts import PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 from jupyter_gpushare.core.model import Spot
 
 from .fleet import Fleet
@@ -150,6 +150,26 @@ class Ledger:
         gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message, reason=reason)
         self.hub.publish(gone, record.project, record.user)
         self.wake()
+
+    def take_back(self, record: Record, leases: Sequence[m.LeaseBody], message: str, notice_ms: int) -> None:
+        """Somebody outside of the cycle wants these leases back: their agents walk the ladder, after this notice."""
+        wanted = [replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None) for lease in leases]
+        with self.together() as write:
+            for lease in wanted:
+                if self.cluster.state(record.id, lease.pod) != "releasing":
+                    self.cluster.apply(PodEvicted(record.id, lease.pod))
+                write.lease(lease, record.started.get(lease.id, self.clock()))
+            self.event(write, record, "evicted", message)
+        self.say(record, wanted)
+        log.info("workload %s: %s", record.id, message)
+        self.wake()
+
+    def say(self, record: Record, leases: Sequence[m.LeaseBody]) -> None:
+        """Tells agents and owner of leases whose new form is committed."""
+        for lease in leases:
+            record.leases[lease.pod] = lease
+            self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
+        self.changed(record)
 
     # -- announcing --
 

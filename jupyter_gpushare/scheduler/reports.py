@@ -8,6 +8,7 @@ from typing import Final
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
+from jupyter_gpushare.core.readiness import NotReady
 
 from .fleet import Send
 from .ledger import Ledger
@@ -155,9 +156,14 @@ class Reports:
 
     def silent(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long."""
+        for name in self.ledger.fleet.cut_off(now):
+            with self.ledger.together():
+                self.ledger.fleet.not_ready(name, NotReady.NETWORK_UNAVAILABLE)
+            log.warning("node %s is not ready: the link to its agent is broken", name)
+            self.ledger.wake()
         for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
             with self.ledger.together():
-                self.ledger.fleet.not_ready(name, "agent silent")
+                self.ledger.fleet.not_ready(name, NotReady.AGENT_SILENT)
             log.warning("node %s is not ready: its agent is silent", name)
             if self.ledger.loaded.admin.requeue_lost:
                 self._requeue(name)

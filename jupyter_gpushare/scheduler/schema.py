@@ -13,8 +13,8 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
-    "LeaseRow", "Remembered", "TokenRow", "WorkloadRow", "events", "facts", "leadership", "leases", "metadata", "nodes", "tokens", "usage",
-    "workloads",
+    "LeaseRow", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "leadership", "leases", "metadata", "node_marks",
+    "nodes", "tokens", "usage", "workloads",
 ]  # fmt: skip
 
 LONGEST_LEASE: Final = 1100
@@ -82,6 +82,23 @@ leadership = sql.Table(
     sql.Column("renewed_ms", sql.BigInteger, nullable=False),
 )  # fmt: skip
 """One row: who may commit. The epoch grows with every new leader, and is never given twice."""
+audit = sql.Table(
+    "audit", metadata,
+    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
+    sql.Column("actor", sql.String(1000), nullable=False),
+    sql.Column("action", sql.String(64), nullable=False),
+    sql.Column("object", sql.Text, nullable=False),
+    sql.Column("detail", sql.Text, nullable=False),
+)  # fmt: skip
+node_marks = sql.Table(
+    "node_marks", metadata,
+    sql.Column("name", sql.String(1000), primary_key=True),
+    sql.Column("cordoned", sql.Boolean, nullable=False),
+    sql.Column("draining", sql.Boolean, nullable=False),
+    sql.Column("actor", sql.String(1000), nullable=False),
+    sql.Column("since_ms", sql.BigInteger, nullable=False),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,15 @@ from jupyter_gpushare.core.reasons import Code, Reason
 from jupyter_gpushare.core.series import minutes_in
 
 from .answers import what_if_answer
+from .audit import audit
 from .auth import Identity
 from .fleet import Send
 from .history import History
 from .ledger import Announcer, Ledger
+from .marks import Marks
 from .metering import Meter
 from .policy import LoadedPolicy
+from .policy_desk import PolicyDesk
 from .records import Record, lease_body, reason_of, view, words
 from .reports import Reports
 from .requests import Asked, projects_of, read_request
@@ -50,6 +53,8 @@ class Service(Ledger):
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.status(Identity.nobody())
         self.reports = Reports(self)
+        self.policy_desk = PolicyDesk(self)
+        self.marks = Marks(self)
         self._told_of = self.decisions
         """The decisions of which everybody who waits was told last."""
         self.visibility = Visibility(lambda: self.loaded)
@@ -72,6 +77,8 @@ class Service(Ledger):
             node_pools=[pool.name for pool in policy.node_pools],
             priority_classes=list(policy.priority_classes),
             agents=self.fleet.connected(),
+            policy_changed=self.policy_desk.changed,
+            policy_changes=list(self.policy_desk.lines) if self.visibility.is_admin(identity) else [],
         )
 
     def whoami(self, identity: Identity) -> m.WhoAmI:
@@ -202,8 +209,7 @@ class Service(Ledger):
 
     def snapshot(self, identity: Identity) -> dict[str, Any]:
         """The running cluster as a scenario file."""
-        if not self.visibility.is_admin(identity):
-            raise NotAllowed("only an admin may do this")
+        self.visibility.must_be_admin(identity)
         return snapshot(self.cluster, self.clock())
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
@@ -336,6 +342,7 @@ class Service(Ledger):
         self.history.sample(now, self.decisions.queues)
         with suppress(Unavailable):  # what is over now is so at the next tick as well
             self.reports.terms.tick(now)
+            self.marks.tick()
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage()
         self.reports.silent(now)
@@ -346,8 +353,13 @@ class Service(Ledger):
 
     # -- policy --
 
+    def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
+        """What a policy file would change, and for whom; changes nothing."""
+        return self.policy_desk.check(body)
+
     def use_policy(self, loaded: LoadedPolicy) -> None:
         """A new policy is in force as a whole, or the old one as it was."""
+        check = self.policy_desk.compare(loaded)
         try:
             with self.together():
                 self.cluster.apply(PolicyChanged(loaded.policy))
@@ -357,10 +369,18 @@ class Service(Ledger):
             raise
         self.loaded, self.policy_problems = loaded, []
         self.reports.terms.use_rules()
+        self.policy_desk.taken(check)
+        self._audit_policy(check)
         for node in self.fleet.connected():
             self.reports.send_plan(node)
         self.status_changed()
         self.wake()
+
+    def _audit_policy(self, check: m.PolicyCheck) -> None:
+        if check.changes:
+            said = "; ".join([*(change.message for change in check.changes), *(f"affected: {one.message}" for one in check.affected)])
+            with self.store.transaction() as write:
+                audit(write, self.clock(), "policy file", "policy", self.loaded.source, said)
 
     def refuse_policy(self, problems: list[str]) -> None:
         """The file was refused: the old policy stays in force, and the status says what is wrong."""

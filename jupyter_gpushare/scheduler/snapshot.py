@@ -30,7 +30,7 @@ from jupyter_gpushare.core.work import Member, Work
 
 from .queue_checks import IMPLICIT_DEPARTMENT
 
-__all__ = ["snapshot"]
+__all__ = ["options_body", "pool_body", "quota_body", "snapshot"]
 
 Body = dict[str, Any]
 
@@ -42,8 +42,8 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
         "name": name,
         "cycles": cycles,
         "actions": list(policy.options.actions),
-        "options": _options(policy.options),
-        "node_pools": [_pool(pool) for pool in policy.node_pools],
+        "options": options_body(policy.options),
+        "node_pools": [pool_body(pool) for pool in policy.node_pools],
         "topologies": [{"name": topology.name, "levels": list(topology.levels)} for topology in policy.topologies],
         "priority_classes": dict(policy.priority_classes),
         "nodes": [_node(node.node, node.pool) for _, node in sorted(cluster.nodes.items())],
@@ -60,7 +60,7 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
 # -- policy --------------------------------------------------------------------------------------------------------
 
 
-def _options(options: Options) -> Body:
+def options_body(options: Options) -> Body:
     victims, grace = options.max_consolidation_victims, options.staleness_grace
     return {
         "max_consolidation_victims": "unlimited" if victims is None else victims,
@@ -72,7 +72,7 @@ def _options(options: Options) -> Body:
     }
 
 
-def _pool(pool: NodePool) -> Body:
+def pool_body(pool: NodePool) -> Body:
     return {
         "name": pool.name,
         "label": {"key": pool.label[0], "value": pool.label[1]} if pool.label else None,
@@ -94,7 +94,7 @@ def _time_based(timed: TimeBased | None) -> Body | None:
 
 def _queue(queue: Department | Project, key: str, parent: str | None, policy: Policy) -> Body:
     known = {pool.name for pool in policy.node_pools}
-    pools = {pool: _quota(quota) for pool, quota in queue.pools.items() if pool in known}
+    pools = {pool: quota_body(quota) for pool, quota in queue.pools.items() if pool in known}
     return {"name": queue.name, key: parent, "created": _seconds(queue.created), "pools": pools}
 
 
@@ -103,7 +103,7 @@ def _project(project: Project, policy: Policy) -> Body:
     return {**_queue(project, "department", parent, policy), "node_pools": list(project.node_pools)}
 
 
-def _quota(quota: Quota) -> Body:
+def quota_body(quota: Quota) -> Body:
     blocks = {
         resource: {
             "quota": _amount(resource, getattr(quota.quota, resource)),

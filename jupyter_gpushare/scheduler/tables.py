@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from jupyter_gpushare.core.decisions import QueueShare
 from jupyter_gpushare.core.devices import NodeState
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.core.model import DEFAULT_POOL, NodePool, Policy
+from jupyter_gpushare.core.readiness import NotReady
 from jupyter_gpushare.core.reasons import Reason
 
 from .auth import Identity
@@ -88,6 +90,17 @@ def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, 
         placement_cpu=pool.cpu,
         workloads_per_gpu=pool.workloads_per_gpu,
         pending=len(waiting),
+        status="Ready" if any(state.node.ready for state in nodes) else "Not ready",
+        nodes_ready=sum(state.node.ready for state in nodes),
+        reasons=_reasons(nodes),
+    )
+
+
+def _reasons(nodes: Sequence[NodeState]) -> list[str]:
+    """`2 x agent silent`: each reason with the number of nodes it holds for, the most frequent first."""
+    tally = Counter(reason for state in nodes for reason in state.node.reasons)
+    return [f"{count} x {reason}" for reason, count in sorted(tally.items(), key=lambda one: (-one[1], one[0]))] or (
+        [] if nodes else ["no nodes"]
     )
 
 
@@ -124,6 +137,7 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
         tiers=list(report.tiers),
         tier_problems=dict(report.tier_problems),
         driver=report.driver,
+        cordoned=NotReady.SCHEDULING_DISABLED in node.reasons,
         devices=[_device_row(device, held, sees) for device in report.devices],
     )
 

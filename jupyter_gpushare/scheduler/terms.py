@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.facts import PodEvicted, WorkloadHeld
+from jupyter_gpushare.core.facts import WorkloadHeld
 from jupyter_gpushare.core.model import DEFAULT_POOL
 from jupyter_gpushare.core.quantity import duration_text
 
@@ -127,18 +127,8 @@ class Terms:
     def _evict(self, record: Record, text: str) -> None:
         record.ending = text
         held = [lease for lease in record.leases.values() if lease.wanted == "hold"]
-        if not held:
-            return
-        wanted = [replace(lease, wanted="evict", notice_ms=LAST_NOTICE, message=text, ends_at=None) for lease in held]
-        with self.ledger.together() as write:
-            for lease in wanted:
-                if self.ledger.cluster.state(record.id, lease.pod) != "releasing":
-                    self.ledger.cluster.apply(PodEvicted(record.id, lease.pod))
-                write.lease(lease, record.started.get(lease.id, self.ledger.clock()))
-            self.ledger.event(write, record, "evicted", text)
-        self._tell(record, wanted)
-        log.info("workload %s: %s", record.id, text)
-        self.ledger.wake()
+        if held:
+            self.ledger.take_back(record, held, text, LAST_NOTICE)
 
     def _change(self, record: Record, leases: list[m.LeaseBody]) -> None:
         if not leases:
@@ -146,13 +136,7 @@ class Terms:
         with self.ledger.together() as write:
             for lease in leases:
                 write.lease(lease, record.started.get(lease.id, self.ledger.clock()))
-        self._tell(record, leases)
-
-    def _tell(self, record: Record, leases: list[m.LeaseBody]) -> None:
-        for lease in leases:
-            record.leases[lease.pod] = lease
-            self.ledger.fleet.send(lease.node, m.LeaseWanted(revision=self.ledger.revision, lease=lease))
-        self.ledger.changed(record)
+        self.ledger.say(record, leases)
 
     # -- what the idle rule gave back --
 

@@ -231,7 +231,7 @@ def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: H
     house.service.agent_gone("n0", house.listener.send)
     house.time += 119_000
     house.service.tick(house.time)
-    assert house.service.nodes(ADMIN).nodes[0].status == "Ready"
+    assert house.service.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
     house.time += 2_000
     house.service.tick(house.time)
     node = house.service.nodes(ADMIN).nodes[0]

@@ -1,0 +1,43 @@
+"""What administrators did, written down in the transaction that does it: an action that is in force is in the log, and the other way round."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import sqlalchemy as sql
+
+from . import schema as s
+from .database import ours
+from .store import Store, Write
+
+__all__ = ["Entry", "audit", "entries"]
+
+log = logging.getLogger("gpushare.audit")
+LONGEST_DETAIL = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One action: who did what to which thing. `time_ms`: wall-clock ms."""
+
+    number: int
+    time_ms: int
+    actor: str
+    action: str
+    object: str
+    detail: str
+
+
+def audit(write: Write, now_ms: int, actor: str, action: str, object: str, detail: str = "") -> None:  # noqa: A002 - the column's name
+    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`, `policy`; `detail`: what and why."""
+    values = {"time_ms": now_ms, "actor": actor, "action": action, "object": object, "detail": detail[:LONGEST_DETAIL]}
+    write.do(s.audit.insert(), values)
+    log.info("%s: %s %s%s", actor or "somebody", action, object, f": {detail}" if detail else "")
+
+
+def entries(store: Store, *, after: int = 0, most: int = 1000) -> list[Entry]:
+    """The oldest entries with a number above `after`, at most so many."""
+    query = sql.select(s.audit).where(s.audit.c.number > after).order_by(s.audit.c.number).limit(most)
+    with ours(), store.engine.connect() as connection:
+        return [Entry(**row._mapping) for row in connection.execute(query)]
