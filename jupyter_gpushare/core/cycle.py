@@ -116,7 +116,7 @@ def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions
     evictions = tuple(_eviction(m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
     explainer = Explainer(state, before, evictions)
     return Decisions(
-        tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues, explainer.counting,
+        tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues(), explainer.counting,
         explainer.glimpse,
     )  # fmt: skip
 

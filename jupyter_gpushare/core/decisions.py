@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .amounts import Amounts
@@ -72,7 +72,7 @@ class Decisions:
     evictions: tuple[Evict, ...]
     reasons: Mapping[str, Reason]
     positions: Mapping[str, int]
-    queues: tuple[QueueShare, ...]
+    queues: Sequence[QueueShare]
     counting: Callable[[], Iterator[None]] = lambda: iter(())
     glimpse: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
 

@@ -6,16 +6,16 @@ cycle in which nobody asks about them. What is read later is still the truth of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final
 
-from .amounts import GPU
+from .amounts import GPU, Amounts
 from .case import Case, Free, PoolView
 from .decisions import Evict, QueueShare
 from .pools import PoolState
 from .positions import Line, positions_in
-from .queue import QueueState
+from .queue import Numbers, QueueState
 from .reasons import Reason
 from .reservation import kept_free
 from .state import State
@@ -54,8 +54,8 @@ class Explainer:
     """The end of one cycle, frozen."""
 
     def __init__(self, state: State, before: dict[str, Free], evictions: tuple[Evict, ...]) -> None:
-        self.views = {pool.name: _view(pool, before[pool.name]) for pool in state.pools.values()}
-        self.queues = tuple(share for view in self.views.values() for name, share in view.queues.items() if name in view.listed)
+        self._stands = {pool.name: Stand(pool, before[pool.name]) for pool in state.pools.values()}
+        self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
         self.policy = state.policy
         self.waiting = dict(state.waiting)
@@ -72,11 +72,21 @@ class Explainer:
             if eviction.by is not None:
                 self.victims[eviction.by] = self.victims.get(eviction.by, 0) + 1
         self.moving = {e.workload for e in evictions}
-        self._numbers = {queue: queue.numbers() for pool in state.pools.values() for queue in pool.queues.values()}
         self._lines = _lines(state)
         self._positions: dict[str, int] | None = None
         """None: not counted yet."""
         self._shared: dict[Alike, Reason] = {}
+
+    @property
+    def views(self) -> dict[str, PoolView]:
+        """The pools by name."""
+        if self._views is None:
+            self._views = {name: stand.view() for name, stand in self._stands.items()}
+        return self._views
+
+    def queues(self) -> Sequence[QueueShare]:
+        """The queues that are configured or used, by pool and name."""
+        return _LazyTuple(lambda: tuple(s for view in self.views.values() for name, s in view.queues.items() if name in view.listed))
 
     def ids(self) -> list[str]:
         """Everybody with pending or promised pods."""
@@ -89,9 +99,9 @@ class Explainer:
     def counting(self) -> Iterator[None]:
         """Counts everybody's place, breathing after every few; once it is through, reading a place costs nothing."""
         found: dict[str, int] = {}
-        for pool in self.views:
+        for pool, stand in self._stands.items():
             promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
-            waiting = (i for i in positions_in(self._lines.get(pool, []), self._numbers) if i not in self.promised)
+            waiting = (i for i in positions_in(self._lines.get(pool, []), stand.queues) if i not in self.promised)
             for place, id_ in enumerate(chain(promised, waiting), start=1):
                 found[id_] = place
                 if place % BREATH == 0:
@@ -168,35 +178,74 @@ class _Lazy(Mapping[str, Any]):
         return len(self._ids())
 
 
+class _LazyTuple(Sequence[Any]):
+    """A tuple that is made when somebody looks."""
+
+    def __init__(self, make: Callable[[], tuple[Any, ...]]) -> None:
+        self._make = make
+        self._made: tuple[Any, ...] | None = None
+
+    def _tuple(self) -> tuple[Any, ...]:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._tuple()[index]
+
+    def __len__(self) -> int:
+        return len(self._tuple())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._tuple() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._tuple())
+
+
 def _placed(reason: Reason, place: int | None) -> Reason:
     if place is None:
         return reason
     return Reason(reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps)
 
 
-def _view(pool: PoolState, before: Free) -> PoolView:
-    shares = {}
-    fixed = {}
-    lent = 0
-    listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules}
-    listed |= {queue.name for queue in pool.queues.values() if _is_used(queue)}
-    names = {above.name for name in listed for above in pool.queue(name).path}
-    for name in sorted(names):
-        queue = pool.queue(name)
-        shares[name] = QueueShare(name, queue.kind, pool.name, queue.quota, queue.limit, queue.fair, queue.allocated, queue.request)
-        fixed[name] = queue.fixed
-        if queue.kind == "project":
-            lent += queue.gpu - queue.fixed_gpu
-    paths = {name: tuple(q.name for q in pool.queue(name).path) for name in names if pool.queue(name).kind == "project"}
-    ranks = {name: pool.queue(name).share for name in names}
-    return PoolView(
-        pool.name, shares, frozenset(listed), fixed, paths, ranks, before, free_in(pool), pool.machines, pool.total, pool.smallest, lent,
-        pool.reservation, kept_free(pool),
-    )  # fmt: skip
+class Stand:
+    """One pool at the end of a cycle: numbers only, taken at once. Most cycles are never asked about, so the view is made when one is."""
+
+    __slots__ = ("before", "free", "kept", "machines", "pool", "queues", "reservation", "smallest", "total")
+
+    def __init__(self, pool: PoolState, before: Free) -> None:
+        self.pool, self.before, self.free = pool, before, free_in(pool)
+        for name, spec in pool.specs.items():
+            if pool.name in spec.rules:
+                pool.queue(name)  # configured here, though nobody has come yet
+        self.queues = {queue: queue.numbers() for queue in pool.queues.values()}
+        self.machines, self.total, self.smallest = pool.machines, pool.total, pool.smallest
+        self.reservation, self.kept = pool.reservation, kept_free(pool)
+
+    def view(self) -> PoolView:
+        pool = self.pool  # of which only what a cycle never changes is read
+        held = {queue.name: (queue, numbers) for queue, numbers in self.queues.items()}
+        listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules}
+        listed |= {name for name, (_, numbers) in held.items() if numbers.is_used}
+        known = {name: held[name] for name in sorted({above.name for name in listed for above in held[name][0].path})}
+        projects = [name for name in known if known[name][0].kind == "project"]
+        return PoolView(
+            pool.name,
+            {name: _share(pool.name, queue, numbers) for name, (queue, numbers) in known.items()},
+            frozenset(listed),
+            {name: Amounts(*numbers.fixed) for name, (_, numbers) in known.items()},
+            {name: tuple(q.name for q in known[name][0].path) for name in projects},
+            {name: numbers.share for name, (_, numbers) in known.items()},
+            self.before, self.free, self.machines, self.total, self.smallest,
+            sum(known[name][1].gpu - known[name][1].fixed[0] for name in projects),
+            self.reservation, self.kept,
+        )  # fmt: skip
 
 
-def _is_used(queue: QueueState) -> bool:
-    return bool(queue.gpu or queue.cpu or queue.memory or any(queue.request) or any(queue.wanted) or queue.pending or queue.lenders)
+def _share(pool: str, queue: QueueState, numbers: Numbers) -> QueueShare:
+    allocated = Amounts(numbers.gpu, numbers.cpu, numbers.memory)
+    return QueueShare(queue.name, queue.kind, pool, queue.quota, queue.limit, numbers.fair, allocated, numbers.request)
 
 
 def _lines(state: State) -> dict[str, list[Line]]:

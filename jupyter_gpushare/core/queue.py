@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from .amounts import NOTHING, UNLIMITED, Amounts, is_unlimited
 from .model import Quota
@@ -18,8 +19,18 @@ TurnKey = tuple[bool, bool, int, bool, float, float, int, int, str]
 """Rules 1 to 8 of section 3.1 in one tuple: the smallest is served first."""
 
 
-Numbers = tuple[int, int, int, Amounts, Amounts]
-"""GPU, CPU and memory held, fair share, and share."""
+class Numbers(NamedTuple):
+    """What a queue held and was entitled to at one moment."""
+
+    gpu: int
+    cpu: int
+    memory: int
+    fixed: tuple[int, int, int]
+    fair: Amounts
+    share: Amounts
+    request: Amounts
+    is_used: bool
+    """Whether anybody runs or waits here."""
 
 
 class QueueState:
@@ -85,14 +96,16 @@ class QueueState:
         self.request, self.fair, self.share = request, fair, share_of(self.rules, fair)
 
     def numbers(self) -> Numbers:
-        """What the order of turns goes by and a cycle changes."""
-        return self.gpu, self.cpu, self.memory, self.fair, self.share
+        """All that a cycle may change, as it is now."""
+        fixed = (self.fixed_gpu, self.fixed_cpu, self.fixed_memory)
+        is_used = bool(self.gpu or self.cpu or self.memory or any(self.request) or any(self.wanted) or self.pending or self.lenders)
+        return Numbers(self.gpu, self.cpu, self.memory, fixed, self.fair, self.share, self.request, is_used)
 
     def frozen(self, numbers: Mapping[QueueState, Numbers]) -> QueueState:
         """A copy with these numbers, with copies of the queues above, that later changes do not reach."""
         parent = None if self.parent is None else self.parent.frozen(numbers)
         copy = QueueState(self.name, self.kind, parent, self.rules, self.created)
-        copy.gpu, copy.cpu, copy.memory, copy.fair, copy.share = numbers[self]
+        copy.gpu, copy.cpu, copy.memory, _, copy.fair, copy.share, _, _ = numbers[self]
         return copy
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from .devices import NodeState
 from .gang import Seating
+from .model import Group
 from .pools import PoolState
 from .quota import refusal
 from .state import State
@@ -77,16 +78,23 @@ class Reseating:
     def send_back(self, used: Sequence[Unit]) -> None:
         """Moved pods whose old place is still free stay there, and evicted ones that now fit somewhere keep running or move."""
         for unit in reversed(used):
-            for member in unit.members:
-                if _could_stay(member):
-                    self._stay(member)
+            self._bring_back(unit)
             if all(m.status == "releasing" for m in unit.members) and not self._is_refused(unit) and not self._stay_all(unit):
                 self.seat(unit)
+
+    def _bring_back(self, unit: Unit) -> None:
+        """Each moved pod whose old place is still free; those that must be in one domain, all or none."""
+        trial = Trial(self.state, self.pool)
+        for member in unit.members:
+            if _could_stay(member):
+                self._stay(member)
+        if _is_kept_together(unit) and is_moved(unit):
+            trial.undo()
 
     def keep_in_place(self, used: Sequence[Unit], asking: Sequence[Member]) -> None:
         """Gives moved pods their own GPUs back where those who asked can take others of the same node: the ones of pods that are lost."""
         for unit in used:
-            for member in unit.members:
+            for member in unit.members if not _is_kept_together(unit) else ():
                 if member.status == "pipelined" and member.old is not None:
                     self._swap(member, [m for m in asking if m.node is member.old])
 
@@ -126,6 +134,16 @@ class Reseating:
                 return False
             self._stay(member)
         return True
+
+
+def _is_kept_together(unit: Unit) -> bool:
+    """Whether its pods must be in one domain of a topology: then none of them goes back alone."""
+    workload = unit.work.workload
+    return workload.topology is not None or any(_has_topology(group) for group in workload.groups)
+
+
+def _has_topology(group: Group) -> bool:
+    return group.topology is not None or any(_has_topology(inner) for inner in group.groups)
 
 
 def _could_stay(member: Member) -> bool:
