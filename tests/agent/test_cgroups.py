@@ -17,7 +17,16 @@ from node_agent.cgroups import Cgroups, find_subtree, own_subtree
 from node_agent.processes import Ident, started
 
 MOUNTS = Path("/proc/self/mountinfo").read_text()
-FORKS = "import os, sys, time\nwhile True:\n  time.sleep(0.002)\n  if os.fork() == 0: os.setsid(); time.sleep(600)\n"
+FORKS = """
+import os, time
+input()  # born inside, every one of them
+for _ in range(300):
+    time.sleep(0.002)
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(60)
+        os._exit(0)
+"""
 
 
 def real_subtree() -> Path | None:
@@ -95,14 +104,16 @@ def test_who_is_moved_in_is_a_member_and_a_kill_ends_all_and_nobody_else(cgroups
     assert other.poll() is None
 
 
-def test_children_that_left_their_session_and_those_being_forked_die_too(spawn):
+def test_children_that_left_their_session_and_those_being_forked_die_too():
     subtree = real_subtree()
     if subtree is None:
         pytest.skip("children are born into their parent's cgroup by the kernel alone")
     cgroups = Cgroups(*find_subtree(str(subtree)))
-    parent = spawn(sys.executable, "-c", FORKS)
+    parent = subprocess.Popen([sys.executable, "-c", FORKS], stdin=subprocess.PIPE, start_new_session=True)
     leaf = leaf_with(cgroups, parent.pid)
     try:
+        parent.stdin.write(b"go\n")
+        parent.stdin.close()
         deadline = time.monotonic() + 30
         while len(cgroups.members(leaf)) < 20 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -117,6 +128,7 @@ def test_children_that_left_their_session_and_those_being_forked_die_too(spawn):
         assert not Path(leaf).exists()
     finally:
         cgroups.kill(leaf)
+        parent.wait()
         for folder, _, _ in os.walk(subtree, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
