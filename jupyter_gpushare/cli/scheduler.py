@@ -24,6 +24,7 @@ __all__ = ["scheduler"]
 @click.option("--tls-key", "keyfile", type=click.Path(exists=True, dir_okay=False), help="Its key, when that is not in the same file.")
 @click.option("--tls-client-ca", "client_ca", type=click.Path(exists=True, dir_okay=False), help="Agents must show a certificate of this CA.")
 @click.option("--db-url", help="Database of the store.  [default: SQLite in the state directory]")
+@click.option("--db-upgrade", is_flag=True, default=None, help="Bring older tables of a PostgreSQL database up to date.")
 @click.option("--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are.")
 @click.option("--token-file", type=click.Path(dir_okay=False), help="File with the admin's token; made if absent.")
 @click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_data_dir
@@ -16,11 +17,14 @@ from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, def
 
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 
+from .database import StoreUnavailable, file_in, open_engine, prepare
 from .house import House
+from .leadership import SILENT_S, Leadership
 from .limits import GENEROUS, Limits
 from .listening import Address, Listening
-from .store import Retention
 from .peers import PeerUsers
+from .standby import Standby, keep_leading
+from .store import Retention
 
 __all__ = ["SchedulerApp", "state_directory"]
 
@@ -54,13 +58,27 @@ class SchedulerApp(JupyterApp):
     frame_bytes = Integer(GENEROUS.frame_bytes, min=1024, config=True, help="The largest frame on a WebSocket.")
     state_dir = Unicode(config=True, help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
     db_url = Unicode("", config=True, help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.")
+    db_upgrade = Bool(False, config=True, help="Whether older tables of a PostgreSQL database may be brought up to date at the start.")
+    leader_silent_s = Float(
+        SILENT_S, min=0.5, config=True, help="Seconds without a sign of life after which a standby on the same database takes over."
+    )
+    public_url = Unicode("", config=True, help="Where people reach this scheduler, as a standby tells them; default: where it listens.")
     policy_file = Unicode("", config=True, help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.")
     token_file = Unicode("", config=True, help="File with the admin's token, made if absent; default: admin.token in the state directory.")
     retention_days = Integer(90, min=1, config=True, help="For how many days workloads that have ended are remembered.")
     event_retention_days = Integer(90, min=1, config=True, help="For how many days what happened to them is remembered.")
     usage_retention_days = Integer(400, min=1, config=True, help="For how many days it is remembered who held and used what.")
     protect_metrics = Bool(False, config=True, help="Whether /metrics needs a token too.")
+    hub_api_url = Unicode("", config=True, help="JupyterHub's API, whose tokens and groups count here; default: the Hub's that started us.")
+    hub_api_token_file = Unicode("", config=True, help="File with this service's token at JupyterHub; default: $JUPYTERHUB_API_TOKEN.")
+    hub_service = Unicode("gpushare", config=True, help="Name of this service at JupyterHub, when the Hub did not start it.")
+    hub_ca_file = Unicode("", config=True, help="Certificates to trust when JupyterHub's API is https://; default: the system's.")
+    hub_remember_s = Float(60.0, min=0, config=True, help="Seconds for which the owner of one of JupyterHub's tokens is remembered.")
+    hub_refresh_s = Float(30.0, min=1, config=True, help="Seconds between two readings of JupyterHub's groups.")
     groups = Dict(List(Unicode()), config=True, help="Members of the groups that the policy names: {'vision': ['alice']}.")
+
+    _house: House | None = None
+    """The one that leads now."""
 
     @default("state_dir")
     def _state_dir_default(self) -> str:
@@ -83,10 +101,12 @@ class SchedulerApp(JupyterApp):
             raise InvalidInput(f"the configuration cannot be used: {error}", field=self.config_file or None) from error
         super().exit(exit_status)
 
-    def house(self) -> House:
+    def house(self, leadership: Leadership | None = None) -> House:
         """What is configured. Raises GpuShareError."""
         return House(
             Path(self.state_dir),
+            leadership=leadership,
+            upgrade=self.db_upgrade or leadership is None,
             policy_file=Path(self.policy_file) if self.policy_file else None,
             db_url=self.db_url or None,
             retention=Retention(self.retention_days * DAY_MS, self.event_retention_days * DAY_MS, self.usage_retention_days * DAY_MS),
@@ -104,45 +124,127 @@ class SchedulerApp(JupyterApp):
     def _groups_of(self, user: str) -> tuple[str, ...]:
         return tuple(sorted(group for group, members in self.groups.items() if user in members))
 
+    def _hub_address(self) -> HubAddress | None:
+        """The Hub that is configured, or the one that started this process. Raises InvalidInput, Unavailable."""
+        if not self.hub_api_url:
+            return managed_by_hub()
+        token = token_in(self.hub_api_token_file)() if self.hub_api_token_file else os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        return HubAddress(self.hub_api_url, token, self.hub_service)
+
+    def know_people(self, house: House) -> None:
+        """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput, Unavailable."""
+        house.callers.peers = PeerUsers(self.admin_users, self._groups_of)
+        if (address := self._hub_address()) is not None:
+            times = {"remember": self.hub_remember_s, "refresh": self.hub_refresh_s}
+            joined(house, JupyterHub(address, groups_of=self._groups_of, ca_file=self.hub_ca_file, **times))
+
     def address(self) -> Address:
-        """Where to listen."""
-        stated = self.config.SchedulerApp
-        only_socket = bool(self.socket) and "port" not in stated and "host" not in stated
+        """Where to listen: as configured, else where the Hub that started us will look for us."""
+        stated, by_hub = self.config.SchedulerApp, urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", ""))
+        host, port = self.host, self.port
+        if by_hub.hostname and "port" not in stated:
+            host, port = by_hub.hostname, by_hub.port or port
+        only_socket = bool(self.socket) and not by_hub.hostname and "port" not in stated and "host" not in stated
         return Address(
-            self.host, None if only_socket else self.port, self.certfile, self.keyfile, self.client_ca,
+            host, None if only_socket else port, self.certfile, self.keyfile, self.client_ca,
             socket=Path(self.socket) if self.socket else None,
             socket_mode=self.socket_mode,
             token_file=Path(self.token_file) if self.token_file else None,
+            prefix=os.environ.get("JUPYTERHUB_SERVICE_PREFIX", ""),
         )  # fmt: skip
 
     async def serve(self, say: Callable[[str], None]) -> None:
-        """Runs until SIGINT or SIGTERM. `say` is told once, when calls are answered and decisions are made. Raises GpuShareError."""
+        """Runs until SIGINT or SIGTERM. `say` is told when calls are answered and decisions are made. Raises GpuShareError."""
         over = asyncio.Event()
-        house = self.house()
-        house.callers.peers = PeerUsers(self.admin_users, self._groups_of)
+        self._signals(over)
+        if self.db_url and file_in(self.db_url) is None:
+            await self._serve_in_turn(over, say)
+        else:
+            await self._lead(self.address(), None, over, say)
+
+    async def _serve_in_turn(self, over: asyncio.Event, say: Callable[[str], None]) -> None:
+        """On a database that others may use too: stands by until it is this one's turn, leads, and stands by again."""
+        self._prepare_tables()
+        leadership, address = Leadership(self.db_url, f"{platform.node()}:{os.getpid()}", silent_s=self.leader_silent_s), self.address()
         try:
-            listening = Listening(house, self.address(), Path(self.state_dir))
+            while not over.is_set():
+                standby = Standby(leadership, address, self.public_url)
+                address = standby.address
+                try:
+                    await first_of(standby.turn(lambda words: say(f"jupyter gpushare scheduler {words}")), over.wait())
+                finally:
+                    await standby.stop()
+                if over.is_set():
+                    break
+                try:
+                    await self._lead(address, leadership, over, say)
+                except StoreUnavailable as error:
+                    self.log.error("cannot lead: %s", error.message)
+                await asyncio.to_thread(leadership.resign)
+        finally:
+            await asyncio.to_thread(leadership.close)
+
+    def _prepare_tables(self) -> None:
+        engine = open_engine(self.db_url)
+        try:
+            prepare(engine, upgrade=self.db_upgrade)
+        finally:
+            engine.dispose()
+
+    async def _lead(self, address: Address, leadership: Leadership | None, over: asyncio.Event, say: Callable[[str], None]) -> None:
+        """Decides and answers until it is over, or until another scheduler leads."""
+        house = self.house(leadership)
+        try:
+            listening = Listening(house, address, Path(self.state_dir))
         except BaseException:
             await house.stop()
             raise
         try:
+            self._house = house
             house.start()
-            self._signals(over, house)
-            await house.decided.wait()
-            listening.leave_note()
-            urls = " and ".join(dict.fromkeys(url for url in (listening.url, listening.socket_url) if url))
-            say(f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})")
-            if listening.url != listening.socket_url:
-                self.log.info("the admin's token is in %s", listening.token_file)
-            await over.wait()
+            leading = asyncio.create_task(self._until_over(house, leadership, over))
+            await first_of(house.decided.wait(), asyncio.shield(leading))
+            if not leading.done():
+                self._announce(house, listening, say)
+            await leading
         finally:
+            self._house = None
             house.hub.close()  # listeners leave by themselves, before the server waits for them
             house.agents.close()
             await listening.stop()
             await house.stop()
 
-    def _signals(self, over: asyncio.Event, house: House) -> None:
+    def _announce(self, house: House, listening: Listening, say: Callable[[str], None]) -> None:
+        listening.leave_note()
+        urls = " and ".join(dict.fromkeys(url for url in (listening.url, listening.socket_url) if url))
+        say(f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})")
+        if listening.url != listening.socket_url:
+            self.log.info("the admin's token is in %s", listening.token_file)
+
+    @staticmethod
+    async def _until_over(house: House, leadership: Leadership | None, over: asyncio.Event) -> None:
+        if leadership is None:
+            await first_of(over.wait(), house.over.wait())
+        elif (why := await first_of(over.wait(), house.over.wait(), keep_leading(leadership))) and isinstance(why, str):
+            house.store.give_up(why)
+
+    def _signals(self, over: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, over.set)
-        loop.add_signal_handler(signal.SIGHUP, lambda: house.loop.reload_policy(force=True))
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        if self._house is not None:
+            self._house.loop.reload_policy(force=True)
+
+
+async def first_of(*these: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> object:
+    """What the first of these gives; the others are cancelled. Raises what the first raised."""
+    tasks = [asyncio.ensure_future(one) for one in these]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(task.result() for task in tasks if task in done)
+    finally:
+        for task in tasks:
+            task.cancel()

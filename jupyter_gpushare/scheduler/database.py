@@ -17,13 +17,13 @@ from typing import Any, Final
 import sqlalchemy as sql
 from sqlalchemy.exc import ArgumentError, DataError, OperationalError, SQLAlchemyError
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, Unavailable
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, Unavailable
 
 from .schema import metadata
 
 __all__ = [
-    "NEWEST", "NeedsUpgrade", "StoreUnavailable", "backup_file", "bring_up_to_date", "file_of", "found_version", "lock_of", "open_engine",
-    "ours", "prepare", "steps",
+    "LEAD_LOCK", "NEWEST", "NeedsUpgrade", "StoreUnavailable", "TooNew", "backup_file", "bring_up_to_date", "file_in", "found_version",
+    "lock_of", "open_engine", "ours", "prepare", "steps",
 ]  # fmt: skip
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -31,6 +31,10 @@ _VERSION: Final = sql.table("alembic_version", sql.column("version_num", sql.Str
 TOO_LARGE: Final = "54000"
 """SQLSTATE of PostgreSQL's `program_limit_exceeded`: a name too long for an index."""
 PATIENCE_S: Final = 3
+LEAD_LOCK: Final = 0x6770757368617265
+"""Advisory lock of PostgreSQL that the leading scheduler holds ("gpushare")."""
+TABLES_LOCK: Final = LEAD_LOCK + 1
+"""Held while tables are made: several schedulers may start at once."""
 STUCK_MS: Final = 5000
 """A transaction in which nothing happens for so long is of a scheduler that hangs: PostgreSQL ends it, so that another may lead."""
 
@@ -83,21 +87,19 @@ def _first_line(error: SQLAlchemyError) -> str:
     return said[0] if said else type(error).__name__
 
 
-def open_engine(url: str) -> sql.Engine:
+def open_engine(url: str, *, name: str = "jupyter-gpushare") -> sql.Engine:
     """Raises InvalidInput: no such form of address, or its driver is not installed. The address (it may have a password) is not repeated."""
+    parsed = _parsed(url)
     try:
-        parsed = sql.make_url(url)
         if parsed.get_backend_name() == "sqlite":
             engine = sql.create_engine(parsed)
             sql.event.listen(engine, "connect", _careful_sqlite)
             return engine
         if parsed.get_backend_name() != "postgresql":
             raise InvalidInput("the database must be sqlite:///FILE or postgresql+psycopg://…", field="db-url")
-        return sql.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=_careful_postgresql())
+        return sql.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=_careful_postgresql(name))
     except ImportError as error:
         raise InvalidInput("PostgreSQL needs psycopg: pip install 'jupyter-gpushare[postgresql]'", field="db-url") from error
-    except ArgumentError as error:
-        raise InvalidInput(f"this database cannot be used: {error}", field="db-url") from error
 
 
 def _careful_sqlite(connection: Any, _record: object) -> None:
@@ -108,13 +110,13 @@ def _careful_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _careful_postgresql() -> dict[str, Any]:
+def _careful_postgresql(name: str) -> dict[str, Any]:
     """The service waits for the database on its only thread: better a 503 soon than silence."""
     limits = {"idle_in_transaction_session_timeout": STUCK_MS, "lock_timeout": 2 * STUCK_MS, "statement_timeout": 6 * STUCK_MS}
     return {
         "connect_timeout": PATIENCE_S, "tcp_user_timeout": STUCK_MS, "keepalives_idle": PATIENCE_S, "keepalives_interval": PATIENCE_S,
-        "keepalives_count": 2, "application_name": "jupyter-gpushare",
-        "options": " ".join(f"-c {name}={value}" for name, value in limits.items()),
+        "keepalives_count": 2, "application_name": name,
+        "options": " ".join(f"-c {limit}={value}" for limit, value in limits.items()),
     }  # fmt: skip
 
 
@@ -139,6 +141,8 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
     Raises NeedsUpgrade, TooNew, StoreUnavailable.
     """
     with ours(), engine.begin() as connection:
+        if engine.dialect.name == "postgresql":
+            connection.execute(sql.select(sql.func.pg_advisory_xact_lock(TABLES_LOCK)))
         found = found_version(connection)
         if found is None:
             metadata.create_all(connection)
@@ -163,12 +167,14 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
     with ours(), engine.connect() as connection:
         found = found_version(connection) or NOTHING
     _refuse_unknown(found)
-    file = file_of(engine)
+    file = file_in(str(engine.url))
     copy = backup_file(file, file.with_name(f"{file.name}.before-{NEWEST}")) if file is not None and NOTHING < found < NEWEST else None
     with ours(), engine.begin() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # or the driver would commit every change of a table by itself
-        if found != NOTHING:
+        elif not connection.execute(sql.select(sql.func.pg_try_advisory_xact_lock(LEAD_LOCK))).scalar():
+            raise Conflict("a scheduler runs on this database: stop it first", field="db-url")
+        if found != NOTHING and not sql.inspect(connection).has_table("alembic_version"):
             _stamp(connection, found)
         _run_steps(connection)
     return found, copy
@@ -203,10 +209,18 @@ def _run_steps(connection: sql.Connection) -> None:
 # -- files --------------------------------------------------------------------------------------------------------------------------
 
 
-def file_of(engine: sql.Engine) -> Path | None:
-    """The file of an SQLite database; None: it has none."""
-    name = engine.url.database if engine.dialect.name == "sqlite" else None
+def file_in(url: str) -> Path | None:
+    """The file of an SQLite database; None: it has none. Raises InvalidInput."""
+    parsed = _parsed(url)
+    name = parsed.database if parsed.get_backend_name() == "sqlite" else None
     return None if not name or name == ":memory:" else Path(name)
+
+
+def _parsed(url: str) -> sql.URL:
+    try:
+        return sql.make_url(url)
+    except ArgumentError as error:
+        raise InvalidInput(f"this database cannot be used: {error}", field="db-url") from error
 
 
 def backup_file(source: Path, target: Path) -> Path:

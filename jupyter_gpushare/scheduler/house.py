@@ -8,11 +8,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import fcntl
+import logging
 import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import Unavailable
@@ -20,7 +21,9 @@ from jupyter_gpushare.core.errors import Unavailable
 from .agent_link import AgentDoor
 from .auth import Groups, Tokens
 from .callers import Callers
+from .database import file_in, lock_of
 from .dispatch import Dispatch
+from .leadership import Leadership
 from .limits import GENEROUS, Limits
 from .loop import Loop
 from .metrics import Metrics
@@ -31,6 +34,7 @@ from .streams import Hub
 
 __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
 
+log = logging.getLogger("gpushare.scheduler")
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
 
@@ -43,30 +47,44 @@ def wall_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
+class Beside(Protocol):
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
 class House:
     """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when another one uses this directory."""
 
     def __init__(
         self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
         clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention: Retention = RETENTION,
-        limits: Limits = GENEROUS,
+        limits: Limits = GENEROUS, upgrade: bool = True, leadership: Leadership | None = None,
     ) -> None:  # fmt: skip
+        """`upgrade`: tables of an older version are brought up to date. `leadership`: this process's, when several may share the store."""
         make_state_dir(state_dir)
         loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
-        self._lock = _only_one(state_dir)
-        try:
-            self.store = Store(db_url or _own_database(state_dir / "scheduler.sqlite"))
+        self._locks = contextlib.ExitStack()
+        self.over = asyncio.Event()
+        """Nothing can be committed any more: another scheduler leads, or what is in memory may not be what is in the store."""
+        with contextlib.ExitStack() as undone:
+            undone.enter_context(self._locks)
+            url = self._locked(state_dir, db_url)
+            self.store = Store(url, upgrade=upgrade)
+            undone.callback(self.store.close)
+            self.store.on_over = self._give_up
+            if leadership is not None:
+                self.store.fence = leadership.check
             self.hub = Hub()
             self.service = Service(self.store, loaded, self.hub, clock=clock)
-        except BaseException:
-            os.close(self._lock)
-            raise
+            undone.pop_all()
         self.hub.connect(self.service)
         self.loop = Loop(self.service, policy_file, retention=retention)
         self.agents = AgentDoor(self.service)
         self.tokens = Tokens(self.store, clock, groups_of)
         self.limits = limits
         self.callers = Callers(self.tokens)
+        self.beside: list[Beside] = []
+        """What runs beside the service, and starts and stops with it."""
         self.metrics = Metrics(self.service)
         self.decided = asyncio.Event()
         """The first cycle is over."""
@@ -78,9 +96,24 @@ class House:
             longest_body=limits.body_bytes,
         )  # fmt: skip
 
+    def _locked(self, state_dir: Path, db_url: str | None) -> str:
+        """Nobody else may use this directory, nor this file, whatever directory they use. Gives the URL of the database."""
+        own = state_dir / "scheduler.sqlite"
+        self._locks.callback(os.close, _only_one(state_dir))
+        file = file_in(db_url) if db_url else own
+        if file is not None and file.with_suffix(".lock").absolute() != (state_dir / "scheduler.lock").absolute():
+            self._locks.callback(os.close, lock_of(file))
+        return db_url or _own_database(own)
+
+    def _give_up(self, why: str) -> None:
+        log.error("this scheduler steps down: %s", why)
+        self.over.set()
+
     def start(self) -> None:
         """Begins to decide, on the running event loop."""
         self.loop.start()
+        for one in self.beside:
+            one.start()
 
     def _observe(self, decisions: Decisions, seconds: dict[str, float]) -> None:
         self.metrics.cycle(decisions, seconds)
@@ -90,11 +123,13 @@ class House:
         """Ends streams and links, stops deciding, and closes the store. Leases stay in force."""
         self.hub.close()
         self.agents.close()
+        for one in self.beside:
+            await one.stop()
         await self.loop.stop()
         with contextlib.suppress(Unavailable):
             self.service.reports.write_usage()
         self.store.close()
-        os.close(self._lock)
+        self._locks.close()
 
 
 def make_state_dir(state_dir: Path) -> None:

@@ -23,7 +23,7 @@ from .auth import admin_token_file, write_secret
 from .house import House
 from .rest import application
 
-__all__ = ["NOTE", "Address", "Listening"]
+__all__ = ["NOTE", "Address", "Listening", "certificate_of", "unix_socket"]
 
 NOTE: Final = "scheduler.json"
 """In the state directory while the service listens: its address and where the admin's token is."""
@@ -47,6 +47,8 @@ class Address:
     socket: Path | None = None
     socket_mode: int = 0o666
     token_file: Path | None = None
+    prefix: str = ""
+    """Under which a proxy forwards calls to us."""
 
 
 class Listening:
@@ -62,11 +64,11 @@ class Listening:
         try:
             if address.port is not None:
                 admin_token_file(house.tokens, self.token_file, _this_user())
-                secure = _certificate(address)
+                secure = certificate_of(address)
                 sockets = bind_sockets(address.port, address.host or None)
                 self.url = self._listen(house, sockets, secure)
             if address.socket is not None:
-                self._listen(house, [_unix_socket(address.socket, address.socket_mode)], None)
+                self._listen(house, [unix_socket(address.socket, address.socket_mode)], None)
         except OSError as error:
             for one in sockets:
                 one.close()
@@ -75,7 +77,7 @@ class Listening:
 
     def _listen(self, house: House, sockets: list[socket.socket], secure: ssl.SSLContext | None) -> str:
         """Begins to answer; gives the address of the first of them."""
-        doors = application(house, agents_show_certificates=bool(self._address.client_ca))
+        doors = application(house, agents_show_certificates=bool(self._address.client_ca), prefix=self._address.prefix)
         server = HTTPServer(doors, ssl_options=secure, idle_connection_timeout=300)
         server.add_sockets(sockets)
         self._servers.append(server)
@@ -118,7 +120,7 @@ def _this_user() -> str:
         return f"uid{os.getuid()}"
 
 
-def _certificate(address: Address) -> ssl.SSLContext | None:
+def certificate_of(address: Address) -> ssl.SSLContext | None:
     if not address.certfile:
         if address.client_ca:
             raise InvalidInput("certificates of agents need TLS: give the service a certificate too (--tls-cert)", field="tls-client-ca")
@@ -131,7 +133,7 @@ def _certificate(address: Address) -> ssl.SSLContext | None:
     return context
 
 
-def _unix_socket(path: Path, mode: int) -> socket.socket:
+def unix_socket(path: Path, mode: int) -> socket.socket:
     """What a service that died left behind is replaced; one that lives is not. Raises InvalidInput, Unavailable, OSError."""
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise InvalidInput(f"the path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket")

@@ -15,6 +15,7 @@ import sqlalchemy as sql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import GpuShareError
 
 from . import schema as s
 from .database import StoreUnavailable, open_engine, ours, prepare
@@ -64,7 +65,7 @@ class Store:
         """`upgrade`: older tables are brought up to date. Raises InvalidInput, NeedsUpgrade, TooNew too."""
         self.engine = open_engine(url)
         self.fence: Callable[[sql.Connection], None] = lambda _connection: None
-        """Is asked in every transaction that wrote, just before its commit; what it raises prevents the commit."""
+        """Is asked in every transaction that wrote, just before its commit; a GpuShareError prevents this commit and all later."""
         self.on_over: Callable[[str], None] = lambda _why: None
         """Is told once when nothing can be committed any more, and why: what is in memory may not be what is in the database."""
         self._over: str | None = None
@@ -89,11 +90,18 @@ class Store:
                 write = Write(connection)
                 yield write
                 if write.wrote:
-                    self.fence(connection)
+                    self._ask_fence(connection)
             except BaseException:
                 begun.rollback()
                 raise
             self._commit(begun)
+
+    def _ask_fence(self, connection: sql.Connection) -> None:
+        try:
+            self.fence(connection)
+        except GpuShareError as error:
+            self.give_up(error.message)
+            raise
 
     def _commit(self, begun: sql.RootTransaction) -> None:
         try:
