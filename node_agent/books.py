@@ -128,6 +128,11 @@ class Book:
     no_suspend_until: int = 0
     no_suspend_why: str = ""
     no_resume_until: int = 0
+    heard: int = 0
+    """When its interpreter last said that it is alive; 0: never (an older kernel, or a simulated GPU)."""
+    quiet_since: int | None = None
+    frozen: int | None = None
+    """Since when its interpreter stands still, because its memory is away."""
     caches: int | None = None
     notice: int | None = None
     notice_stamp: str | None = None
@@ -223,8 +228,9 @@ def is_stranded(book: Book) -> bool:
 
 
 def _wants_since(book: Book) -> int | None:
-    """Since when it asks for its place: the earliest of the cell at the gate, the cell that stands still, the lease that moves in."""
-    since = [t for t in (book.question.since if book.question else None, book.stalled, book.entering) if t is not None]
+    """Since when it asks for its place: the earliest of the cell at the gate, the cell that stands still, the lease that moves in, the
+    interpreter that stands still."""
+    since = [t for t in (book.question.since if book.question else None, book.stalled, book.entering, book.frozen) if t is not None]
     return min(since, default=None)
 
 

@@ -26,6 +26,7 @@ from .reclaim import DropCaches as Drop
 from .resting import Resting
 from .situation import Situation
 from .suspend import Mover
+from .watchdog import watch
 
 __all__ = ["Desk"]
 
@@ -166,6 +167,8 @@ class Desk:
             book.burst = borrowed > 0
         if not (holding.suspended or book.transit) or not book.computes(now):
             book.stalled = None
+        if watch(book, now):
+            log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id)
 
     def _settle_in(self, book: Book, now: int) -> None:
         """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place."""
@@ -190,11 +193,20 @@ class Desk:
         book.generation += 1
         book.gave_up = False
         self._node.dirty = True
+        self._bind(book)
         if book.relaunched:
             book.relaunched = False
             self._node.happened(book, "reattached", self._node.story.reattached(book.home), tell=True)
         else:
             self._node.happened(book, "attached", self._node.story.attached(book, book.home))
+
+    def _bind(self, book: Book) -> None:
+        """From here on its process may have chosen its GPUs, and cannot choose again."""
+        if not self._node.binds():
+            return
+        if book.bound and set(book.bound) != set(book.home):
+            self._node.tell(book, self._node.story.stays_behind(book.bound, book.home))
+        book.bound = book.bound or book.home
 
     def _situation(self, now: int) -> Situation:
         notice, least = self._node.notice_ms(), self._node.config.min_notice_ms

@@ -13,7 +13,7 @@ from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, Not
 
 from .books import Book, lodger, wall_ms
 from .node import Node, log
-from .placement import Lodger, Moves, Request, land, loads, rebalance
+from .placement import Lodger, Moves, Request, land, loads, rebalance, spread
 from .suspend import Mover
 
 __all__ = ["Leases"]
@@ -27,6 +27,8 @@ class Leases:
 
     def __init__(self, node: Node, mover: Mover) -> None:
         self._node, self._mover = node, mover
+        self._homeless: set[str] = set()
+        """Whose plan did not fit when it was last tried: said once, not at every step."""
 
     # ---- orders ---------------------------------------------------------------------------------------------------
 
@@ -123,23 +125,41 @@ class Leases:
     def _land(self, book: Book, now: int) -> None:
         node, request = self._node, self._request(book)
         lodgers = self._lodgers(now)
-        made = land(node.totals, lodgers, request) if node.rules.workloads_per_gpu else as_planned(node.totals, lodgers, request)
+        if node.rules.workloads_per_gpu:
+            made = self._welcoming(book, lodgers, request) or land(node.totals, lodgers, request)
+        else:
+            made = as_planned(node.totals, lodgers, request)
         if made is None:
-            log.warning("the plan of lease %s does not fit on the GPUs of this node", book.lease.id if book.lease else "?")
+            if book.kernel_id not in self._homeless:
+                log.warning("the plan of lease %s does not fit on the GPUs of this node", book.lease.id if book.lease else "?")
+            self._homeless.add(book.kernel_id)
             return
+        self._homeless.discard(book.kernel_id)
         for name, home in made.moves.items():
             self._rehome(node.books[name], home, book)
         book.home, node.dirty = made.home, True
 
+    def _welcoming(self, book: Book, lodgers: list[Lodger], request: Request) -> Moves | None:
+        """A free place where nothing stands in its way: on the GPUs that its process has settled on, else on healthy ones without strangers'
+        memory in the room that it needs. None: there is none, and the scheduler's plan counts, which knows of neither."""
+        node = self._node
+        well = {device.index for device in node.devices.reports() if device.healthy}
+        offered = {gpu: mib if gpu in well else 0 for gpu, mib in node.offered().items()}
+        own = {gpu: mib if gpu in book.bound else 0 for gpu, mib in node.totals.items()}
+        home = (spread(own, lodgers, request) if book.bound else None) or spread(offered, lodgers, request)
+        return None if home is None else Moves(home, {}, 0)
+
     def _rehome(self, book: Book, home: tuple[int, ...], asker: Book | None) -> None:
         old, book.home, self._node.dirty = book.home, home, True
+        if book.bound and set(book.bound) != set(home) and (book.held() or book.image()):
+            self._node.happened(book, "notice", self._node.story.must_restart(book.bound, home, book.held() + book.image(), asker), tell=True)
         if not book.held() and book.transit is None:
             self._mover.moved(book, old, asker)
 
     def _improve(self, book: Book, now: int) -> None:
         """Suspended and empty kernels move for nothing; idle ones are moved in peace when nobody else is waiting; others stay."""
         leaving = book.killing or (book.lease is not None and book.lease.wanted == "evict")
-        if leaving or book.transit is not None or book.home != (book.site or book.home):
+        if leaving or book.bound or book.transit is not None or book.home != (book.site or book.home):
             return
         empty = not book.held()
         if not empty and not self._is_movable(book, now):

@@ -22,6 +22,7 @@ from jupyter_gpushare.messages import (
     LeaseEvent,
     LeaseLetGo,
     NodeRules,
+    TiersFound,
     ToKernel,
     Told,
     ToServer,
@@ -74,6 +75,9 @@ class Ports(Protocol):
     def to_server(self, server: str, body: ToServer) -> bool:
         """False when that server is not connected."""
 
+    def to_servers(self, body: ToServer) -> None:
+        """To every server that is connected."""
+
     def to_scheduler(self, body: FromAgent) -> bool:
         """False when the link is down."""
 
@@ -96,6 +100,7 @@ class Node:
         self.foreign: dict[int, int] = {}
         """MiB per GPU that processes hold which are no kernel's of ours: not offered to anybody."""
         self.story = Story(devices.simulated)
+        self._tiers = devices.tiers()
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
         self.dirty = True
@@ -113,6 +118,10 @@ class Node:
     def offered(self) -> dict[int, int]:
         """MiB per GPU that kernels can have: all of it but what strangers hold."""
         return {gpu: max(0, total - self.foreign.get(gpu, 0)) for gpu, total in self.totals.items()}
+
+    def binds(self) -> bool:
+        """Whether a process stays on the GPUs that it chose first: real ones, whose driver cannot move memory to others."""
+        return not self.devices.simulated and "relocate" not in self.devices.tiers()[0]
 
     def holder(self, lease: str) -> Book | None:
         """The book that has this lease."""
@@ -148,6 +157,13 @@ class Node:
         for book in self.books.values():
             self._publish_kernel(book, now, memory_too)
             self._publish_lease(book, now)
+        self._publish_tiers()
+
+    def _publish_tiers(self) -> None:
+        tiers, problems = self.devices.tiers()
+        if (tiers, problems) != self._tiers:
+            self._tiers = tiers, problems
+            self.ports.to_servers(TiersFound(tiers=tiers, tier_problems=problems))
 
     def _publish_kernel(self, book: Book, now: int, memory_too: bool) -> None:
         key = (book.holding, book.lease, book.home, book.site, bool(book.cells), _told(book), book.notice, book.generation, book.transit, book.pinned,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +18,11 @@ from typing import Final
 
 from jupyter_gpushare.simnode import start_of
 
-__all__ = ["MARKER", "Ident", "Watched", "identify", "kill_tree", "parent_of", "started", "tree_of"]
+__all__ = ["MARKER", "Ident", "Watched", "here", "identify", "kill_tree", "parent_of", "started", "tree_of"]
 
 MARKER: Final = "GPUSHARE_LAUNCH"
 """Environment variable; one value per launch, so that what is left of an old launch is never mixed up with the new kernel."""
+YOUNG_S: Final = 60.0
 ROUNDS: Final = 20
 """A process may fork while its tree is killed: look again until nothing is left, but not for ever."""
 
@@ -41,6 +43,37 @@ def started(pid: int) -> Ident | None:
     """The process that has this pid now; None when there is none."""
     start = start_of(pid)
     return None if start is None else Ident(pid, start)
+
+
+def here(pid: int, launch: str) -> Ident | None:
+    """The process that its server calls `pid`: ours by that number when it carries the mark of this launch (or none can be asked for), else
+    the marked one that has the number in its own pid namespace: a server in a container counts differently."""
+    mark = f"{MARKER}={launch}".encode()
+    if not launch or _carries(pid, mark):
+        return started(pid)
+    inside = [one for one in _own_pids() if _carries(one, mark) and _numbers(one)[-1:] == [pid]]
+    return started(inside[0]) if len(inside) == 1 else started(pid) if not inside and _is_unmarked(pid) else None
+
+
+def _is_unmarked(pid: int) -> bool:
+    """A launcher that empties the environment (`env -i`, `sudo`) takes the mark away: the number has to do, but only for a process of our own
+    namespace that has just begun. Another machine's or container's number would hit somebody who has been here for long."""
+    start = start_of(pid)
+    age = None if start is None else time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
+    try:
+        marked = f"{MARKER}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        marked = False
+    return age is not None and age < YOUNG_S and len(_numbers(pid)) == 1 and not marked
+
+
+def _numbers(pid: int) -> list[int]:
+    """Its pids from our namespace inwards, as the kernel of the operating system says; empty when it is gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    return next(([int(number) for number in line.split()[1:]] for line in lines if line.startswith("NSpid:")), [])
 
 
 def parent_of(pid: int) -> int:

@@ -54,6 +54,15 @@ class Story:
         why = f"to make room for {self.who(asker)}" if asker else "because there is more room"
         return f"Moved from {self.gpus(old)} to {self.gpus(new)} {why}; nothing is lost."
 
+    def must_restart(self, old: tuple[int, ...], new: tuple[int, ...], mib: int, asker: Book | None) -> str:
+        return (
+            f"{self.gpus(old)} is needed by {self.who(asker)}, and this machine cannot move GPU memory to {self.gpus(new)}: save what you "
+            f"need, or the kernel is restarted there, and {memory_text(mib)} on the GPU are lost."
+        )
+
+    def stays_behind(self, old: tuple[int, ...], new: tuple[int, ...]) -> str:
+        return f"This kernel's share is on {self.gpus(new)} now, but its process already uses {self.gpus(old)}: restart the kernel to use it."
+
     def resumed(self, mib: int, gpus: tuple[int, ...], ms: int) -> str:
         return f"Brought {memory_text(mib)} back onto {self.gpus(gpus)} in {ms / 1000:.1f} s, with everything in it."
 
