@@ -20,6 +20,7 @@ from .journal import Journal
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Config, Node, log
+from .pressure import lasting, look, pressed
 from .session import LinkFactory, Session
 from .suspend import Mover
 from .talk import UNSURE_MS, Talk
@@ -59,6 +60,11 @@ class Agent:
     def to_server(self, server: str, body: ToServer) -> bool:
         """To the server's line."""
         return self.gate.to_server(server, body)
+
+    def to_servers(self, body: ToServer) -> None:
+        """To everybody's line."""
+        for line in self.gate.servers.values():
+            line.send(body)
 
     def to_scheduler(self, body: FromAgent) -> bool:
         """To the link."""
@@ -125,6 +131,8 @@ class Agent:
         while True:
             await asyncio.sleep(SAMPLE_S)
             usage.sample()
+            vitals = await asyncio.to_thread(look, self.config.state_dir)  # a disk that hangs must not hold up the agent
+            self.node.pressed = lasting(self.node.pressed, pressed(vitals, self.node.rules.pressure), self.node.clock())
             self.session.tell_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
+from jupyter_gpushare.core.readiness import NotReady
 from jupyter_gpushare.messages import (
     EventKind,
     FromAgent,
@@ -103,6 +104,8 @@ class Node:
         self._tiers = devices.tiers()
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
+        self.pressed: dict[NotReady, int] = {}
+        """Why this machine takes nothing new, and when (ms) that was so last."""
         self.dirty = True
         """Something that the journal keeps has changed."""
         self.wake: Callable[[], None] = lambda: None

@@ -123,7 +123,7 @@ class Session:
         return NodeReport(
             name=node.config.node, simulated=node.devices.simulated, devices=self._devices(), tiers=tiers, tier_problems=problems,
             driver=node.devices.driver(),
-            labels=dict(node.config.labels), cpu_milli=node.config.cpu_milli, memory_mib=node.config.memory_mib,
+            reasons=sorted(node.pressed), labels=dict(node.config.labels), cpu_milli=node.config.cpu_milli, memory_mib=node.config.memory_mib,
         )  # fmt: skip
 
     def _devices(self) -> list[DeviceReport]:
@@ -174,4 +174,4 @@ async def _within(sending: Awaitable[None]) -> None:
 
 
 def _matters(report: NodeReport) -> tuple[object, ...]:
-    return report.tiers, report.tier_problems, [(one.healthy, one.health) for one in report.devices]
+    return report.reasons, report.tiers, report.tier_problems, [(one.healthy, one.health) for one in report.devices]

@@ -99,6 +99,12 @@ class FakeScheduler:
         elif isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None):
             self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
 
+    def use(self, **rules) -> None:
+        import msgspec
+
+        self.rules = msgspec.structs.replace(self.rules, **rules)
+        self._tell(self.plan())
+
     def plan(self) -> Plan:
         return Plan(revision=self._next(), rules=self.rules, leases=list(self.leases.values()))
 
