@@ -24,6 +24,8 @@ FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
 """Between two attempts to reach an agent that is away: an agent's restart takes about that long."""
 SEND_S: Final = 5.0
+PULSE_S: Final = 1.0
+"""How often a kernel on a real GPU says that its interpreter runs."""
 LONGEST_LINE: Final = 4 << 20
 
 
@@ -77,6 +79,7 @@ class Link:
         self._sending = threading.Lock()
         self._stopping = threading.Event()
         self._owner = os.getpid()
+        self._has_pulse = False
 
     def start(self) -> None:
         """Begin to connect, in the background; does nothing in a kernel that has no agent."""
@@ -158,6 +161,7 @@ class Link:
             self.node, self.simulated, self.kernel = message["node"], message["simulated"], message["kernel"]
             self.ever_welcomed = True
             self.welcomed.set()
+            self._start_pulse()
         elif kind == "kernel":
             self.kernel, self.cap_mib = message["kernel"], message.get("cap_mib", 0)
         if "n" in message:
@@ -166,6 +170,16 @@ class Link:
                 answers.put(message)
             return
         self._on_message(message)
+
+    def _start_pulse(self) -> None:
+        """On real GPUs a driver call can stop the whole interpreter while the memory is away: silence tells the agent to bring it back."""
+        if not self.simulated and not self._has_pulse:
+            self._has_pulse = True
+            threading.Thread(target=self._pulse, name="gpushare-pulse", daemon=True).start()
+
+    def _pulse(self) -> None:
+        while not self._stopping.wait(PULSE_S):
+            self.send({"type": "ping"})
 
     def _lost(self) -> None:
         was_there = self.welcomed.is_set()

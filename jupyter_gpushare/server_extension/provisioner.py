@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 from itertools import pairwise
 from typing import Any, Final
 
@@ -83,6 +84,12 @@ class GpuShareProvisioner(LocalProvisioner):
         sharing = self._sharing()
         if sharing is not None and self.pid:
             sharing.launched(self.kernel_id, self.pid)
+
+    async def send_signal(self, signum: int) -> None:
+        await super().send_signal(signum)
+        sharing = self._sharing()
+        if sharing is not None and signum == signal.SIGINT:
+            sharing.interrupted(self.kernel_id)
 
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)

@@ -55,6 +55,16 @@ class GpuWorld:
             self.add_gpu(model, memory)
         self.set("context_bytes", context)
 
+    @classmethod
+    def at(cls, path: Path, driver: int, memory: int, uuids: list[str]) -> GpuWorld:
+        """The machine that another process made: to look at."""
+        found = cls.__new__(cls)
+        found.driver, found.model, found.total, found.path, found.uuids = driver, "", memory, path, uuids
+        found.libraries = libraries(driver)
+        found._c = ctypes.CDLL(str(found.libraries / "libfakegpu.so"))
+        found._c.fake_used_by.restype = found._c.fake_used_on.restype = found._c.fake_calls.restype = ctypes.c_uint64
+        return found
+
     def __enter__(self) -> GpuWorld:
         return self
 

@@ -1,0 +1,62 @@
+"""kill -9 of the agent in the middle of every call of suspend and resume: whoever comes after it sets everything right."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.agent.gpus import Scene, scene_of
+from tests.fakegpu.world import ROOT, Faults
+
+STEPS = [
+    *itertools.product(("suspend",), ("GetState", "Lock", "Checkpoint"), (0, 1)),
+    *itertools.product(("resume",), ("GetState", "Restore", "Unlock"), (0, 1)),
+    ("resume", "Lock", 0),
+    ("resume", "Unlock", 2),
+]
+
+
+def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
+    """Start it, wait until it hangs in the call, kill it."""
+    told = {
+        "path": str(scene.world.path), "driver": scene.world.driver, "memory": scene.world.total, "uuids": scene.world.uuids,
+        "record": str(scene.folder / "parked.json"), "kernels": {name: [toy.pid for toy in toys] for name, toys in scene.kernels.items()},
+    }  # fmt: skip
+    agent = subprocess.Popen([sys.executable, "-m", "tests.agent.doomed", verb, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        deadline = time.monotonic() + 30
+        while not scene.world.hits(fault) and time.monotonic() < deadline:
+            assert agent.poll() is None, "it never came to this call"
+            time.sleep(0.002)
+        time.sleep(0.005)  # a fault that strikes after the call: let the call be made
+    finally:
+        agent.kill()
+        agent.communicate()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize(("verb", "call", "skip"), STEPS, ids=[f"{verb}-{call}-{skip}" for verb, call, skip in STEPS])
+def test_an_agent_that_dies_at_any_step_is_recovered(tmp_path, verb, call, skip, moment):
+    with scene_of(tmp_path) as scene:
+        if verb == "resume":
+            scene.copies.suspend("k", (0,))
+        scene.copies.close()
+        kind = Faults.HANG if moment == "before" else Faults.HANG_AFTER
+        fault = scene.world.fault(f"cuCheckpointProcess{call}", kind, skip=skip)
+        kill_in_the_middle(scene, verb, fault)
+        scene.world.clear()
+        scene.restart()
+        scene.set_right()
+        scene.check_books()
+        image = scene.copies.parked()["k"].image if scene.suspended() else ()
+        assert image in ((), (2 * (2048 + 256),)), "the size of what is saved is known"
+        if not scene.suspended():
+            scene.copies.suspend("k", (0,))
+        scene.copies.resume("k", (0,))
+        scene.check_books()
+        scene.check_values()
