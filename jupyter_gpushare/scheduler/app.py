@@ -10,15 +10,18 @@ import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_data_dir
 from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, default
 
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.transports import token_in
 
 from .database import StoreUnavailable, file_in, open_engine, prepare
 from .house import House
+from .hub import HubAddress, JupyterHub, joined, managed_by_hub
 from .leadership import SILENT_S, Leadership
 from .limits import GENEROUS, Limits
 from .listening import Address, Listening
@@ -135,8 +138,10 @@ class SchedulerApp(JupyterApp):
         """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput, Unavailable."""
         house.callers.peers = PeerUsers(self.admin_users, self._groups_of)
         if (address := self._hub_address()) is not None:
-            times = {"remember": self.hub_remember_s, "refresh": self.hub_refresh_s}
-            joined(house, JupyterHub(address, groups_of=self._groups_of, ca_file=self.hub_ca_file, **times))
+            hub = JupyterHub(
+                address, groups_of=self._groups_of, remember=self.hub_remember_s, refresh=self.hub_refresh_s, ca_file=self.hub_ca_file
+            )
+            joined(house, hub)
 
     def address(self) -> Address:
         """Where to listen: as configured, else where the Hub that started us will look for us."""
@@ -195,6 +200,7 @@ class SchedulerApp(JupyterApp):
         """Decides and answers until it is over, or until another scheduler leads."""
         house = self.house(leadership)
         try:
+            self.know_people(house)
             listening = Listening(house, address, Path(self.state_dir))
         except BaseException:
             await house.stop()

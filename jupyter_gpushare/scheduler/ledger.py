@@ -45,6 +45,8 @@ class Ledger:
         self.records: dict[str, Record] = {}
         self.decisions = Decisions((), (), (), {}, {}, ())
         self.policy_problems: list[str] = []
+        self.beside_policy: list[str] = []
+        """What is wrong with what others than the file add to the policy."""
         self.revision = 0
         self.needs_cycle = True
         self.fresh: set[str] = set()

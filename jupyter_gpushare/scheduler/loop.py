@@ -50,6 +50,10 @@ class Loop:
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen = self._stamp()
+        self.extend: Callable[[LoadedPolicy], LoadedPolicy] = lambda loaded: loaded
+        """What somebody beside the policy file adds to it: projects that a JupyterHub's groups stand for."""
+        self._stated = service.loaded
+        self._is_extension_due = False
 
     def start(self) -> None:
         self.service.on_change = self.wake
@@ -121,20 +125,28 @@ class Loop:
         """Takes a changed policy file into force, whole or not at all."""
         stamp = self._stamp()
         if self.policy_file is None or (stamp == self._seen and not force):
+            if self._is_extension_due:
+                self.extend_again()
             return
         loaded = self._read(self.policy_file)
-        if loaded is not None and not self._take(loaded):
-            return  # tried again at the next tick
+        if loaded is not None:
+            if not self._take(self.extend(loaded)):
+                return  # tried again at the next tick
+            self._stated, self._is_extension_due = loaded, False
         self._seen = stamp
+
+    def extend_again(self) -> None:
+        """What is added to the policy is something else now. The file, or the policy in its place, is as it was."""
+        self._is_extension_due = not self._take(self.extend(self._stated))  # then at the next tick
 
     def _take(self, loaded: LoadedPolicy) -> bool:
         """False: not now, because the store does not answer. Decisions go on meanwhile under the old policy."""
         try:
             self.service.use_policy(loaded)
         except Unavailable as error:
-            log.error("policy %s is not in force yet: %s", self.policy_file, error.message)
+            log.error("policy %s is not in force yet: %s", loaded.source, error.message)
             return False
-        log.info("policy %s is in force", self.policy_file)
+        log.info("policy %s is in force", loaded.source)
         return True
 
     def _read(self, path: Path) -> LoadedPolicy | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from contextlib import aclosing
 from typing import Any, Final
@@ -42,10 +43,15 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 _ROUTES: Final = {route.name: route for route in ROUTES}
 
 
-def application(house: House, *, agents_show_certificates: bool = False) -> Application:
-    """All addresses of the service. `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in it."""
-    paths = {route.name: route.path for route in ROUTES if route.verb == "WS"}
-    doors = {"house": house, "buckets": Buckets(house.limits.calls_per_s, house.limits.calls_at_once)}
+def application(house: House, *, agents_show_certificates: bool = False, prefix: str = "") -> Application:
+    """All addresses of the service, and the same again under `prefix` (a proxy that forwards only what is under it).
+
+    `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in it.
+    """
+    prefix = prefix.rstrip("/")
+    start = f"(?:{re.escape(prefix)})?"
+    paths = {route.name: start + re.escape(route.path) for route in ROUTES if route.verb == "WS"}
+    doors = {"house": house, "buckets": Buckets(house.limits.calls_per_s, house.limits.calls_at_once), "prefix": prefix}
     return Application(
         [
             (paths["stream"], StreamHandler, doors),
@@ -65,10 +71,10 @@ def _log_call(handler: RequestHandler) -> None:
     log.log(level, "%s %s from %s: %d in %.0f ms", request.method, request.path, request.remote_ip, status, 1000 * request.request_time())
 
 
-async def _counted(house: House, buckets: Buckets, request: HTTPServerRequest) -> Identity | None:
+async def _counted(house: House, buckets: Buckets, request: HTTPServerRequest, path: str) -> Identity | None:
     """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany, Unavailable."""
     caller = await house.callers.identify(request)
-    if request.path not in PROBES:
+    if path not in PROBES:
         buckets.take(Callers.key(caller, request))
     return caller
 
@@ -92,14 +98,15 @@ def _write(handler: RequestHandler, answer: Answer) -> None:
 class CallHandler(RequestHandler):
     """Every call. The body is taken piece by piece, so that a stranger's or an endless one is refused before it is in memory."""
 
-    def initialize(self, house: House, buckets: Buckets) -> None:
+    def initialize(self, house: House, buckets: Buckets, prefix: str) -> None:
         self._house, self._buckets = house, buckets
+        self._path = self.request.path.removeprefix(prefix)
         self._caller: Identity | None = None
         self._body = bytearray()
 
     async def prepare(self) -> None:
         try:
-            self._caller = await _counted(self._house, self._buckets, self.request)
+            self._caller = await _counted(self._house, self._buckets, self.request, self._path)
             if int(self.request.headers.get("Content-Length") or 0) > self._house.limits.body_bytes:
                 raise TooLarge(self._house.limits.body_bytes)
         except GpuShareError as error:
@@ -128,7 +135,7 @@ class CallHandler(RequestHandler):
         except Exception:  # tornado's own: bytes that are no UTF-8
             _write(self, error_answer(InvalidInput("the query cannot be read")))
             return
-        _write(self, self._house.dispatch.handle(self._caller, verb, self.request.path, query, bytes(self._body)))
+        _write(self, self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body)))
 
     get = post = delete = put = patch = options = head = _serve
 
@@ -144,7 +151,8 @@ class _Socket(WebSocketHandler):
 
     route: str
 
-    def initialize(self, house: House, buckets: Buckets, certified: bool = False) -> None:
+    def initialize(self, house: House, buckets: Buckets, prefix: str, certified: bool = False) -> None:
+        del prefix  # it has led here
         self._house, self._buckets, self._certified = house, buckets, certified
         self._task: asyncio.Task[None] | None = None
         self._frames = Bucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
@@ -152,7 +160,7 @@ class _Socket(WebSocketHandler):
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Refused before it becomes a WebSocket, with an error body like every other."""
         try:
-            caller = await _counted(self._house, self._buckets, self.request)
+            caller = await _counted(self._house, self._buckets, self.request, _ROUTES[self.route].path)
             self.caller = self._house.dispatch.permitted(_ROUTES[self.route], caller)
             self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":

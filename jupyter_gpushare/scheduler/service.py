@@ -70,7 +70,7 @@ class Service(Ledger):
             version=__version__,
             revision=self.revision,
             policy_file=self.loaded.source,
-            policy_problems=list(self.policy_problems),
+            policy_problems=[*self.policy_problems, *self.beside_policy],
             user=identity.user,
             admin=self.visibility.is_admin(identity),
             projects=sorted(self._usable(identity), key=lambda name: name != default),
