@@ -30,6 +30,7 @@ from jupyter_gpushare.messages import (
     KernelHello,
     KernelLaunched,
     KernelOutlook,
+    KernelPing,
     KernelWelcome,
     Registered,
     RegisterKernel,
@@ -89,7 +90,7 @@ class Talk:
         self._gate.kernels[hello.kernel_id] = line
         if old is not None and old is not line:
             old.close()
-        book.connected, book.ever_connected = True, True
+        book.connected, book.ever_connected, book.heard = True, True, 0
         if book.unsure_until or book.cells:  # what ended while the line was broken was told to nobody; what runs is said again now
             book.cells, book.unsure_until = set(), self._node.clock() + UNSURE_MS
         line.send(KernelWelcome(node=self._node.config.node, simulated=self._node.devices.simulated, kernel=self._view(book)))
@@ -112,7 +113,10 @@ class Talk:
         self._gate.servers[hello.server] = line
         node = self._node
         kernels = [self._view(book) for book in node.books.values()]
-        line.send(ServerWelcome(node=node.config.node, simulated=node.devices.simulated, tiers=node.devices.tiers()[0], kernels=kernels))
+        tiers, problems = node.devices.tiers()
+        line.send(ServerWelcome(
+            node=node.config.node, simulated=node.devices.simulated, tiers=tiers, tier_problems=problems, kernels=kernels,
+        ))  # fmt: skip
         for book in node.books.values():
             if book.server == hello.server:
                 book.last_key = None
@@ -136,6 +140,8 @@ class Talk:
         if book is None:
             return
         match body:
+            case KernelPing():
+                book.heard = self._node.clock()
             case CellStart():
                 self._cell_start(book, body)
             case CellEnd(n=n):
@@ -148,7 +154,7 @@ class Talk:
                 book.caches = self._node.clock() if book.caches is not None else None
                 self._desk.try_step()
             case _:
-                pass  # a ping, or a second hello
+                pass  # a second hello
 
     def _cell_start(self, book: Book, body: CellStart) -> None:
         node, now = self._node, self._node.clock()
@@ -209,8 +215,6 @@ class Talk:
             self._spawn(self._act_for_kernel(book, body))
         elif body.action == "status":
             self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
-        elif body.action == "history":
-            self._reply(book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))}))
         else:
             self._relay(book, body)
 
@@ -220,6 +224,9 @@ class Talk:
     def _relay(self, book: Book, body: Ask) -> None:
         n = next(self._numbers)
         if not self._node.ports.to_server(book.server, Asked(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body)):
+            if body.action == "history":  # its server knows more, but what we know is true as well
+                self._reply(book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))}))
+                return
             error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
             self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
             return

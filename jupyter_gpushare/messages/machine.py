@@ -47,6 +47,7 @@ __all__ = [
     "ServerWelcome",
     "ToKernel",
     "ToServer",
+    "TiersFound",
     "Told",
 ]
 
@@ -253,7 +254,15 @@ class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
     node: str
     simulated: bool
     tiers: list[str]
+    tier_problems: dict[str, str] = field(default_factory=dict)
     kernels: list[Kernel]
+
+
+class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
+    """What the node can do has changed: its self-test takes a moment after the start."""
+
+    tiers: list[str]
+    tier_problems: dict[str, str]
 
 
 class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
@@ -308,4 +317,4 @@ class ActDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
     error: ErrorDetail | None = None
 
 
-ToServer = ServerWelcome | Registered | KernelReported | KernelHappened | RelaunchKernel | EndKernel | Asked | ActDone
+ToServer = ServerWelcome | TiersFound | Registered | KernelReported | KernelHappened | RelaunchKernel | EndKernel | Asked | ActDone

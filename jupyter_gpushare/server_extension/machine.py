@@ -12,6 +12,8 @@ from collections.abc import Callable
 from logging import Logger
 from typing import Final
 
+from msgspec import structs
+
 from ..core.errors import GpuShareError, Unavailable
 from ..messages import (
     ActDone,
@@ -21,6 +23,7 @@ from ..messages import (
     RegisterKernel,
     ServerHello,
     ServerWelcome,
+    TiersFound,
     ToServer,
     decode,
     encode,
@@ -89,6 +92,9 @@ class MachineLink:
                 answer = self._answers.get(n)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
+            case TiersFound(tiers=tiers, tier_problems=problems) if self.welcome is not None:
+                self.welcome = structs.replace(self.welcome, tiers=tiers, tier_problems=problems)
+                self._on_message(message)
             case _:
                 self._on_message(message)
 

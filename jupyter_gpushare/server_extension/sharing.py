@@ -45,6 +45,7 @@ from ..messages import (
     StreamKernel,
     StreamKernelGone,
     StreamStatus,
+    TiersFound,
     ToServer,
     WhatIfAnswer,
 )
@@ -306,6 +307,16 @@ class Sharing:
         n = self._machine.number()
         self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))
 
+    def interrupted(self, kernel_id: str) -> None:
+        """A signal does not reach Python inside a driver call that waits for saved memory: the kernel is brought back for it."""
+        kernel = self._directory.view(kernel_id) if kernel_id in self._directory else None
+        if kernel is not None and kernel.state == "suspended" and kernel.busy:
+            self._spawn(self._bring_back(kernel_id))
+
+    async def _bring_back(self, kernel_id: str) -> None:
+        with contextlib.suppress(GpuShareError):  # there is no room, or no agent: the agent brings it back when there is
+            await self.act(kernel_id, "resume")
+
     def restarting(self, kernel_id: str) -> None:
         """Its process is over, but it comes back at once."""
         self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=True))
@@ -341,6 +352,8 @@ class Sharing:
                 self._spawn(self._end_idle(message))
             case Asked():
                 self._spawn(self._answer(message))
+            case TiersFound():
+                self._show_status()
             case Registered() | ActDone() | ServerWelcome():
                 pass  # answers that nobody waits for any more
 
@@ -429,6 +442,8 @@ class Sharing:
                 problem=None if self._machine.connected.is_set() else self.problem or f"the node agent of this machine {away}",
             ),
             node=welcome.node if welcome is not None else None,
+            tiers=list(welcome.tiers) if welcome is not None else [],
+            tier_problems=dict(welcome.tier_problems) if welcome is not None else {},
             user=self.user if self.mode == "remote" or service is None or not service.user else service.user,
             projects=list(service.projects) if service else [],
             node_pools=list(service.node_pools) if service else [],
