@@ -106,7 +106,7 @@ class Tokens:
     """The tokens in the store. `clock` gives wall-clock ms."""
 
     def __init__(self, store: Store, clock: Callable[[], int], groups_of: Groups = _no_groups) -> None:
-        self._store, self._clock, self._groups_of = store, clock, groups_of
+        self._store, self._clock, self.groups_of = store, clock, groups_of
         self._read: dict[str, tuple[int, TokenRow]] = {}
         """By hash: tokens that were used lately, with when they were read."""
 
@@ -152,9 +152,9 @@ class Tokens:
         row = self._row_of(digest) if kind.lower() in ("bearer", "token") else None
         if row is None or not hmac.compare_digest(row.hash, digest) or not _is_good(row, self._clock()):
             raise NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
-        groups = tuple(dict.fromkeys((*json.loads(row.groups or "[]"), *self._groups_of(row.name))))
+        groups = tuple(dict.fromkeys((*json.loads(row.groups or "[]"), *self.groups_of(row.name))))
         users = tuple(json.loads(row.users or "[]"))
-        return Identity(row.name, groups, row.scope, self._groups_of, users)  # type: ignore[arg-type]  # only scopes are stored
+        return Identity(row.name, groups, row.scope, self.groups_of, users)  # type: ignore[arg-type]  # only scopes are stored
 
     def _row_of(self, digest: str) -> TokenRow | None:
         """From memory for a moment: a server asks many times a second. Another process may have revoked it, so it is no long moment."""

@@ -223,6 +223,7 @@ def joined(house: House, hub: JupyterHub) -> None:
         return extended
 
     house.callers.foreign = hub
+    house.tokens.groups_of = hub.groups_of  # people who come with a token of ours, and those whom a server asks for
     house.beside.append(hub)
     house.loop.extend, hub.changed = extend, house.loop.extend_again
 

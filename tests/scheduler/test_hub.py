@@ -1,0 +1,339 @@
+"""A JupyterHub's people: whose token it is, what is remembered of it, what happens while the Hub is away, and quotas in its groups."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.house import House
+from jupyter_gpushare.scheduler.hub import ADMIN_SCOPE, HubAddress, JupyterHub, joined, managed_by_hub
+from jupyter_gpushare.scheduler.hub_quotas import HubGroup, with_groups
+from jupyter_gpushare.scheduler.listening import Address, Listening
+from jupyter_gpushare.scheduler.policy import parse_policy
+
+from .doors import POLICY, Doors, asking
+from .fake_hub import FakeHub
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def story(telling):
+    """Runs a coroutine function that takes an open fake Hub, with the connection to it and its clock."""
+
+    def test():
+        async def told():
+            async with FakeHub().open() as fake:
+                clock = Clock()
+                hub = JupyterHub(fake.address, remember=60, clock=clock, groups_of=lambda user: ("local",) if user == "alice" else ())
+                try:
+                    await telling(fake, hub, clock)
+                finally:
+                    await hub.stop()
+
+        asyncio.run(told())
+
+    test.__name__, test.__doc__ = telling.__name__, telling.__doc__
+    return test
+
+
+@story
+async def test_whose_token_it_is(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    for said, expected in (
+        (fake.knows("alice", "vision"), Identity("alice", ("vision", "local"), "person")),
+        (fake.knows("bob", scopes=("access:services",)), Identity("bob", (), "person")),
+        (fake.knows("lisa", admin=True), Identity("lisa", (), "admin")),
+        (fake.knows("mo", scopes=("access:services", ADMIN_SCOPE)), Identity("mo", (), "admin")),
+        (fake.knows("culler", kind="service"), Identity("service:culler", (), "person")),
+        ("unknown", None),
+    ):
+        found = await hub.identity(said)
+        assert found == expected, said
+        assert found is None or found.source == "hub"
+
+
+@story
+async def test_a_token_that_was_not_made_for_this_service_is_refused_by_name(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    for scopes in ((), ("access:services!service=other",), ("access:servers!server=alice/",)):
+        with pytest.raises(NotAllowed, match="access:services!service=gpushare"):
+            await hub.identity(fake.knows(f"alice{len(scopes)}{scopes}", scopes=scopes))
+
+
+@story
+async def test_the_hub_is_not_asked_each_time_and_a_revoked_token_ends(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    token = fake.knows("alice")
+    assert len({await one for one in [hub.identity(token) for _ in range(5)]}) == 1
+    assert fake.asked["/user"] == 1
+    del fake.users[token]
+    clock.time = 59
+    assert await hub.identity(token) is not None
+    clock.time = 60
+    assert await hub.identity(token) is None
+    assert fake.asked["/user"] == 2
+    fake.knows("alice")
+    clock.time = 66
+    assert await hub.identity(token) is not None  # what was not known is asked again soon
+
+
+@story
+async def test_many_calls_at_once_are_one_question(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    token = fake.knows("alice")
+    found = await asyncio.gather(*(hub.identity(token) for _ in range(50)))
+    assert {one.user for one in found if one} == {"alice"}
+    assert fake.asked["/user"] == 1
+
+
+@story
+async def test_a_hub_that_cannot_be_asked_refuses_nobody(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    token, other = fake.knows("alice"), fake.knows("bob")
+    await hub.identity(token)
+    for mood in ((500, b""), (502, b"<html>"), (200, b"<html>"), (200, b"[]"), (200, b"{}"), (302, b""), (429, b"")):
+        fake.mood = mood
+        with pytest.raises(Unavailable, match="JupyterHub"):
+            await hub.identity(other)
+        assert await hub.identity(token) is not None  # remembered
+    fake.mood = None
+    assert await hub.identity(other) is not None
+    for odd in ("x\ny", "ü", "x" * 5000):
+        assert await hub.identity(odd) is None
+
+
+def test_a_hub_that_is_gone():
+    async def told():
+        async with FakeHub().open() as fake:
+            hub = JupyterHub(fake.address)
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await hub.identity("x")
+        with pytest.raises(Unavailable):
+            await hub.read_groups()
+        await hub.stop()
+
+    asyncio.run(told())
+
+
+@story
+async def test_groups_are_read_page_by_page(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    for i in range(450):
+        fake.group(f"g{i:03}", "alice" if i % 100 == 0 else "bob")
+    changes = []
+    hub.changed = lambda: changes.append(1)
+    await hub.read_groups()
+    await hub.read_groups()
+    assert len(changes) == 1
+    assert hub.groups_of("alice") == ("g000", "g100", "g200", "g300", "g400", "local")
+    assert fake.asked["/groups"] == 6
+    fake.mood = (403, b"")
+    with pytest.raises(Unavailable, match="read:groups"):
+        await hub.read_groups()
+    assert len(hub.groups) == 450
+
+
+def test_tokens_are_in_no_representation():
+    assert "secret" not in repr(HubAddress("http://hub", "secret"))
+    for url, token in (("hub:8081", "x"), ("", "x"), ("http://hub", "")):
+        with pytest.raises(InvalidInput):
+            HubAddress(url, token)
+
+
+def test_who_was_started_by_a_hub():
+    env = {"JUPYTERHUB_SERVICE_NAME": "gpus", "JUPYTERHUB_API_TOKEN": "x", "JUPYTERHUB_API_URL": "http://hub/api"}
+    assert managed_by_hub(env) == HubAddress("http://hub/api", "x", "gpus")
+    assert managed_by_hub({}) is None
+    assert managed_by_hub({**env, "JUPYTERHUB_SERVICE_NAME": ""}) is None  # a single-user server's environment
+
+
+# -- quotas --
+
+STATED = """\
+node_pools: [{name: a100, label: {key: gpu, value: A100}}]
+departments: [{name: research, pools: {default: {gpu: {quota: 4}}}}]
+projects: [{name: vision, department: research, members: [ann], pools: {default: {gpu: {quota: 1}}}}]
+"""
+
+
+def quotas(*groups: HubGroup, stated: str = STATED) -> tuple[dict[str, tuple], list[str]]:
+    loaded, problems = with_groups(parse_policy(stated), groups)
+    projects = {
+        p.name: (p.department, p.members, {pool: share.quota.gpu for pool, share in p.pools.items()}, p.node_pools)
+        for p in loaded.policy.projects
+    }
+    return projects, problems
+
+
+def said(name: str, value: object, *users: str) -> HubGroup:
+    return HubGroup(name, users, {"gpushare": value})
+
+
+VISION = {"vision": ("research", ("ann",), {"default": 1000}, ())}
+
+
+def test_a_group_may_hold_a_project():
+    projects, problems = quotas(
+        HubGroup("plain", ("x",), {"other": 1}),
+        said("night", {"department": "research", "gpu": {"quota": 2.5}}),
+        said(
+            "staff",
+            {"project": "language", "department": "research", "pools": {"a100": {"gpu": {"quota": 1, "limit": 2}}}, "node_pools": ["a100"]},
+        ),
+    )
+    assert problems == []
+    assert projects == {
+        **VISION,
+        "night": ("research", ("group:night",), {"default": 2500}, ()),
+        "language": ("research", ("group:staff",), {"a100": 1000}, ("a100",)),
+    }
+
+
+def test_the_file_wins_and_the_first_group_by_name():
+    vision = said("lab", {"project": "vision", "department": "research", "gpu": {"quota": 99}})
+    twice = [said(name, {"project": "p", "department": "research", "gpu": {"quota": quota}}) for name, quota in (("b", 2), ("a", 1))]
+    projects, problems = quotas(vision, *twice)
+    assert projects == {**VISION, "p": ("research", ("group:a",), {"default": 1000}, ())}
+    assert problems == ["JupyterHub group b: gpushare: another group has project p already"]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        (7, 'must be an object such as {"gpu": {"quota": 2}}, got 7'),
+        (["x"], "must be an object"),
+        ({"gpu": {"quota": "lots"}, "department": "research"}, "gpu.quota"),
+        ({"gpu": {"quota": -1}, "department": "research"}, "gpu.quota"),
+        ({"gpu": {"qouta": 1}, "department": "research"}, "did you mean 'quota'?"),
+        ({"department": "reserch"}, "did you mean 'research'?"),
+        ({"members": ["eve"]}, "the members are the group"),
+        ({"name": "x"}, "is `project`"),
+        ({"gpu": {"quota": 1}, "pools": {"default": {"gpu": {"quota": 1}}}}, "stated twice"),
+        ({"department": "research", "pools": {"nowhere": {}}}, "nowhere"),
+        ({"colour": "red", "department": "research"}, "colour: is not a known key"),
+        ({"project": "x" * 200_000}, "too long"),
+        ({"project": {"a": 1}, "department": "research"}, "name"),
+    ],
+)
+def test_a_mistake_is_named_with_its_group_and_the_others_are_in_force(value, words: str):
+    projects, problems = quotas(said("bad", value), said("good", {"department": "research", "gpu": {"quota": 1}}))
+    assert set(projects) == {"vision", "good"}
+    assert problems
+    assert all(problem.startswith("JupyterHub group bad: gpushare: ") for problem in problems)
+    assert words in problems[0]
+
+
+# -- with a scheduler --
+
+
+@asynccontextmanager
+async def house_beside(folder: Path, fake: FakeHub) -> AsyncIterator[tuple[Doors, JupyterHub]]:
+    house = House(folder / "state", policy=parse_policy(POLICY))
+    hub = JupyterHub(fake.address, refresh=0.05)
+    joined(house, hub)
+    listening = Listening(house, Address(prefix="/services/gpushare/"), folder / "state")
+    house.start()
+    await house.decided.wait()
+    try:
+        yield Doors(house, listening), hub
+    finally:
+        house.hub.close()
+        house.agents.close()
+        await listening.stop()
+        await house.stop()
+
+
+async def until(question) -> None:
+    async with asyncio.timeout(20):
+        while not question():
+            await asyncio.sleep(0.02)
+
+
+def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
+    async def told():
+        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, _):
+            alice, carol = doors.client(fake.knows("alice")), doors.client(fake.knows("carol", "night"))
+            assert (await alice.submit(asking("a"))).project == "vision"
+            assert (await carol.submit(asking("c", user="carol"))).project == "language"
+            with pytest.raises(NotAllowed):
+                await alice.submit(asking("x", user="carol"))
+            who = await carol.whoami()
+            assert (who.groups, who.source, who.admin) == (["night"], "hub", False)
+            frames = carol.changes()
+            assert [w.id for w in (await anext(frames)).workloads] == ["c"]
+            await frames.aclose()
+            assert (await doors.admin.whoami()).source == "token"  # tokens of ours are good beside it
+            under = SchedulerClient(HttpTransport(f"{doors.url}/services/gpushare", fake.knows("alice")))
+            assert (await under.whoami()).user == "alice"
+            state = under.changes()
+            assert [w.id for w in (await anext(state)).workloads] == ["a"]
+            await state.aclose()
+
+    asyncio.run(told())
+
+
+def test_what_callers_are_told_when_the_hub_refuses_or_is_away(tmp_path: Path):
+    async def told():
+        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, _):
+            stranger, other = fake.knows("stranger", scopes=()), fake.knows("other")
+            answers = [("unknown", 401), (stranger, 403), (doors.token("alice"), 200)]
+            for token, code in answers:
+                assert (await doors.raw("GET", "/api/v1/status", None, token)).code == code
+            fake.mood = (500, b"")
+            answer = await doors.raw("GET", "/api/v1/status", None, other)
+            assert (answer.code, json.loads(answer.body)["error"]["code"]) == (503, "unavailable")
+            assert (await doors.raw("GET", "/api/v1/status", None, doors.token("alice"))).code == 200
+            assert (await doors.raw("GET", "/healthz")).code == 200
+
+    asyncio.run(told())
+
+
+def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_path: Path):
+    async def told():
+        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, hub):
+            dora = doors.client(fake.knows("dora", "physics"))
+            await until(lambda: not hub.problem)
+            assert (await dora.status()).projects == []
+            fake.group("physics", "dora", gpushare={"department": "research", "gpu": {"quota": 1}})
+            fake.group("vision", "dora", gpushare={"department": "research", "gpu": {"quota": 50}})
+            fake.group("wrong", "dora", gpushare={"department": "research", "gpu": {"quota": "x"}})
+            await until(lambda: len(doors.house.service.loaded.policy.projects) == 3)
+            status = await dora.status()
+            assert status.projects == ["physics"]
+            assert len(status.policy_problems) == 1
+            assert "group wrong: gpushare: gpu.quota" in status.policy_problems[0]
+            assert (await dora.submit(asking("d"))).project == "physics"
+            quota = {row.name: row.gpu_quota for row in (await dora.projects()).projects}
+            assert quota == {"vision": 1.0, "language": 1.0, "physics": 1.0}
+            server = doors.of("box", "server")
+            assert (await server.submit(asking("e", user="dora"))).project == "physics"  # groups of who is not here themselves
+            fake.mood = (500, b"")
+            await until(lambda: hub.problem)
+            assert "500" in (await doors.admin.status()).policy_problems[0]
+            assert (await doors.admin.workload("d")).project == "physics"  # what was read last is in force
+
+    asyncio.run(told())
+
+
+def test_no_log_has_a_token_of_the_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    async def told():
+        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, hub):
+            token = fake.knows("alice")
+            await doors.client(token).status()
+            fake.mood = (500, b"")
+            await until(lambda: hub.problem)
+            await doors.raw("GET", "/api/v1/status", None, "other-secret-token")
+            assert token not in caplog.text
+            assert "the-services-own" not in caplog.text
+            assert "other-secret-token" not in caplog.text
+
+    caplog.set_level("DEBUG")
+    asyncio.run(told())
