@@ -1,0 +1,164 @@
+"""The self-test on played machines: every tier by trying, every missing one with its reason and what to do, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from node_agent.checkpointer import Checkpointer, Deadlines
+from node_agent.selftest import ADVICE, advised, mps_runs
+from tests.agent.test_cgroups import real_subtree
+from tests.fakegpu.world import GIB, Faults, GpuWorld
+
+pytestmark = pytest.mark.slow
+TIERS = ("observe", "cooperate", "limit", "suspend", "relocate")
+
+
+def self_test(world: GpuWorld, **environ: str) -> dict[str, tuple[str, str]]:
+    """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints."""
+    folder = tempfile.mkdtemp()
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--self-test", "--state-dir", folder], capture_output=True, text=True,
+        env=os.environ | world.environment() | environ, timeout=100, check=False,
+    )  # fmt: skip
+    shutil.rmtree(folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, tuple[str, str]] = {}
+    tier = ""
+    for line in done.stdout.splitlines():
+        if match := re.match(r"(\w+) +(yes|no)\b *(.*)", line):
+            tier = match[1]
+            found[tier] = match[2], match[3]
+        elif "→" in line:
+            found[tier] = found[tier][0], f"{found[tier][1]} {line.strip()}"
+    assert tuple(found) == TIERS, done.stdout
+    return found
+
+
+def has(found) -> list[str]:
+    return [tier for tier in TIERS if found[tier][0] == "yes"]
+
+
+MACHINES = {
+    "two GPUs, driver 580": ({"gpus": 2, "driver": 580}, ["observe", "cooperate", "suspend", "relocate"]),
+    "one GPU, driver 580": ({"gpus": 1, "driver": 580}, ["observe", "cooperate", "suspend"]),
+    "two GPUs, driver 570 cannot move": ({"gpus": 2, "driver": 570}, ["observe", "cooperate", "suspend"]),
+    "driver 550": ({"gpus": 2, "driver": 550}, ["observe", "cooperate"]),
+}
+
+
+@pytest.mark.parametrize(("machine", "expected"), MACHINES.values(), ids=MACHINES)
+def test_what_a_machine_has_and_for_the_rest_a_reason_and_what_to_do(machine, expected):
+    with GpuWorld(**machine) as world:
+        found = self_test(world)
+        assert has(found) == expected
+        for tier in TIERS:
+            assert (found[tier][0] == "yes") == (found[tier][1] == ""), found[tier]
+            assert found[tier][0] == "yes" or "→" in found[tier][1]
+        assert all(world.used(gpu) == 0 for gpu in range(machine["gpus"])), "the toy is gone"
+
+
+def test_driver_615_with_a_cgroup_of_its_own_limits_and_leaves_nothing(tmp_path):
+    subtree = real_subtree() or tmp_path
+    try:
+        with GpuWorld(gpus=2, driver=615) as world:
+            found = self_test(world, GPUSHARE_CGROUP=str(subtree))
+            if subtree == tmp_path:  # a folder has no cgroup.procs: nobody could be moved in, and it says so
+                assert "delegate" in found["limit"][1]
+                return
+            assert has(found) == list(TIERS)
+            assert list((subtree / "gpushare").glob("self-test*")) == []
+    finally:
+        if subtree != tmp_path:
+            (subtree / "gpushare").rmdir()
+            subtree.rmdir()
+
+
+def test_a_move_that_the_driver_only_pretends_is_no_tier():
+    with GpuWorld(gpus=2) as world:
+        world.set("remap_is_noop", 1)
+        found = self_test(world)
+        assert has(found) == ["observe", "cooperate", "suspend"]
+        assert "did not make it" in found["relocate"][1]
+
+
+def test_a_driver_that_may_not_touch_other_processes():
+    with GpuWorld(gpus=1) as world:
+        world.fault("cuCheckpointProcessLock", Faults.FAIL, 800, times=-1)
+        found = self_test(world)
+        assert "suspend" not in has(found)
+        assert "ptrace_scope" in found["suspend"][1]
+        assert world.used(0) == 0
+
+
+def test_a_checkpoint_that_fails_names_the_call():
+    with GpuWorld(gpus=1) as world:
+        world.fault("cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1)
+        assert "cuCheckpointProcessCheckpoint" in self_test(world)["suspend"][1]
+
+
+def test_a_full_gpu_is_a_reason_not_a_crash():
+    with GpuWorld(gpus=1, memory=8 * GIB) as world:
+        sleeper = subprocess.Popen(["sleep", "100"])
+        try:
+            world.occupy(sleeper.pid, 0, 8 * GIB)
+            assert "could not use GPU 0" in self_test(world)["suspend"][1]
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+def test_an_mps_server_is_seen(tmp_path):
+    assert not mps_runs()
+    server = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(Path("/bin/sleep").resolve(), server)
+    running = subprocess.Popen([str(server), "100"])
+    try:
+        assert mps_runs()
+        with GpuWorld(gpus=1) as world:
+            found = self_test(world)
+            assert "suspend" not in has(found)
+            assert "MPS" in found["suspend"][1]
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
+    from node_agent.cgroups import Cgroups
+    from node_agent.devices.nvml import GpuFound
+    from node_agent.selftest import Bench, tested
+
+    class NoLimits:
+        def problem(self) -> str:
+            return "none here"
+
+        def try_out(self, cgroup: str) -> None: ...
+
+        def clear(self, cgroup: str) -> None: ...
+
+    with GpuWorld(gpus=1) as world, pytest.MonkeyPatch.context() as patch:
+        for name, value in world.environment().items():
+            patch.setenv(name, value)
+        world.fault("cuCheckpointProcessCheckpoint", Faults.HANG, times=-1)
+        checkpointer = Checkpointer(Deadlines(copy=0.5))
+        gpu = GpuFound(0, world.uuids[0], "A100", 81920)
+        try:
+            found = tested(Bench([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920}))
+        finally:
+            checkpointer.close()
+        assert "did not return" in found["suspend"]
+        assert found["relocate"].startswith("it needs the tier suspend")
+        assert found["cooperate"] == ""
+
+
+def test_a_reason_says_what_to_do_or_its_tier_does():
+    assert advised("limit", "too old; update it") == ("too old", "update it")
+    assert advised("limit", "too old") == ("too old", ADVICE["limit"])
