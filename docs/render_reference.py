@@ -5,6 +5,7 @@ Run `make schema` after a change of either; a test fails while a page is stale.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -12,6 +13,7 @@ import click
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
 from jupyter_gpushare.scheduler.access import CALLERS, REACH, WORDS, Caller, opens, reach
+from jupyter_gpushare.scheduler.policy import policy_schema
 
 FOLDER = Path(__file__).with_name("reference")
 WRITTEN = "<!-- Written by docs/render_reference.py; do not edit. -->"
@@ -95,7 +97,12 @@ def _cell(route: Route, caller: Caller) -> str:
     return WORDS[reach(route.name, caller)] if route.name in REACH else "yes"
 
 
-PAGES = {FOLDER / "access.md": access, FOLDER / "commands.md": commands, FOLDER / "rest.md": rest}
+def policy_schema_text() -> str:
+    """What `jupyter gpushare policy schema` prints."""
+    return json.dumps(policy_schema(), indent=2) + "\n"
+
+
+PAGES = {FOLDER / "access.md": access, FOLDER / "commands.md": commands, FOLDER / "rest.md": rest, FOLDER / "policy.schema.json": policy_schema_text}
 
 if __name__ == "__main__":
     for path, render in PAGES.items():

@@ -26,6 +26,7 @@ REFUSED: Final = 1
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("jupyter_gpushare.cli.demo:demo", "JupyterLab with the scheduler and simulated GPUs, ready to try."),
     "scheduler": ("jupyter_gpushare.cli.scheduler:scheduler", "Run the scheduler service."),
+    "db": ("jupyter_gpushare.cli.db:db", "Upgrade, back up or check the scheduler's database."),
     "agent": ("jupyter_gpushare.cli.agent:agent", "Run the node agent of this machine."),
     "validate": ("jupyter_gpushare.cli.validate:validate", "Check a policy file; print every problem with its line and field."),
     "simulate": ("jupyter_gpushare.cli.simulate:simulate", "Run scenario files and show what the scheduler decides."),
@@ -35,6 +36,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "nodes": ("jupyter_gpushare.cli.query:nodes", "The nodes and their GPUs."),
     "pools": ("jupyter_gpushare.cli.query:pools", "The node pools."),
     "projects": ("jupyter_gpushare.cli.query:projects", "The projects that you may see."),
+    "cordon": ("jupyter_gpushare.cli.cordon:cordon", "Place nothing new on a node."),
+    "uncordon": ("jupyter_gpushare.cli.cordon:uncordon", "A node takes work again."),
+    "drain": ("jupyter_gpushare.cli.cordon:drain", "Cordon a node, and ask what runs there to leave."),
+    "policy": ("jupyter_gpushare.cli.policy:policy", "What a policy file may say, and what one would change, for whom."),
     "why": ("jupyter_gpushare.cli.query:why", "Why a workload waits, and what would help."),
     "what-if": ("jupyter_gpushare.cli.query:what_if", "Would it start now, where, and whom would it displace?"),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),

@@ -14,11 +14,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
+from jupyter_gpushare.client import SchedulerClient, token_in
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
-from jupyter_gpushare.transports import UNIX
+from jupyter_gpushare.failover import Failover, to_schedulers
+from jupyter_gpushare.transports import UNIX, HttpTransport
 
-__all__ = ["DEMO", "ask", "home", "scheduler_options"]
+__all__ = ["DEMO", "ask", "home", "late_scheduler_options", "scheduler_options"]
 
 DEMO: Final = "demo"
 """Beside a scheduler's own note: a link to the state of the demo that runs now."""
@@ -29,17 +30,30 @@ T = TypeVar("T")
 def scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--scheduler`, `--token-file` and `--ca-file`; the command gets `transport` in their place."""
 
-    @click.option("--scheduler", envvar="GPUSHARE_SCHEDULER", metavar="URL", help="The scheduler (also unix:///PATH); default: that of this machine.")
+    @functools.wraps(command)
+    def with_transport(*args: Any, connect: Callable[[], HttpTransport | Failover], **more: Any) -> Any:
+        return command(*args, transport=connect(), **more)
+
+    return late_scheduler_options(with_transport)
+
+
+def late_scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The same for a command that may not need a scheduler: it gets `connect`, which finds one when it is called."""
+
+    @click.option(
+        "--scheduler", envvar="GPUSHARE_SCHEDULER", metavar="URL",
+        help="The scheduler (also unix:///PATH; several on one database: separated by commas); default: that of this machine.",
+    )  # fmt: skip
     @click.option("--token-file", envvar="GPUSHARE_TOKEN_FILE", type=click.Path(dir_okay=False), help="File with your token.")
     @click.option("--ca-file", envvar="GPUSHARE_CA_FILE", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust.")
     @functools.wraps(command)
-    def with_transport(*args: Any, scheduler: str | None, token_file: str | None, ca_file: str | None, **more: Any) -> Any:
-        return command(*args, transport=_transport(scheduler, token_file, ca_file), **more)
+    def with_connect(*args: Any, scheduler: str | None, token_file: str | None, ca_file: str | None, **more: Any) -> Any:
+        return command(*args, connect=lambda: _transport(scheduler, token_file, ca_file), **more)
 
-    return with_transport
+    return with_connect
 
 
-def ask(transport: HttpTransport, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
+def ask(transport: HttpTransport | Failover, question: Callable[[SchedulerClient], Awaitable[T]]) -> T:
     """Asks one question and closes the line. Raises GpuShareError."""
 
     logging.getLogger("tornado").addHandler(logging.NullHandler())  # what it would log is in the error that we show
@@ -53,13 +67,13 @@ def ask(transport: HttpTransport, question: Callable[[SchedulerClient], Awaitabl
     return asyncio.run(asking())
 
 
-def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport:
+def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport | Failover:
     if url is None:
         note = _note()
         url, token_file = note["url"], token_file or note["token_file"]
     if not token_file and not url.startswith(UNIX):
         raise InvalidInput("a token is needed: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file")
-    return HttpTransport(url, token_in(token_file) if token_file else "", ca_file=ca_file)
+    return to_schedulers(url, token_in(token_file) if token_file else "", ca_file=ca_file)
 
 
 def home() -> Path:

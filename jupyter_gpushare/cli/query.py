@@ -106,7 +106,7 @@ def nodes(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | 
 @_form_options
 def pools(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
     """The node pools."""
-    shown = ("name", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending")
+    shown = ("name", "status", "nodes_ready", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending", "reasons")
     return _show_table(transport, "pools", shown, as_json, as_csv, columns)
 
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 import click
 
 from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli.finding import late_scheduler_options
+
+if TYPE_CHECKING:
+    from jupyter_gpushare.failover import Failover
+    from jupyter_gpushare.transports import HttpTransport
 
 __all__ = ["validate"]
 
 
 @click.command()
 @click.argument("policy", type=click.Path(), required=False)
+@late_scheduler_options
+@click.option("--dry-run", is_flag=True, help="Also ask the running scheduler what the file would change, and for whom.")
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead.")
-def validate(policy: str | None, schema: bool) -> int:
+def validate(policy: str | None, schema: bool, dry_run: bool, connect: Callable[[], HttpTransport | Failover]) -> int:
     """Check the policy file POLICY; print `FILE:LINE: field: problem` for every problem."""
     from jupyter_gpushare.scheduler.policy import PolicyProblems, load_policy, policy_schema
 
@@ -33,5 +43,10 @@ def validate(policy: str | None, schema: bool) -> int:
         return BAD_INPUT
     parts = {"node pool": loaded.node_pools, "department": loaded.departments, "project": loaded.projects}
     counted = [f"{len(found)} {name}{'' if len(found) == 1 else 's'}" for name, found in parts.items()]
+    if dry_run:
+        from jupyter_gpushare.cli.policy import dry_run as asked
+        from jupyter_gpushare.cli.policy import show_check
+
+        return show_check(asked(connect(), policy), policy, as_json=False)
     click.echo(f"{policy}: good ({', '.join(counted)})")
     return 0
