@@ -26,7 +26,7 @@ __all__ = ["agent"]
 
 
 @click.command()
-@click.option("--scheduler", metavar="URL", envvar="GPUSHARE_SCHEDULER", help="Address of the scheduler service.")
+@click.option("--scheduler", metavar="URL", envvar="GPUSHARE_SCHEDULER", help="The scheduler service; several on one database: separated by commas.")
 @click.option("--token-file", metavar="FILE", envvar="GPUSHARE_TOKEN_FILE", help="File with a token of scope `agent`.")
 @click.option("--ca-file", "--tls-ca", metavar="FILE", envvar="GPUSHARE_CA_FILE", help="Certificates to trust for https.")
 @click.option("--tls-cert", metavar="FILE", help="This node's own certificate, for a scheduler that asks agents for one.")
@@ -118,11 +118,12 @@ def _token(token_file: str | None) -> Callable[[], str]:
 
 
 async def _serve(config: object, devices: Devices, scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
-    from jupyter_gpushare.client import HttpTransport, SchedulerClient
+    from jupyter_gpushare.client import SchedulerClient
+    from jupyter_gpushare.failover import to_schedulers
     from node_agent.app import Agent, Config
 
     assert isinstance(config, Config)
-    client = SchedulerClient(HttpTransport(scheduler, _token(token_file), **files))
+    client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
     made = Agent(config, devices, client.agent_link)
     await made.start()
     try:

@@ -81,6 +81,14 @@ class Leadership:
 
     def renew(self) -> None:
         """A sign of life. Raises Deposed; StoreUnavailable when the database cannot be reached, which decides nothing yet."""
+        try:
+            self._renew()
+        except Deposed:
+            raise
+        except StoreUnavailable:
+            self._renew()  # on a new connection: the old one may have been ended by who took over
+
+    def _renew(self) -> None:
         with self._talking() as connection:
             if connection.execute(_RENEW, {"mine": self.epoch}).rowcount == 0:
                 raise Deposed

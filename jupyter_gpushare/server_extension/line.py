@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ..client import HttpTransport, Lost, SchedulerClient, Transport, token_in
+from ..client import Lost, SchedulerClient, Transport, token_in
 from ..core.errors import Unavailable
+from ..failover import to_schedulers
 from ..messages import (
     Ended,
     Evictions,
@@ -40,7 +41,7 @@ class SchedulerLine:
         """To a scheduler service. Without a token file this server shows its JupyterHub's token; on a unix socket it is its user."""
         line = cls()
         token = token_in(token_file) if token_file else "" if url.startswith(UNIX) else hub_token
-        line.connect(HttpTransport(url, token, ca_file=ca_file))
+        line.connect(to_schedulers(url, token, ca_file=ca_file))
         return line
 
     def connect(self, transport: Transport) -> None:

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import sqlalchemy as sql
 
+from jupyter_gpushare.scheduler.database import open_engine
+from jupyter_gpushare.scheduler.examination import problems_in
 from jupyter_gpushare.scheduler.schema import metadata
 from jupyter_gpushare.scheduler.store import Store
 
@@ -133,3 +135,12 @@ def tables(url: str) -> dict[str, list[tuple[object, ...]]]:
     engine = sql.create_engine(url, poolclass=sql.NullPool)
     with engine.connect() as connection:
         return {table.name: [tuple(row) for row in connection.execute(sql.select(table))] for table in metadata.sorted_tables}
+
+
+def check_invariants(url: str) -> None:
+    """What must be true of every database at every moment, as `jupyter gpushare db check` says it."""
+    engine = open_engine(url)
+    try:
+        assert problems_in(engine) == []
+    finally:
+        engine.dispose()

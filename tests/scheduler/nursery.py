@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -64,16 +65,21 @@ class Nursery:
         said = self.expect("said", "died")
         if said["what"] == "died":
             raise DidNotStart(said)
-        return Child(pid, state_dir, json.loads((state_dir / "scheduler.json").read_text())["url"], self)
+        return Child(pid, state_dir, re.search(r"https?://[^ :]+:\d+", said["line"])[0], self)
 
     def expect(self, *what: str) -> dict[str, Any]:
-        """The next thing that happens to the child, which must be one of these."""
+        """The next thing that happens to the child, which must be one of these; what it says later (that it leads now) is passed over."""
+        line = self._next(what)
+        while line["what"] == "said" and "said" not in what:
+            line = self._next(what)
+        assert line["what"] in what, line
+        return line
+
+    def _next(self, what: tuple[str, ...]) -> dict[str, Any]:
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], PATIENCE_S)
         assert ready, f"waited {PATIENCE_S} s for {what}"
-        line = json.loads(self._process.stdout.readline())
-        assert line["what"] in what, line
-        return line
+        return json.loads(self._process.stdout.readline())
 
     def close(self) -> None:
         """Ends the nursery and a child that is left."""

@@ -1,0 +1,219 @@
+"""Two schedulers on one PostgreSQL: one leads, the other waits and takes over; who was deposed commits nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sql
+from tornado.httpclient import HTTPRequest
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.client import SchedulerClient, token_in
+from jupyter_gpushare.core.errors import GpuShareError, Unavailable
+from jupyter_gpushare.failover import to_schedulers
+from jupyter_gpushare.scheduler.leadership import Deposed, Leadership
+from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+
+from .agents import FakeAgent
+from .databases import Database, check_invariants
+from .nursery import Child, Nursery
+
+PATIENCE_S = 40
+
+
+@pytest.fixture
+def nurseries() -> Iterator[list[Nursery]]:
+    """One for each of two schedulers."""
+    made = [Nursery(), Nursery()]
+    yield made
+    for nursery in made:
+        nursery.close()
+
+
+def asking(id_: str, gpu: float = 0.1) -> m.WorkloadRequest:
+    return m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu)])
+
+
+async def raw(url: str, verb: str = "GET", token: str = "") -> tuple[int, str]:
+    """What somebody gets who does not use our client."""
+    http = SimpleAsyncHTTPClient(force_instance=True)
+    try:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = HTTPRequest(url, method=verb, headers=headers, body=b"{}" if verb == "POST" else None)
+        response = await http.fetch(request, raise_error=False)
+        return response.code, response.body.decode()
+    finally:
+        http.close()
+
+
+# -- the claim itself ---------------------------------------------------------------------------------------------------------------
+
+
+def test_one_leads_and_the_next_one_after_it(postgresql: Database):
+    Store(postgresql.url).close()
+    first, second = Leadership(postgresql.url, "first"), Leadership(postgresql.url, "second")
+    assert first.try_to_lead("http://first")
+    assert not second.try_to_lead("http://second")
+    assert second.leader == "first at http://first"
+    first.renew()
+    first.resign()
+    assert second.try_to_lead("http://second")
+    assert second.leader == "second at http://second"
+    first.close()
+    second.close()
+
+
+def test_the_deposed_commit_nothing_any_more(postgresql: Database):
+    """Also when its own lock is still there: the epoch decides, in the transaction."""
+    store = Store(postgresql.url)
+    first, second = Leadership(postgresql.url, "first", silent_s=0.5), Leadership(postgresql.url, "second", silent_s=0)
+    told: list[str] = []
+    store.fence, store.on_over = first.check, told.append
+    assert first.try_to_lead("http://first")
+    with store.transaction() as write:
+        write.revision(1)
+    while not second.try_to_lead("http://second"):  # the first one hangs, as far as the second can see
+        pass
+    with pytest.raises(Deposed), store.transaction() as write:
+        write.revision(2)
+    assert told == ["another scheduler leads now"]
+    with pytest.raises(StoreUnavailable), store.transaction() as write:
+        write.revision(3)
+    assert store.remembered().revision == 1
+    with pytest.raises(Deposed):
+        first.renew()
+    store.close()
+    first.close()
+    second.close()
+
+
+def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_leader(postgresql: Database):
+    """Nobody takes over between the look at the epoch and the commit: what is committed is in what the next leader reads."""
+    store = Store(postgresql.url)
+    first, second = Leadership(postgresql.url, "first", silent_s=0.5), Leadership(postgresql.url, "second", silent_s=0)
+    assert first.try_to_lead("http://first")
+
+    async def story() -> None:
+        with store.transaction() as write:
+            write.revision(7)
+            first.check(write.connection)
+            first._hang_up()  # the lock is free: only the row is in the way
+            taking = asyncio.create_task(asyncio.to_thread(second.try_to_lead, "http://second"))
+            waiting = sql.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            with store.engine.connect() as other:
+                while other.execute(waiting).scalar() == 0:
+                    other.rollback()  # a transaction sees one picture of the activity
+                    await asyncio.sleep(0.01)
+            assert not taking.done()
+        assert await taking
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+    assert store.remembered().revision == 7
+    store.close()
+    first.close()
+    second.close()
+
+
+# -- whole services -----------------------------------------------------------------------------------------------------------------
+
+
+def start(nursery: Nursery, folder: Path, database: Database, **more: object) -> Child:
+    folder.mkdir(exist_ok=True)
+    token = folder / "admin.token"
+    token.write_text("t" * 40 + "\n")  # the same administrator on both
+    token.chmod(0o600)
+    return nursery.start(folder, db_url=database.url, leader_silent_s=1.5, **more)
+
+
+def to_both(*children: Child) -> SchedulerClient:
+    urls = ",".join(child.url for child in children)
+    return SchedulerClient(to_schedulers(urls, token_in(children[0].state_dir / "admin.token"), call_s=15))
+
+
+async def until_led(client: SchedulerClient) -> m.ServiceStatus:
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with contextlib.suppress(Unavailable):
+                return await client.status()
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.slow
+def test_a_standby_says_so_and_takes_over_with_everything(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+    async def story() -> None:
+        leader = start(nurseries[0], tmp_path / "a", postgresql)
+        standby = start(nurseries[1], tmp_path / "b", postgresql)
+        assert (await raw(f"{standby.url}/healthz")) == (200, "ok\n")
+        status, said = await raw(f"{standby.url}/readyz")
+        assert (status, json.loads(said)["error"]["code"]) == (503, "standby")
+        status, said = await raw(f"{standby.url}/api/v1/workloads", "POST", "t" * 40)
+        assert status == 503
+        assert leader.url in json.loads(said)["error"]["message"]
+        assert (await raw(f"{standby.url}/api/v1/workloads", "POST"))[0] == 401
+        client, agent = to_both(standby, leader), FakeAgent()
+        async with agent.linked(to_both(leader)):
+            assert (await client.submit(asking("a"))).id == "a"
+            await agent.until(lambda: agent.holds)
+            leader.kill()
+        await until_led(client)
+        assert [view.id for view in (await client.workloads()).workloads] == ["a"]
+        agent.plan = None
+        async with agent.linked(client):
+            await agent.until(lambda: agent.plan is not None)
+            assert [lease.id for lease in agent.plan.leases] == list(agent.holds)
+            assert (await client.submit(asking("b"))).id == "b"
+        client.transport.close()
+        assert standby.end() == 0
+
+    asyncio.run(story())
+    check_invariants(postgresql.url)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+    async def story() -> None:
+        leader = start(nurseries[0], tmp_path / "a", postgresql)
+        standby = start(nurseries[1], tmp_path / "b", postgresql)
+        client = to_both(standby)
+        await to_both(leader).submit(asking("before"))
+        os.kill(leader.pid, signal.SIGSTOP)
+        late = asyncio.create_task(to_both(leader).submit(asking("late")))  # it waits in the socket of the one that hangs
+        await until_led(client)
+        await client.submit(asking("after"))
+        os.kill(leader.pid, signal.SIGCONT)
+        with pytest.raises(Unavailable):
+            await late
+        assert {view.id for view in (await client.workloads()).workloads} == {"before", "after"}
+        async with asyncio.timeout(PATIENCE_S):  # and it stands by, as the other did
+            while True:
+                with contextlib.suppress(GpuShareError, OSError):
+                    status, said = await raw(f"{leader.url}/readyz")
+                    if status == 503 and standby.url in said:
+                        break
+                await asyncio.sleep(0.05)
+        standby.kill()
+        both = to_both(leader, standby)
+        await until_led(both)
+        assert {view.id for view in (await both.workloads()).workloads} == {"before", "after"}
+
+    asyncio.run(story())
+    check_invariants(postgresql.url)
+
+
+@pytest.mark.slow
+def test_an_orderly_end_hands_over(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+    leader = start(nurseries[0], tmp_path / "a", postgresql)
+    standby = start(nurseries[1], tmp_path / "b", postgresql)
+    assert leader.end() == 0
+    assert asyncio.run(until_led(to_both(standby))).leader
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+", standby.url)
