@@ -19,7 +19,8 @@ Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory
 
 
 def as_csv(table: Table, columns: Sequence[str] | None) -> str:
-    """Header and rows. `reason.code` is the field of a field. A list of words is joined with `;`, anything deeper is JSON, null is empty.
+    """Header and rows. `reason.code` is the field of a field, `pods.lease.node` that of every pod. A list of words is joined with `;`,
+    anything deeper is JSON, null is empty.
 
     Raises:
         InvalidInput: there is no such column.
@@ -49,11 +50,13 @@ def _is_column(table: type[Any], rows: str, column: str) -> bool:
     return True
 
 
-def _value(row: dict[str, Any], column: str) -> Any:
-    value: Any = row
-    for part in column.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value
+def _value(found: Any, column: str) -> Any:
+    """Through a list it is a list, without those that have no such thing."""
+    if isinstance(found, list):
+        return [value for one in found if (value := _value(one, column)) is not None]
+    head, _, rest = column.partition(".")
+    value = found.get(head) if isinstance(found, dict) else None
+    return _value(value, rest) if rest else value
 
 
 def _cell(value: Any) -> str:

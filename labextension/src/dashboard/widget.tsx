@@ -11,7 +11,7 @@ import { Cluster } from './cluster';
 import { Chosen, Dashboard, NEEDS, View, VIEWS } from './dashboard';
 import { TableName } from './state';
 
-export const WIDGET_ID = 'jupyter-gpushare-dashboard';
+const WIDGET_ID = 'jupyter-gpushare-dashboard';
 const KEPT = 'jupyter-gpushare:dashboard';
 
 /** What is remembered from one visit to the next. */

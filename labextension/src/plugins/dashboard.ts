@@ -5,12 +5,13 @@ import { ILauncher } from '@jupyterlab/launcher';
 import { IStateDB } from '@jupyterlab/statedb';
 import { ITranslator } from '@jupyterlab/translation';
 
-import { DashboardContent, makeDashboard, WIDGET_ID } from '../dashboard/widget';
+import { COMMANDS } from '../commands';
+import type { DashboardContent } from '../dashboard/widget';
 import { gpuIcon } from '../icon';
 import { IGpuShare } from '../tokens';
 import { bundle } from '../translation';
 
-const OPEN = 'gpushare:dashboard';
+const NAMESPACE = 'jupyter-gpushare-dashboard';
 
 export const dashboard: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:dashboard',
@@ -29,13 +30,15 @@ export const dashboard: JupyterFrontEndPlugin<void> = {
     memory: IStateDB | null
   ) => {
     const trans = bundle(translator);
-    const tracker = new WidgetTracker<MainAreaWidget<DashboardContent>>({ namespace: WIDGET_ID });
+    const tracker = new WidgetTracker<MainAreaWidget<DashboardContent>>({ namespace: NAMESPACE });
     let widget: MainAreaWidget<DashboardContent> | null = null;
-    app.commands.addCommand(OPEN, {
+    app.commands.addCommand(COMMANDS.dashboard, {
       label: trans.__('GPU dashboard'),
       caption: trans.__('Node pools, nodes, GPUs, queues, workloads and evictions'),
       icon: gpuIcon,
-      execute: args => {
+      execute: async args => {
+        // its tables and plots are loaded when somebody first opens it, not with every page
+        const { makeDashboard } = await import('../dashboard/widget');
         if (widget === null || widget.isDisposed) {
           widget = makeDashboard({ gpushare, trans, themes, memory });
           void tracker.add(widget);
@@ -47,8 +50,8 @@ export const dashboard: JupyterFrontEndPlugin<void> = {
         app.shell.activateById(widget.id);
       }
     });
-    void restorer?.restore(tracker, { command: OPEN, name: () => WIDGET_ID });
-    palette?.addItem({ command: OPEN, category: trans.__('GPU share') });
-    launcher?.add({ command: OPEN, category: trans.__('Other'), rank: 10 });
+    void restorer?.restore(tracker, { command: COMMANDS.dashboard, name: () => NAMESPACE });
+    palette?.addItem({ command: COMMANDS.dashboard, category: trans.__('GPU share') });
+    launcher?.add({ command: COMMANDS.dashboard, category: trans.__('Other'), rank: 10 });
   }
 };

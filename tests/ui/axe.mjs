@@ -1,0 +1,33 @@
+/** What axe-core finds in a part of the page. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+
+const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
+const SOURCE = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
+
+/** Fail on every serious or critical problem inside this part of the page, naming rule and element. */
+export async function noSeriousProblems(page, selector, what = selector) {
+  if (!(await page.evaluate(() => 'axe' in window))) {
+    await page.evaluate(SOURCE);
+  }
+  const found = await page.evaluate(async selector => {
+    // what is outside of our part is JupyterLab's own; only our elements are asked about
+    const { violations, passes } = await window.axe.run({ include: [[selector]] });
+    if (passes.length === 0) {
+      return [`nothing of ${selector} was looked at`];
+    }
+    return violations
+      .filter(({ impact }) => impact === 'serious' || impact === 'critical')
+      .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.target.join(' ')}: ${node.failureSummary}\n${node.html.slice(0, 200)}`));
+  }, selector);
+  assert.deepEqual(found, [], what);
+}
+
+export const THEMES = ['JupyterLab Light', 'JupyterLab Dark', 'JupyterLab Dark High Contrast'];
+
+/** Change JupyterLab's theme and wait until the page has it. */
+export async function useTheme(page, name) {
+  await page.evaluate(name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name }), name);
+  await page.waitForFunction(name => document.body.dataset.jpThemeName === name, name);
+}

@@ -1,0 +1,16 @@
+"""The dashboard in a real browser, on the running product."""
+
+from __future__ import annotations
+
+import pytest
+
+from .lab import demo, play
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_dashboard_shows_who_is_where_who_waits_and_what_was() -> None:
+    """By mouse and by keyboard, in three themes and a narrow window; its CSV has the chosen columns; hidden it asks nothing."""
+    with demo() as url:
+        play("dashboard.mjs", url)
