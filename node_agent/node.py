@@ -196,11 +196,11 @@ class Node:
         """Nothing while its memory is away or on its way: whoever asks the driver anything then waits until it is back."""
         if self.devices.simulated or not book.attached or book.transit is not None or book.holding.suspended or book.killing:
             return ()
-        alone = "relocate" not in self.devices.tiers()[0]
-        return tuple(
-            KernelDevice(uuid=self.uuids[gpu], index=gpu, cap_mib=cap, total_mib=self.totals[gpu], alone=alone)
-            for gpu, cap in book.last_caps or ()
-        )
+        caps = book.last_caps or ()
+        own = [self.uuids[gpu] for gpu, _ in caps]
+        others = [uuid for uuid in self.uuids if uuid not in own] if "relocate" in self.devices.tiers()[0] else []
+        visible = ",".join(own + others)
+        return tuple(KernelDevice(uuid=self.uuids[gpu], cap_mib=cap, total_mib=self.totals[gpu], visible=visible) for gpu, cap in caps)
 
     def _publish_lease(self, book: Book, now: int) -> None:
         if book.lease is None:

@@ -159,7 +159,7 @@ def _round_trip(bench: Bench, old: Gpu, new: Gpu, pairs: Sequence[tuple[str, str
     """A toy on `old` is suspended and comes back on `new`: "" or what went wrong."""
     driver = bench.checkpointer
     try:
-        with _Toy(old.uuid) as toy:
+        with _Toy([old.uuid, *(gpu.uuid for gpu in bench.gpus if gpu.uuid != old.uuid)] if pairs else [old.uuid]) as toy:
             driver.lock(toy.pid, LOCK_MS)
             driver.checkpoint(toy.pid)
             driver.restore(toy.pid, pairs)
@@ -199,10 +199,11 @@ class _ToyFailed(Exception):
 class _Toy:
     """One toy process; killed at the end, whatever happens."""
 
-    def __init__(self, uuid: str) -> None:
-        env = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    def __init__(self, visible: Sequence[str]) -> None:
+        """It sees what a kernel sees: its own GPU first, the others too where memory is to be moved."""
+        env = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "node_agent.toy", uuid], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+            [sys.executable, "-m", "node_agent.toy", visible[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
             start_new_session=True,
         )  # fmt: skip
         self.pid = self._process.pid

@@ -1,7 +1,7 @@
 """A process that holds a little memory on one GPU, for the self-test: `python -m node_agent.toy UUID`. One line in, one line out.
 
 It says "ready", then answers every line with "right" or "wrong" (whether its bytes are what it wrote) and the UUID of the GPU that it finds
-itself on. An error ends it with the driver's words. It is started with every GPU visible: a mask changes what the driver allows.
+itself on. An error ends it with the driver's words.
 """
 
 from __future__ import annotations

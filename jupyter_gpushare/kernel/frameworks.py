@@ -35,7 +35,6 @@ WATCHED: Final = frozenset({"torch", "cupy", "jax"})
 HIDES: Final = "GPUSHARE_HIDES_GPUS"
 """Set by the agent together with an empty CUDA_VISIBLE_DEVICES: not the person's choice, but ours until there is a share."""
 CUPY_LIMIT: Final = "CUPY_GPU_MEMORY_LIMIT"
-JAX_DEVICES: Final = "JAX_CUDA_VISIBLE_DEVICES"
 JAX_FRACTION, JAX_OLD_FRACTION = "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"
 NEAR: Final = 1e-6
 """Fractions come back from PyTorch rounded to whole bytes."""
@@ -74,7 +73,7 @@ class Frameworks:
             sys.meta_path.remove(self._finder)
 
     def told(self, devices: list[Json], *, running: bool) -> None:
-        """What this process may hold per GPU now: `uuid`, `cap_mib`, `total_mib`, `alone`; nothing: nobody knows (no share, or suspended)."""
+        """What this process may hold per GPU now: `uuid`, `cap_mib`, `total_mib`, `visible`; nothing: nobody knows (no share, or suspended)."""
         self._devices = devices
         if running and devices:  # an idle kernel allocates nothing: its caps wait for the next cell, and for its memory to be there
             threading.Thread(target=self.apply, name="gpushare-caps", daemon=True).start()
@@ -106,17 +105,9 @@ class Frameworks:
     # ---- which GPUs
 
     def _choose(self, devices: list[Json]) -> None:
-        """Before CUDA looks, where the person has not chosen: only these, so that `cuda:0` is the right one.
-
-        Where memory can be moved to another GPU while the process lives the driver wants every GPU to be visible
-        (https://github.com/NVIDIA/cuda-python/pull/1983): there the frameworks are told which one to begin with.
-        """
-        if not self._chooses or cuda_started():
-            return
-        if devices[0].get("alone"):
-            self._environ["CUDA_VISIBLE_DEVICES"] = ",".join(device["uuid"] for device in devices)
-        else:
-            self._environ.pop("CUDA_VISIBLE_DEVICES", None)
+        """Before CUDA looks, where the person has not chosen: its own GPU first, so that `cuda:0` is right in every program."""
+        if self._chooses and not cuda_started():
+            self._environ["CUDA_VISIBLE_DEVICES"] = devices[0]["visible"]
 
     # ---- how much
 
@@ -141,11 +132,7 @@ class Frameworks:
 
     def _torch_begins(self) -> None:
         with contextlib.suppress(Exception):  # inside `_lazy_init`: is_initialized() still says no
-            torch = sys.modules["torch"]
-            if self._devices and not self._devices[0].get("alone") and self._chooses:
-                ordinals = _match([getattr(one, "uuid", None) for one in _properties(torch.cuda)], self._devices)
-                torch.cuda.set_device(ordinals[0][0])
-            self._cap_each_torch(torch, self._devices)
+            self._cap_each_torch(sys.modules["torch"], self._devices)
 
     def _cap_torch(self, torch: Any, devices: list[Json]) -> None:
         self._hook_torch(torch)
@@ -155,7 +142,7 @@ class Frameworks:
     def _cap_each_torch(self, torch: Any, devices: list[Json]) -> None:
         cuda = torch.cuda
         fraction_of = getattr(cuda.memory, "get_per_process_memory_fraction", None)  # since 2025; before, the last word counts
-        properties = _properties(cuda)
+        properties = [cuda.get_device_properties(ordinal) for ordinal in range(cuda.device_count())]
         for ordinal, device in _match([getattr(one, "uuid", None) for one in properties], devices):
             wanted = min(1.0, (net_of_context(device["cap_mib"]) << 20) / properties[ordinal].total_memory)
             target = self._allowed("torch", ordinal, wanted, fraction_of(ordinal) if fraction_of else None)
@@ -183,8 +170,6 @@ class Frameworks:
         if "jax" in sys.modules and JAX_OLD_FRACTION not in self._environ:
             fraction = min(net_of_context(device["cap_mib"]) / max(1, device["total_mib"]) for device in devices)
             self._set_environment(JAX_FRACTION, f"{fraction:.4f}")
-            if self._chooses and not devices[0].get("alone"):
-                self._set_environment(JAX_DEVICES, ",".join(str(device.get("index", 0)) for device in devices))
 
     def _set_environment(self, name: str, value: str) -> None:
         """Never over what the person set."""
@@ -226,10 +211,6 @@ def _drop() -> None:
                 if context_exists(ordinal):
                     with cupy.cuda.Device(ordinal):
                         cupy.get_default_memory_pool().free_all_blocks()
-
-
-def _properties(cuda: Any) -> list[Any]:
-    return [cuda.get_device_properties(ordinal) for ordinal in range(cuda.device_count())]
 
 
 def _match(uuids: list[Any], devices: list[Json]) -> list[tuple[int, Json]]:

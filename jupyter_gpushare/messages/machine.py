@@ -130,14 +130,13 @@ class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
 
 
 class KernelDevice(Body, frozen=True, kw_only=True):
-    """One GPU of a kernel's share, in its order; `index` is NVML's. `alone`: the process is to see no other GPU (said where memory that was
-    saved cannot be brought back on another GPU anyway)."""
+    """One GPU of a kernel's share, in its order. `visible`: the UUIDs that CUDA is to see, this kernel's own first: only them, or, where
+    saved memory can be brought back on another GPU, all of the node (the driver moves nothing between GPUs that a process does not see)."""
 
     uuid: str
-    index: int = 0
     cap_mib: int
     total_mib: int
-    alone: bool = True
+    visible: str
 
 
 class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -121,7 +122,10 @@ def test_an_mps_server_is_seen(tmp_path):
     shutil.copy(Path("/bin/sleep").resolve(), server)
     running = subprocess.Popen([str(server), "100"])
     try:
-        assert mps_runs()
+        deadline = time.monotonic() + 20
+        while not mps_runs():  # it has its name a moment after it was started
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         with GpuWorld(gpus=1) as world:
             found = self_test(world)
             assert "suspend" not in has(found)

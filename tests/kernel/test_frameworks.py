@@ -34,9 +34,9 @@ def shared(agent, notebook, world):
             self.nb = notebook(**world.environment(), PYTHONPATH=STAND_INS, **environ)
             self.run = self.nb.run
 
-        def cap(self, gib, *, alone=True, state="attached"):
+        def cap(self, gib, *, visible=world.uuids[1], state="attached"):
             """Pushed, and a cell was run after it: lines keep their order."""
-            device = {"uuid": world.uuids[1], "cap_mib": gib * 1024, "total_mib": 80 * 1024, "alone": alone}
+            device = {"uuid": world.uuids[1], "cap_mib": gib * 1024, "total_mib": 80 * 1024, "visible": visible}
             agent.become(state, devices=(device,) if state == "attached" else ())
             mark = f"mark-{next(self.told)}"
             agent.send({"type": "told", "message": mark})
@@ -67,7 +67,7 @@ def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
         "print('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction(0) > 0.5: time.sleep(0.01)\nz = torch.full(30 << 30, 1)"
     )
     one.nb.until_shown(cell, "begun")
-    device = {"uuid": world.uuids[1], "cap_mib": 40 * 1024, "total_mib": 80 * 1024, "alone": True}
+    device = {"uuid": world.uuids[1], "cap_mib": 40 * 1024, "total_mib": 80 * 1024, "visible": world.uuids[1]}
     agent.send({"type": "kernel", "kernel": agent.kernel, "cap_mib": 40 * 1024, "devices": [device]})
     assert one.nb.collect(cell).reply["ename"] == "OutOfMemoryError"
     assert value(one.nb, "x.values()") == {7}
@@ -200,12 +200,13 @@ def test_defaults_never_replace_what_the_person_set():
     assert environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_where_memory_can_move_all_gpus_stay_visible_and_pytorch_begins_with_its_own(shared, world):
+def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible_its_own_first(shared, world):
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
     one.run("import torch")
     assert value(one.nb, "torch.cuda.device_count()") == 0, "no share yet"
     two = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
-    two.cap(40, alone=False)
+    two.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
     two.run("import torch, os\nx = torch.full(1 << 30, 7)")
     assert value(two.nb, "torch.cuda.device_count()") == 2
+    assert value(two.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(39.5 / 80)
     assert world.used_by(value(two.nb, "os.getpid()"), 1) > GIB
