@@ -224,7 +224,7 @@ class Sampler:
             if shares is None:
                 continue
             first = gpu not in self._since
-            self._since[gpu] = max(shares[1], 1)
+            self._since[gpu] = shares[1]
             for pid, share in shares[0].items():
                 if pid in owner and not first:  # the first answer is about a time before ours
                     self._busy[owner[pid]] = self._busy.get(owner[pid], 0.0) + share * passed

@@ -303,7 +303,7 @@ int nvmlDeviceGetProcessUtilization(fake_gpu *g, utilization_entry *to, unsigned
     if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
     for (int i = 0; result == OK && i < MAX_PROCS; i++) {
       fake_proc *p = &n->procs[i];
-      if (!fake_has_context(n, i, index) || p->busy_from > now || p->busy_until <= since) continue;
+      if (!fake_has_context(n, i, index) || !p->busy_until || p->busy_from > now || p->busy_until <= since) continue;
       if (found < room) to[found] = (utilization_entry){(uint32_t)p->pid, (uint64_t)now_us, p->sm_util ? p->sm_util : 100, 1, 0, 0};
       found++;
     }

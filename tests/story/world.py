@@ -112,7 +112,7 @@ class Notebook:
         process may come up after the first answer was sent."""
         if self.ws is not None:
             self.ws.close()
-        url = f"ws://127.0.0.1:{self.server.port}/api/kernels/{self.kernel_id}/channels"
+        url = f"ws://127.0.0.1:{self.server.port}{self.server.base}api/kernels/{self.kernel_id}/channels"
         self.ws = websocket.create_connection(f"{url}?session_id={uuid.uuid4().hex}&token={self.server.token}", timeout=PATIENCE)
 
     def submit(self, code: str) -> str:
@@ -225,13 +225,13 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 class Rest:
     """A server that somebody started: its address, and what a front end asks it."""
 
-    def __init__(self, port: int, token: str = TOKEN) -> None:
-        self.port, self.token = port, token
+    def __init__(self, port: int, token: str = TOKEN, base: str = "/") -> None:
+        self.port, self.token, self.base = port, token, base
         self.notebooks: list[Notebook] = []
 
     def rest(self, verb: str, path: str, body: object = None, *, raw: bool = False) -> object:
         request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/{path}",
+            f"http://127.0.0.1:{self.port}{self.base}{path}",
             method=verb,
             data=json.dumps(body).encode() if body is not None else None,
             headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
@@ -337,10 +337,14 @@ class Server(Rest):
         eventually(lambda: (self.state / "admin.token").exists() and self._listens(self.scheduler_port), "the scheduler listens")
 
     def start_agent(self) -> None:
-        self._start(
-            "agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--scheduler", f"http://127.0.0.1:{self.scheduler_port}",
-            "--simulate", f"A100:{self.gpus}", "--state-dir", str(self.state), "--token-file", str(self.state / "admin.token"),
+        self.agent(
+            "--scheduler", f"http://127.0.0.1:{self.scheduler_port}", "--simulate", f"A100:{self.gpus}", "--state-dir", str(self.state),
+            "--token-file", str(self.state / "admin.token"),
         )  # fmt: skip
+
+    def agent(self, *options: str) -> None:
+        """The node agent as a process of its own."""
+        self._start("agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", *options)
 
     @staticmethod
     def _listens(port: int) -> bool:

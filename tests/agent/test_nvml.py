@@ -1,0 +1,194 @@
+"""pynvml's own code on played drivers from 535 to 615: what is read, and how each ability is lost alone."""
+
+from __future__ import annotations
+
+import os
+
+import pynvml
+import pytest
+
+from jupyter_gpushare.core.errors import Unavailable
+from node_agent.devices.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
+from node_agent.inventory import find_devices
+from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
+
+from .played import loaded, machine
+
+DRIVERS = (535, 550, 570, 580, 615)
+
+
+@pytest.mark.parametrize("driver", DRIVERS)
+def test_every_driver_lists_gpus_memory_and_processes(driver):
+    with machine(gpus=2, driver=driver) as (world, nvml):
+        world.set("reserved", 512 * MIB, gpu=0)
+        toys = [world.toy() for _ in range(3)]
+        for size, toy in enumerate(toys, 1):
+            toy.do("alloc", 0, size * GIB)
+        context = 256 * MIB
+        assert nvml.driver_version() == f"{driver}.65.06"
+        assert [(gpu.index, gpu.uuid, gpu.model) for gpu in nvml.gpus] == [(i, uuid, world.model) for i, uuid in enumerate(world.uuids)]
+        assert nvml.processes(0) == [ProcessUse(toy.pid, size * GIB + context) for size, toy in enumerate(toys, 1)]
+        assert nvml.processes(1) == []
+        memory = nvml.memory(0)
+        assert (memory.used, memory.reserved) == (6 * GIB + 3 * context, 512 * MIB)
+        assert memory.total == memory.used + memory.free + memory.reserved
+        assert nvml.supports_memory_limits() == (driver >= 615)
+
+
+def test_a_process_in_both_lists_is_counted_once_and_hidden_sizes_are_unknown():
+    with machine() as (world, nvml):
+        toy = world.toy()
+        toy.do("alloc", 0, GIB)
+        for lists in (0, 1, 2):
+            world.process(toy.pid, graphics=lists)
+            assert nvml.processes(0) == [ProcessUse(toy.pid, GIB + 256 * MIB)]
+        world.set("hidden", 1, gpu=0)
+        assert nvml.processes(0) == [ProcessUse(toy.pid, None)]
+
+
+def test_missing_third_lists_are_read_by_the_second():
+    with machine() as (world, nvml):
+        toy = world.toy()
+        toy.do("alloc", 0, GIB)
+        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)
+        assert [one.pid for one in nvml.processes(0)] == [toy.pid]
+
+
+def test_instances_are_devices_of_their_own_and_a_cut_gpu_is_none():
+    with GpuWorld(gpus=2) as world:
+        for _ in range(2):
+            world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        toy = world.toy(CUDA_VISIBLE_DEVICES=world.uuids[3])
+        toy.do("alloc", 0, GIB)
+        with loaded(world):
+            nvml = Nvml()
+            assert [(gpu.uuid, gpu.mig, gpu.board) for gpu in nvml.gpus] == [
+                (world.uuids[2], True, 0), (world.uuids[3], True, 0), (world.uuids[1], False, 1)
+            ]  # fmt: skip
+            assert [gpu.index for gpu in nvml.gpus] == [0, 1, 2]
+            assert nvml.gpus[0].total_mib == (40 * GIB - 40 * GIB // 512) // MIB
+            assert ([one.pid for one in nvml.processes(1)], nvml.processes(0)) == ([toy.pid], [])
+            with pytest.raises(NvmlFailed) as failed:
+                nvml.process_utilization(1, 0)
+            assert failed.value.is_missing
+            happened = nvml.listen()
+            world.event(0, 8, 79)
+            assert happened() == [GpuEvent((0, 1), "xid", 79)]
+            assert nvml.recovery_action(0) == 0
+            nvml.close()
+
+
+def test_a_cut_gpu_without_instances_and_a_lost_one_are_said_and_not_offered():
+    with GpuWorld(gpus=3) as world:
+        world.set("mig_mode", 1, gpu=0)
+        world.set("healthy", 0, gpu=1)
+        with loaded(world):
+            nvml = Nvml()
+            assert [gpu.uuid for gpu in nvml.gpus] == [world.uuids[2]]
+            assert "MIG is on" in nvml.notes[0]
+            assert "GPU 1 is not offered: it does not answer (GPU is lost)" in nvml.notes[1]
+            nvml.close()
+
+
+def test_utilisation_is_per_process_and_nobody_working_is_no_failure():
+    with machine(gpus=1) as (world, nvml):
+        toy, idle = world.toy(), world.toy()
+        for one in (toy, idle):
+            one.do("alloc", 0, GIB)
+        assert nvml.process_utilization(0, 0) == ({}, 0)
+        world.process(toy.pid, sm_util=40, busy_ms=60_000)
+        shares, seen = nvml.process_utilization(0, 0)
+        assert shares == {toy.pid: 0.4}
+        assert seen > 0
+        assert nvml.utilization(0) == 0.4
+
+
+def test_somebody_who_starts_to_work_between_the_two_halves_is_waited_for():
+    with machine() as (world, nvml):
+        toy = world.toy()
+        toy.do("alloc", 0, GIB)
+        world.process(toy.pid, sm_util=40, busy_ms=60_000)
+        world.fault("nvmlDeviceGetProcessUtilization", Faults.FAIL, pynvml.NVML_ERROR_INSUFFICIENT_SIZE, skip=1)
+        assert nvml.process_utilization(0, 0)[0] == {toy.pid: 0.4}
+
+
+FAILURES = {
+    "no such function": (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "is_missing"),
+    "not on this GPU": (pynvml.NVML_ERROR_NOT_SUPPORTED, "is_missing"),
+    "not for this user": (pynvml.NVML_ERROR_NO_PERMISSION, "is_refused"),
+    "the GPU is lost": (pynvml.NVML_ERROR_GPU_IS_LOST, "is_lost"),
+    "it wants a reset": (pynvml.NVML_ERROR_RESET_REQUIRED, "is_lost"),
+    "nobody knows": (pynvml.NVML_ERROR_UNKNOWN, ""),
+}
+
+
+@pytest.mark.parametrize(("code", "kind"), FAILURES.values(), ids=FAILURES)
+def test_each_failure_says_of_which_kind_it_is(code, kind):
+    with machine() as (world, nvml):
+        world.fault("nvmlDeviceGetUtilizationRates", Faults.FAIL, code)
+        with pytest.raises(NvmlFailed) as failed:
+            nvml.utilization(0)
+        kinds = [name for name in ("is_missing", "is_refused", "is_lost") if getattr(failed.value, name)]
+        assert kinds == ([kind] if kind else [])
+        assert failed.value.call == "nvmlDeviceGetUtilizationRates"
+
+
+BROKEN = {
+    "not loaded": (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "modprobe nvidia"),
+    "updated while it ran": (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "restart the machine"),
+    "not for this user": (pynvml.NVML_ERROR_NO_PERMISSION, "/dev/nvidiactl"),
+    "something else": (pynvml.NVML_ERROR_UNKNOWN, "NVML: Unknown Error"),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), BROKEN.values(), ids=BROKEN)
+def test_a_broken_driver_is_named_with_what_to_do(tmp_path, code, words):
+    with GpuWorld() as world, loaded(world):
+        world.fault("nvmlInitWithFlags", Faults.FAIL, code)
+        with pytest.raises(Unavailable, match=words) as refused:
+            find_devices("n0", tmp_path, None)
+        assert "--simulate MODEL:N" in refused.value.message
+
+
+def test_a_driver_that_fails_after_its_start_is_named_too(tmp_path):
+    with GpuWorld() as world, loaded(world):
+        world.fault("nvmlSystemGetDriverVersion", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
+        with pytest.raises(Unavailable, match="does not answer"):
+            find_devices("n0", tmp_path, None)
+
+
+def test_a_machine_without_gpus_says_so(tmp_path):
+    with GpuWorld(gpus=0) as world, loaded(world), pytest.raises(Unavailable, match="no GPU to share"):
+        find_devices("n0", tmp_path, None)
+
+
+def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
+    with GpuWorld(gpus=1) as world, loaded(world):
+        world.set("mig_mode", 1, gpu=0)
+        with pytest.raises(Unavailable, match="MIG is on, but it has no instances"):
+            find_devices("n0", tmp_path, None)
+
+
+def test_limits_go_round_in_bytes(tmp_path):
+    with machine(driver=615) as (world, nvml):
+        leaf = str(tmp_path)
+        nvml.set_memory_limits(0, leaf, GIB, 2 * GIB)
+        assert (nvml.memory_limits(0, leaf), world.limits(leaf, 0)) == ((GIB, 2 * GIB, 0), (GIB, 2 * GIB))
+        nvml.set_memory_limits(0, leaf, 0, None)
+        assert nvml.memory_limits(0, leaf) == (0, None, 0)
+        with pytest.raises(NvmlFailed) as failed:
+            nvml.set_memory_limits(0, f"{leaf}/nobody", 0, None)
+        assert failed.value.is_not_found
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_child_may_not_use_its_parents_handles():
+    with machine() as (_, nvml):
+        child = os.fork()
+        if child == 0:
+            try:
+                nvml.memory(0)
+            except RuntimeError:
+                os._exit(7)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7

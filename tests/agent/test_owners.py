@@ -1,0 +1,108 @@
+"""Whose a process is, with real processes: by parent, by mark, by session, and never by a pid alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+
+from jupyter_gpushare.simnode import start_of
+from node_agent.accounting import GONE, STRANGER
+from node_agent.devices import Kin
+from node_agent.owners import Owners
+from node_agent.processes import MARKER, Ident, here
+
+FAMILY = """
+import os, subprocess, sys
+wait = "import sys; sys.stdin.read()"
+plain = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE)
+away = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE, start_new_session=True)
+bare = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.PIPE, env={})
+print(plain.pid, away.pid, bare.pid, flush=True)
+sys.stdin.read()
+"""
+ORPHAN = """
+import os, subprocess, sys
+wait = "import sys; sys.stdin.read()"
+if os.fork():
+    os.wait(); print(open(sys.argv[1]).read(), flush=True); sys.stdin.read()
+else:
+    orphan = subprocess.Popen([sys.executable, "-c", wait], stdin=sys.stdin, env={})
+    open(sys.argv[1], "w").write(str(orphan.pid)); os._exit(0)
+"""
+
+
+@contextmanager
+def running(code, *args, launch="", **options):
+    env = {name: value for name, value in os.environ.items() if name != MARKER} | ({MARKER: launch} if launch else {})
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True, **options
+    )
+    try:
+        yield process, [int(word) for word in process.stdout.readline().split()]
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(10)
+
+
+def test_children_are_their_kernels_by_parent_mark_and_session():
+    with running(FAMILY, launch="k.1") as (main, children), running(FAMILY) as (other, strangers):
+        owners = Owners()
+        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "k.1")})
+        assert [owners.of(pid)[1] for pid in (main.pid, *children)] == ["k"] * 4
+        assert [owners.of(pid)[1] for pid in (other.pid, *strangers)] == [STRANGER] * 4
+        assert {one.pid for one in owners.members("k")} == {main.pid, *children}
+
+
+def test_an_orphan_with_an_empty_environment_is_found_by_its_session(tmp_path):
+    with running(ORPHAN, str(tmp_path / "pid"), launch="k.1") as (main, (orphan,)):
+        owners = Owners()
+        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "k.1")})
+        assert owners.of(orphan)[1] == "k"
+
+
+def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_strangers():
+    with running(FAMILY, launch="k.2") as (main, _):
+        owners = Owners()
+        owners.follow({"k": Kin(None, "k.2")})
+        assert owners.of(main.pid)[1] == "k"
+        owners.follow({"k": Kin(None, "k.3")})
+        assert owners.of(main.pid)[1] == STRANGER
+
+
+def test_a_stranger_becomes_a_kernels_when_it_is_registered():
+    with running(FAMILY) as (main, children):
+        owners = Owners()
+        assert owners.of(main.pid)[1] == STRANGER
+        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "")})
+        assert owners.of(children[0])[1] == "k"
+
+
+def test_a_pid_used_again_is_not_the_kernel():
+    with running(FAMILY) as (main, _):
+        owners = Owners()
+        owners.follow({"k": Kin((main.pid, start_of(main.pid) - 1), "k.1")})
+        assert owners.of(main.pid)[1] == STRANGER
+
+
+def test_the_dead_are_gone_and_the_never_seen_are_strangers():
+    owners = Owners()
+    with running(FAMILY) as (main, _):
+        start = owners.of(main.pid)[0]
+        assert start == start_of(main.pid)
+    assert owners.of(main.pid) == (start, GONE)
+    assert owners.of(2**22 + 1) == (0, STRANGER)
+
+
+def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
+    with running(FAMILY, launch="k.1") as (main, _), running(FAMILY, launch="other.1") as (other, _):
+        assert here(main.pid, "k.1") == Ident(main.pid, start_of(main.pid))
+        assert here(other.pid, "k.1") is None, "the process of another launch, whatever number its server gave"
+    assert here(1, "k.1") is None, "a process that has been here for long is not what was launched just now"
+
+
+def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
+    with running(FAMILY) as (main, _):
+        assert here(main.pid, "k.1") == Ident(main.pid, start_of(main.pid))

@@ -1,0 +1,294 @@
+"""What the agent sees of the GPUs, look by look: who holds what, what lags, what broke, and what cannot be seen at all."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import contextmanager
+
+import pynvml
+import pytest
+
+from jupyter_gpushare.simnode import start_of
+from node_agent.devices import Kin
+from node_agent.devices.sampling import SETTLED_MS, SILENT_MS, Sampler, monotonic_ms
+from node_agent.owners import Owners
+from tests.fakegpu.world import GIB, MIB, Faults
+
+from .played import machine
+
+CONTEXT = 256
+
+
+@contextmanager
+def watched(**options):
+    """A machine, somebody who looks at it, and a way to make toys kernels."""
+    with machine(**{"gpus": 1, **options}) as (world, nvml):
+        owners = Owners()
+        sampler = Sampler(nvml, owners)
+        kernels = {}
+
+        def kernel(name, gib, ordinal=0):
+            toy = world.toy()
+            toy.do("alloc", ordinal, gib * GIB)
+            kernels[name] = Kin((toy.pid, start_of(toy.pid)), "")
+            owners.follow(kernels)
+            return toy
+
+        sampler.kernel = kernel
+        try:
+            yield world, sampler
+        finally:
+            sampler.stop()
+
+
+@pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
+def test_kernels_and_strangers_on_every_driver(driver):
+    with watched(driver=driver, gpus=2) as (world, sampler):
+        sampler.kernel("a", 3)
+        sampler.kernel("b", 2, 1)
+        stranger = world.toy()
+        stranger.do("alloc", 0, GIB)
+        account = sampler.look().account
+        assert account.held == {"a": {0: 3072 + CONTEXT}, "b": {1: 2048 + CONTEXT}}
+        assert account.foreign_mib == {0: 1024 + CONTEXT, 1: 0}
+        assert account.foreign_processes == {0: 1, 1: 0}
+        assert account.lagging == {0: 0, 1: 0}
+        assert sampler.health(0, monotonic_ms()) == ""
+        assert stranger.is_alive()
+
+
+def test_what_the_dead_held_lags_until_the_driver_has_it_back():
+    with watched() as (world, sampler):
+        a = sampler.kernel("a", 3)
+        assert sampler.look().account.held == {"a": {0: 3072 + CONTEXT}}
+        world.set("lag_ms", 60_000)
+        a.kill()
+        account = sampler.look().account
+        assert (account.held, account.lagging, account.foreign_mib) == ({}, {0: 3072 + CONTEXT}, {0: 0})
+
+
+def test_a_checkpointed_process_leaves_the_list():
+    with watched() as (world, sampler):
+        a = sampler.kernel("a", 3)
+        world.set_state(a.pid, "checkpointed")
+        account = sampler.look().account
+        assert (account.held, account.lagging, account.foreign_mib) == ({}, {0: 0}, {0: 0})
+
+
+def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monkeypatch):
+    with watched() as (world, sampler):
+        now = monotonic_ms()
+        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        sampler.look()
+        world.set("reserved", 0, gpu=0)
+        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)  # then the driver's own is in `used`
+        world.set("reserved", 2 * GIB, gpu=0)
+        account = sampler.look().account
+        assert (account.lagging, account.foreign_mib) == ({0: 2048}, {0: 0})
+        now += SETTLED_MS + 1
+        sampler.look()
+        now += 1
+        account = sampler.look().account
+        assert (account.lagging, account.foreign_mib) == ({0: 0}, {0: 2048})
+
+
+def test_what_was_there_before_us_is_a_strangers_at_once():
+    with watched() as (world, sampler):
+        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)
+        world.set("reserved", 2 * GIB, gpu=0)
+        assert sampler.look().account.foreign_mib == {0: 2048}
+
+
+def test_sizes_that_the_driver_hides_are_estimated_and_it_is_known():
+    with watched() as (world, sampler):
+        sampler.kernel("a", 3)
+        world.set("hidden", 1, gpu=0)
+        account = sampler.look().account
+        assert (account.held, account.estimated) == ({"a": {0: 3072 + CONTEXT}}, {0})
+
+
+def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
+    with watched() as (world, sampler):
+        a = sampler.kernel("a", 1)
+        now = monotonic_ms()
+        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        sampler.look()
+        world.process(a.pid, sm_util=50, busy_ms=600_000)
+        now += 1000
+        assert sampler.look().busy_ms == {"a": 500}
+        now += 1000
+        sample = sampler.look()
+        assert (sample.busy_ms, sample.utilization) == ({"a": 1000}, {0: 0.5})
+
+
+SICK = {48: "two bits", 63: "next reset", 64: "could not be replaced", 74: "NVLink", 79: "fallen off the bus", 94: "contained", 95: "not contained"}
+
+
+@pytest.mark.parametrize(("xid", "words"), SICK.items())
+def test_errors_of_the_gpu_make_it_unhealthy_until_the_agent_starts_again(xid, words):
+    with watched(gpus=2) as (world, sampler):
+        sampler.look()
+        world.event(1, 8, xid)
+        sampler.look()
+        sampler.look()
+        assert sampler.health(0, monotonic_ms()) == ""
+        assert words in sampler.health(1, monotonic_ms())
+        assert f"XID {xid}" in sampler.health(1, monotonic_ms())
+        assert sampler.take_faults() == []
+
+
+@pytest.mark.parametrize("xid", [13, 31, 43, 45])
+def test_errors_of_a_program_are_told_to_its_kernel_and_the_gpu_is_well(xid):
+    with watched(gpus=2) as (world, sampler):
+        sampler.kernel("a", 1)
+        sampler.look()
+        world.event(0, 8, xid)
+        sampler.look()
+        [fault] = sampler.take_faults()
+        assert (fault.gpu, fault.kernel_id) == (0, "a")
+        assert f"XID {xid}" in fault.message
+        assert sampler.take_faults() == []
+        assert sampler.health(0, monotonic_ms()) == ""
+
+
+def test_nobody_is_blamed_on_a_guess():
+    with watched() as (world, sampler):
+        sampler.kernel("a", 1)
+        b = sampler.kernel("b", 1)
+        sampler.look()
+        world.event(0, 8, 31)
+        sampler.look()
+        assert [fault.kernel_id for fault in sampler.take_faults()] == [""]
+        world.process(b.pid, sm_util=100, busy_ms=600_000)
+        sampler._timed -= 1000  # a second later
+        world.event(0, 8, 31)
+        sampler.look()
+        assert [fault.kernel_id for fault in sampler.take_faults()] == ["b"]
+
+
+def test_an_unknown_error_is_only_logged():
+    with watched() as (world, sampler):
+        world.event(0, 8, 155)
+        sampler.look()
+        assert (sampler.health(0, monotonic_ms()), sampler.take_faults()) == ("", [])
+
+
+def test_a_lost_gpu_keeps_the_others_and_comes_back_when_it_answers():
+    with watched(gpus=2) as (world, sampler):
+        sampler.kernel("a", 1, 1)
+        world.set("healthy", 0, gpu=0)
+        sample = sampler.look()
+        assert sampler.health(0, monotonic_ms()) == "It does not answer (NVML: GPU is lost)."
+        assert (set(sample.memory), sample.account.held) == ({1}, {"a": {1: 1024 + CONTEXT}})
+        world.set("healthy", 1, gpu=0)
+        sampler.look()
+        assert sampler.health(0, monotonic_ms()) == ""
+
+
+def test_a_driver_that_asks_for_a_reset_is_passed_on_and_so_is_its_all_clear(monkeypatch):
+    with watched() as (world, sampler):
+        now = monotonic_ms()
+        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        world.set("recovery", 1, gpu=0)
+        sampler.look()
+        assert "reset it" in sampler.health(0, now)
+        world.set("recovery", 0, gpu=0)
+        now += 20_000
+        sampler.look()
+        assert sampler.health(0, now) == ""
+
+
+def test_memory_rows_that_cannot_be_replaced():
+    with watched() as (world, sampler):
+        world.set("remap_failure", 1, gpu=0)
+        sampler.look()
+        assert "could not be replaced" in sampler.health(0, monotonic_ms())
+
+
+CALLS = [
+    "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlEventSetWait_v2",
+]  # fmt: skip
+CODES = [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN]
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("code", CODES)
+def test_a_call_that_fails_costs_that_ability_alone(call, code):
+    with watched() as (world, sampler):
+        sampler.kernel("a", 1)
+        world.fault(call, Faults.FAIL, code, times=-1)
+        for _ in range(3):
+            assert sampler.look().account.held == {"a": {0: 1024 + CONTEXT}}
+        assert sampler.health(0, monotonic_ms()) == ""
+
+
+def test_what_a_driver_does_not_have_is_asked_for_once():
+    with watched() as (world, sampler):
+        fault = world.fault("nvmlDeviceGetRemappedRows", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        for _ in range(3):
+            sampler._checked -= 60_000
+            sampler.look()
+        assert world.hits(fault) == 1
+
+
+def test_a_list_that_fails_for_a_moment_is_believed_as_it_was():
+    with watched() as (world, sampler):
+        sampler.kernel("a", 1)
+        sampler.look()
+        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
+        assert sampler.look().account.held == {"a": {0: 1024 + CONTEXT}}
+
+
+def test_a_driver_that_does_not_list_processes_cannot_be_observed():
+    with watched() as (world, sampler):
+        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        sampler.look()
+        assert sampler.unlisted() == "Not Supported"
+
+
+def test_a_driver_that_hangs_is_said_to_be_silent_and_nobody_waits_for_it():
+    with watched() as (world, sampler):
+        sampler.look()
+        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
+        sampler.start(lambda: None)
+        sampler.hurry()
+        deadline = time.monotonic() + 20
+        while not sampler._looking.locked() and time.monotonic() < deadline:
+            time.sleep(0.005)
+        assert sampler.last.account.held == {}, "what was seen last is still there"
+        assert "has not answered for" in sampler.health(0, sampler.last.taken + SILENT_MS + 1)
+        assert sampler.stop() is False
+        world.clear()
+
+
+def test_a_hurry_is_answered_with_a_newer_look_and_a_wake():
+    with watched() as (_, sampler):
+        woken = threading.Event()
+        sampler.look()
+        before = sampler.last.taken
+        time.sleep(0.002)
+        sampler.start(woken.set)
+        sampler.hurry()
+        assert woken.wait(20)
+        assert sampler.last.taken > before
+
+
+def test_a_change_is_woken_for_and_no_change_is_not():
+    with watched() as (_, sampler):
+        woken = threading.Event()
+        sampler.look()
+        sampler.pace(True)
+        sampler.start(woken.set)
+        assert woken.wait(20), "the first of the closer looks is a hurried one"
+        woken.clear()
+        version = sampler.version
+        assert not woken.wait(0.5)
+        assert sampler.version == version
+        sampler.kernel("a", 1)
+        assert woken.wait(20)
+        assert sampler.version > version
+
+
+assert MIB == 1 << 20
