@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
+from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -17,9 +19,9 @@ from tornado.web import HTTPError
 from traitlets import Any as AnyTrait
 
 from ..core.errors import GpuShareError
-from ..messages import KernelRequest
+from ..messages import Event, KernelRequest, stamp
 from .handlers import SETTING
-from .request import CONFIG_FIELDS, from_config
+from .request import CONFIG_FIELDS, from_config, passed_over
 from .sharing import Sharing
 
 __all__ = ["GpuShareProvisioner"]
@@ -61,9 +63,13 @@ class GpuShareProvisioner(LocalProvisioner):
         if sharing is None:
             return kwargs
         request = await self._first_request(sharing) if first else None
+        unknown = passed_over(self._config()) if first else ""
         try:
             ours = await sharing.register(self.kernel_id, name=self._name(env), language=self._language(), request=request, first=first)
             env |= {name: value for name, value in ours.items() if name not in THEIRS or THEIRS.isdisjoint(env)}
+            if unknown:
+                self.log.warning("gpushare: kernel %s: %s", self.kernel_id, unknown)
+                sharing.remark(self.kernel_id, Event(time=stamp(time.time_ns() // 1_000_000), kind="refused", message=unknown))
         except Exception:
             # A restart that raises leaves a notebook that says "disconnected" for ever; a kernel without a GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
@@ -133,6 +139,12 @@ class GpuShareProvisioner(LocalProvisioner):
         request = sharing.presets.resolved(request)
         await sharing.check(request)
         return request
+
+    def _config(self) -> Mapping[str, object]:
+        """The kernelspec's `config`, as it is written."""
+        stanza = (getattr(self.kernel_spec, "metadata", None) or {}).get("kernel_provisioner")
+        config = stanza.get("config") if isinstance(stanza, Mapping) else None
+        return config if isinstance(config, Mapping) else {}
 
     def _name(self, env: dict[str, str]) -> str:
         """The notebook's path below the server's root, when Jupyter says it."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from typing import Final
 
 from ..core.amounts import GPU
@@ -10,7 +11,7 @@ from ..core.errors import InvalidInput
 from ..core.quantity import read_gpu, read_memory
 from ..messages import KernelRequest, PodRequest, Share, WorkloadRequest, convert
 
-__all__ = ["CONFIG_FIELDS", "checked", "from_config", "pools_of", "same", "shares", "workload"]
+__all__ = ["CONFIG_FIELDS", "checked", "from_config", "passed_over", "pools_of", "same", "shares", "workload"]
 
 CONFIG_FIELDS: Final = ("preset", "gpu", "gpu_memory", "gpu_limit", "project", "node_pools", "priority_class")
 
@@ -28,6 +29,20 @@ def from_config(config: dict[str, object]) -> KernelRequest | None:
     if request.preset is not None:
         return request  # what it stands for is the server's to say
     return None if given in ({"gpu": 0}, {"gpu": "0"}) else checked(request)
+
+
+def passed_over(config: Mapping[str, object]) -> str:
+    """A sentence about the keys of a kernelspec's `config` that mean nothing here; "": there are none.
+
+    Said, and not refused: a kernelspec may carry keys of a newer version, and its kernels shall start.
+    """
+    unknown = sorted(str(key) for key in config if key not in CONFIG_FIELDS)
+    if not unknown:
+        return ""
+    close = [(key, get_close_matches(key, CONFIG_FIELDS, n=1)) for key in unknown]
+    words = [f"{key!r}" + (f" (did you mean {found[0]!r}?)" if found else "") for key, found in close]
+    what = f"key {words[0]} is" if len(words) == 1 else f"keys {', '.join(words)} are"
+    return f"The kernelspec's {what} not known and {'was' if len(words) == 1 else 'were'} passed over; known: {', '.join(CONFIG_FIELDS)}."
 
 
 def checked(request: KernelRequest) -> KernelRequest:

@@ -288,6 +288,10 @@ class Sharing:
             self._devices_env = {name: value for name, value in env.items() if name not in OWN_NAMES}
         return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
 
+    def remark(self, kernel_id: str, event: Event) -> None:
+        """Something that its owner should know, in its story."""
+        self._changed(self._directory.happened(kernel_id, event))
+
     def launched(self, kernel_id: str, pid: int) -> None:
         """After a launch."""
         launched = self._launched.get(kernel_id)

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.request import checked, from_config, workload
+from jupyter_gpushare.server_extension.request import checked, from_config, passed_over, workload
 
 MISTAKES = {
     "nothing": ({}, "gpu"),
@@ -43,3 +43,10 @@ def test_a_kernelspec_with_a_value_of_the_wrong_type_names_the_field():
 def test_one_kernel_is_a_workload_with_one_pod_where_its_process_is():
     asked = workload(KernelRequest(gpu=0.5, node_pools="a100, default"), "k.1", kernel_id="k", name="", node="n", user=None)
     assert (asked.pods[0].nodes, asked.node_pools, asked.name, asked.kernel_id) == (["n"], ["a100", "default"], "k", "k")
+
+
+def test_keys_that_mean_nothing_are_named_with_what_was_meant():
+    assert passed_over({"gpu": 1, "project": "vision"}) == ""
+    said = passed_over({"gpu": 1, "gpus": 2, "zzz": 3})
+    assert "'gpus' (did you mean 'gpu'?), 'zzz'" in said
+    assert "known: preset, gpu," in said
