@@ -20,7 +20,7 @@ from ..checkpointer import Checkpointer, Unsure
 from ..processes import Ident
 from . import CopyFailed, DevicesBusy
 from .cuda import NOT_READY, NOT_SUPPORTED, CudaError, ProcessState
-from .moves import full_map, moved
+from .moves import full_map, moved, placed
 from .parked import Parked, Record, Saved
 from .steps import GIVEN_UP, Steps
 from .stillness import Ground, Locks, Look, Stillness
@@ -94,7 +94,8 @@ class Checkpoints:
             fresh = [ident for ident in sorted(held, key=lambda i: i.pid) if ident not in locked]
             if not fresh:
                 return
-            self._record.begin(kernel_id, places, tuple(Saved(i.pid, i.start, dict(held[i])) for i in fresh))
+            where = placed(places, {gpu for of in held.values() for gpu in of})
+            self._record.begin(kernel_id, where, tuple(Saved(i.pid, i.start, dict(held[i])) for i in fresh))
             for ident in fresh:
                 locked[ident] = sum(held[ident].values())
                 self._steps.lock(ident, self._times.lock_ms)
@@ -138,24 +139,22 @@ class Checkpoints:
         """Restored and locked, on the GPUs where they belong."""
         _, saved = self._record.of(kernel_id)
         held = {one.ident(): one.held for one in saved}
+        full = full_map(len(self._uuids), moves) if moves else {}
+        pairs = self._pairs(full)
         need: dict[int, int] = defaultdict(int)
         for ident in idents:
             for gpu, mib in held.get(ident, {}).items():
-                need[moves.get(gpu, gpu)] += mib
-        pairs = self._pairs(moves)
+                need[full.get(gpu, gpu)] += mib
         with self._still.room(kernel_id, need):
             for ident in idents:
                 self._steps.restore(ident, pairs, sum(held.get(ident, {}).values()))
             if pairs:
                 self._confirm_moved(kernel_id, held, idents, set(need))
 
-    def _pairs(self, moves: Mapping[int, int]) -> list[tuple[str, str]]:
+    def _pairs(self, full: Mapping[int, int]) -> list[tuple[str, str]]:
         """A map of every GPU of the machine, as the driver wants it; empty: nothing moves."""
-        if not moves:
-            return []
-        if not self._relocates():
+        if full and not self._relocates():
             raise CopyFailed("this node cannot move GPU memory to another GPU", for_good=True, lost=True)
-        full = full_map(len(self._uuids), moves)
         if any(self._models[old] != self._models[new] for old, new in full.items()):
             raise CopyFailed("GPU memory can only move to a GPU of the same model", for_good=True, lost=True)
         return [(self._uuids[old], self._uuids[new]) for old, new in sorted(full.items())]

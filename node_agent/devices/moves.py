@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-__all__ = ["full_map", "moved"]
+__all__ = ["full_map", "moved", "placed"]
+
+
+def placed(places: Sequence[int], held: Iterable[int]) -> tuple[int, ...]:
+    """The GPU per ordinal: as it was attached, but what it really holds counts more. An ordinal whose GPU holds nothing has the next one that
+    is held and belongs to no ordinal: a kernel whose new home was noted before its memory was seen is still in the old one."""
+    here = set(held)
+    strays = sorted(here - set(places))
+    return tuple(gpu if gpu in here or not strays else strays.pop(0) for gpu in places)
 
 
 def moved(where: Sequence[int], gpus: Sequence[int]) -> dict[int, int]:

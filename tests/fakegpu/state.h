@@ -126,6 +126,7 @@ typedef struct {
 #define FAKE_UNUSED __attribute__((unused))
 
 static fake_node *fake_mapped;
+static char fake_path[512];
 
 FAKE_UNUSED static int64_t fake_now(void) {
   struct timespec t;
@@ -158,15 +159,16 @@ FAKE_UNUSED static uint64_t fake_start_of(int pid) {
 /* The file of this process's environment, mapped; NULL: there is no such machine. */
 FAKE_UNUSED static fake_node *fake_open(void) {
   const char *path = getenv("GPUSHARE_FAKE_GPU");
-  if (fake_mapped) return fake_mapped;
   if (!path) return NULL;
+  if (fake_mapped && !strcmp(path, fake_path)) return fake_mapped;
   int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) return NULL;
   void *at = mmap(NULL, sizeof(fake_node), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (at == MAP_FAILED) return NULL;
   if (((fake_node *)at)->magic != FAKE_MAGIC) { munmap(at, sizeof(fake_node)); return NULL; }
-  return fake_mapped = at;
+  snprintf(fake_path, sizeof fake_path, "%s", path);
+  return fake_mapped = at; /* an earlier machine of this process stays mapped: one of its threads may still be in a call */
 }
 
 /* What one process keeps on one GPU, context included; 0 while it is checkpointed. */

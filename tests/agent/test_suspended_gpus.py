@@ -1,0 +1,156 @@
+"""The whole agent on a played driver: notebooks share a GPU, are saved, come back at their next cell, and survive the agent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+from node_agent.checkpointer import Deadlines
+from tests.agent.gpunode import GpuNode
+from tests.agent.world import GIB, play
+from tests.fakegpu.world import Faults
+
+FILL = "p = gpu.alloc({gib} << 30); gpu.write(p, b'tensor of {name}'); result = p"
+READ = "result = gpu.read(p, 11).decode()"
+
+
+async def burst(world: GpuNode, gib: int = 60):
+    """A has half a GPU and holds more than that."""
+    a = await world.kernel("a", request=40 * GIB)
+    assert "error" not in await a.run(FILL.format(gib=gib, name="a"))
+    return a
+
+
+def test_a_burster_is_saved_when_the_owner_comes_and_is_back_at_its_next_cell():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world)
+            b = await world.kernel("b", request=39 * GIB)
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert world.state(a) == "checkpointed"
+            assert world.book("a").holding.image == (60 * GIB + 256,)
+            world.scheduler.end("b")
+            await b.end()
+            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert world.state(a) == "running"
+            assert {"suspended", "resumed"} <= set(world.server.kinds("a"))
+
+    play(story())
+
+
+def test_the_agent_is_restarted_while_a_kernel_is_saved():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world)
+            await a.ask("suspend")
+            assert world.state(a) == "checkpointed"
+            await world.agent.stop()
+            await world.start_agent()
+            await world.until(lambda: world.book("a").holding.suspended and world.book("a").transit is None, "found again")
+            assert world.book("a").holding.image == (60 * GIB + 256,)
+            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+
+    play(story())
+
+
+def test_an_agent_that_left_a_kernel_locked_lets_it_run_when_it_is_back():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world)
+            await world.agent.stop()
+            world.machine.set_state(a.pid, "locked")
+            (world.state_dir / "parked.json").unlink(missing_ok=True)
+            await world.start_agent()
+            await world.until(lambda: world.state(a) == "running", "unlocked")
+            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+
+    play(story())
+
+
+def test_a_state_that_the_driver_gave_up_restarts_the_kernel_and_says_so():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world)
+            await a.ask("suspend")
+            world.machine.fault("cuCheckpointProcessRestore", Faults.FAIL, 304, times=-1)
+            a.start(READ)
+            await world.until(lambda: world.server.relaunches, "relaunched", 20)
+            assert {"lost", "killed"} <= set(world.server.kinds("a"))
+            await world.until(lambda: world.used() == {0: 0}, "nothing is left on the GPU")
+            await world.until(lambda: world.book("a").attached, "the new process has its GPU")
+            assert world.devices._copies.parked() == {}
+
+    play(story())
+
+
+def test_a_kernel_that_cannot_be_saved_has_notice_and_is_killed_last():
+    async def story():
+        async with GpuNode(notice_ms=300) as world:
+            a = await burst(world)
+            world.machine.fault("cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1, pid=a.pid)
+            b = await world.kernel("b", request=39 * GIB)
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            kinds = world.server.kinds("a")
+            assert kinds.index("notice") < kinds.index("killed")
+
+    play(story())
+
+
+def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
+    async def story():
+        async with GpuNode(deadlines=Deadlines(state=1, lock=1, copy=1, unlock=1, mib_per_s=1 << 20)) as world:
+            a = await burst(world)
+            fault = world.machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG)
+            asking = asyncio.ensure_future(a.ask("suspend"))
+            await world.until(lambda: world.machine.hits(fault), "it hangs")
+            await world.until(lambda: world.book("a").transit is None, "given up", 20)
+            await asking
+            assert world.state(a) == "running"
+            pid = world.devices.checkpointer.helper_pid()
+            if pid is not None:
+                os.kill(pid, signal.SIGKILL)
+            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+
+    play(story())
+
+
+def test_a_frozen_interpreter_gets_its_gpu_back():
+    """A library that keeps Python's lock while it waits in the driver: nothing of this kernel runs any more, also not its pulse."""
+
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world, 20)
+            hold = "import ctypes, threading; frozen = ctypes.PyDLL('libcuda.so.1'); frozen.cuCtxSetCurrent(gpu._context)"
+            await a.run(hold)
+            await world.until(lambda: world.book("a").heard, "its pulse", 20)
+            code = "threading.Timer(1.5, lambda: (gpu._here(), frozen.cuCtxSynchronize()), ()).start()"
+            await a.run(code)
+            await a.ask("suspend")
+            assert world.state(a) == "checkpointed"
+            await world.until(lambda: world.state(a) == "running", "brought back", 30)
+            assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
+            assert "stood still" in world.book("a").no_suspend_why
+
+    play(story())
+
+
+def test_two_gpus_a_saved_kernel_follows_its_home():
+    """The self-test proves that memory can move: a kernel whose GPU is needed as a whole comes back on the other one."""
+
+    async def story():
+        async with GpuNode(gpus=2) as world:
+            await world.until(lambda: "relocate" in world.devices.tiers()[0], "relocation proved", 30)
+            a = await burst(world, 20)
+            b = await world.kernel("b", request=39 * GIB)
+            assert "error" not in await b.run(FILL.format(gib=10, name="b"))
+            assert (world.book("a").site, world.book("b").site) == ((0,), (1,))
+            world.scheduler.grant("c", gpu=1, request=79 * GIB)
+            await world.server.launch("c")
+            await world.until(lambda: world.book("c").attached and world.used()[1] == 0, "c has a GPU to itself", 30)
+            assert (await b.run(READ, timeout=30))["result"] == "tensor of b"
+            assert (await b.run("result = gpu.uuid()"))["result"] == world.machine.uuids[0]
+            assert "moved" in world.server.kinds("b")
+            assert (await a.run(READ))["result"] == "tensor of a"
+
+    play(story())
