@@ -113,7 +113,8 @@ class Notebook:
         if self.ws is not None:
             self.ws.close()
         url = f"ws://127.0.0.1:{self.server.port}{self.server.base}api/kernels/{self.kernel_id}/channels"
-        self.ws = websocket.create_connection(f"{url}?session_id={uuid.uuid4().hex}&token={self.server.token}", timeout=PATIENCE)
+        said = {"Authorization": f"token {self.server.token}"}  # not in the address: a Hub takes no token there
+        self.ws = websocket.create_connection(f"{url}?session_id={uuid.uuid4().hex}", timeout=PATIENCE, header=said)
 
     def submit(self, code: str) -> str:
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
