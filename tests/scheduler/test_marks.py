@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from msgspec.structs import replace
@@ -12,12 +12,16 @@ from jupyter_gpushare.core.errors import NotFound
 from jupyter_gpushare.scheduler import schema
 from jupyter_gpushare.scheduler.audit import entries
 from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
+from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path).joined()
+def house(database: Database) -> Iterator[House]:
+    made = House(database.url)
+    yield made.joined()
+    made.close()
+    check_invariants(database.url)
 
 
 def row(house: House) -> m.NodeRow:

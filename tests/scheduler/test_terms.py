@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import NotFound
 from jupyter_gpushare.scheduler.policy import parse_policy
+from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House
 
 POLICY = """
@@ -26,9 +27,9 @@ MIN, HOUR = 60_000, 3_600_000
 class Termed(House):
     """Its house, with rules; `wait` lets time pass and ticks at its end."""
 
-    def start(self, store=None, policy: str = POLICY) -> None:
-        super().start(store)
-        self.service.use_policy(parse_policy(policy))
+    def start(self) -> None:
+        super().start()
+        self.service.use_policy(parse_policy(POLICY))
 
     def wait(self, ms: int) -> None:
         self.time += ms
@@ -49,8 +50,11 @@ class Termed(House):
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Termed:
-    return Termed(tmp_path).joined()
+def house(database: Database) -> Iterator[Termed]:
+    made = Termed(database.url)
+    yield made.joined()
+    made.close()
+    check_invariants(database.url)
 
 
 def test_a_lease_carries_the_rules_of_its_project_and_where_they_stand(house: Termed):
