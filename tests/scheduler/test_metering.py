@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
+
+import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.facts import UsageMeasured
@@ -11,6 +13,8 @@ from jupyter_gpushare.scheduler.metering import Span, usage_facts
 from jupyter_gpushare.scheduler.policy import parse_policy
 from jupyter_gpushare.scheduler.service import Service
 from jupyter_gpushare.scheduler.store import Store
+
+from .databases import Database
 
 HOUR = 3_600_000
 POLICY = """
@@ -30,17 +34,24 @@ class Silent:
 
 
 class House:
-    """A service on a file with a node of two GPUs; its time is in hours."""
+    """A service on a database with a node of two GPUs; its time is in hours."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url, self.hours = f"sqlite:///{folder}/gpushare.db", 100.0
+    def __init__(self, url: str) -> None:
+        self.url, self.hours = url, 100.0
+        self.store: Store | None = None
         self.start()
         devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=80 * 1024) for i in range(2)]
         hello = m.AgentHello(version="1", node=m.NodeReport(name="n0", simulated=True, devices=devices))
         self.service.agent_hello(hello, Silent().send)
 
     def start(self) -> None:
-        self.service = Service(Store(self.url), parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
+        self.close()
+        self.store = Store(self.url)
+        self.service = Service(self.store, parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
 
     def ask(self, id_: str, project: str, gpu: float) -> None:
         self.service.submit(ALICE, m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]))
@@ -53,9 +64,15 @@ class House:
         return {queue: used[0] / 1_000_000 for (queue, _), used in self.service.cluster.usage.items() if any(used)}
 
 
-def test_what_was_held_is_what_the_next_cycles_weigh(tmp_path: Path) -> None:
+@pytest.fixture
+def house(database: Database) -> Iterator[House]:
+    house = House(database.url)
+    yield house
+    house.close()
+
+
+def test_what_was_held_is_what_the_next_cycles_weigh(house: House) -> None:
     """Of two GPUs, a held one for two hours and b a half for one: in four hours that is 2 and 0.5 of 8 GPU-hours."""
-    house = House(tmp_path)
     house.ask("x", "a", 1)
     house.hours = 101
     house.ask("y", "b", 0.5)
@@ -66,8 +83,7 @@ def test_what_was_held_is_what_the_next_cycles_weigh(tmp_path: Path) -> None:
     assert house.usage(104) == {"a": 0.25, "b": 0.0625, "d": 0.3125}
 
 
-def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
-    house = House(tmp_path)
+def test_a_restart_forgets_nothing(house: House) -> None:
     house.ask("x", "a", 1)
     house.hours = 102
     house.service.end(ALICE, "x")
@@ -78,8 +94,7 @@ def test_a_restart_forgets_nothing(tmp_path: Path) -> None:
     assert house.usage(104) == before == {"a": 0.25, "d": 0.25}
 
 
-def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(tmp_path: Path) -> None:
-    house = House(tmp_path)
+def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(house: House) -> None:
     house.ask("x", "a", 2)
     house.hours = 101
     house.service.end(ALICE, "x")
@@ -88,9 +103,8 @@ def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(tmp_path: Path) 
     assert house.usage(104)["a"] == 0.25, "it still counts, though it was read before"
 
 
-def test_a_wish_of_the_one_who_used_less_is_larger(tmp_path: Path) -> None:
+def test_a_wish_of_the_one_who_used_less_is_larger(house: House) -> None:
     """a used everything for hours; now both want two GPUs, and the surplus goes to b."""
-    house = House(tmp_path)
     house.ask("x", "a", 2)
     house.hours = 105
     house.service.end(ALICE, "x")

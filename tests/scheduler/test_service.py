@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.service import Service
 from jupyter_gpushare.scheduler.store import Store, StoreUnavailable, WorkloadRow
+
+from .databases import Database, check_invariants
 
 ALICE = Identity("alice", (), "person")
 ADMIN = Identity("root", (), "admin")
@@ -35,16 +38,22 @@ class Listener:
 
 
 class House:
-    """A service on a file, with one node of two GPUs, that can be started again."""
+    """A service on a database, with one node of two GPUs, that can be started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.url, self.time = f"sqlite:///{folder}/gpushare.db", 1_000_000
+    def __init__(self, url: str) -> None:
+        self.url, self.time = url, 1_000_000
         self.listener = Listener()
+        self.store: Store | None = None
         self.start()
 
-    def start(self, store: Store | None = None) -> None:
-        self.store = store or Store(self.url)
+    def start(self) -> None:
+        self.close()
+        self.store = Store(self.url)
         self.service = Service(self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time)
+
+    def close(self) -> None:
+        if self.store is not None:
+            self.store.close()
 
     def node(self) -> m.NodeReport:
         devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=MIB) for i in range(2)]
@@ -71,8 +80,11 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path).joined()
+def house(database: Database) -> Iterator[House]:
+    house = House(database.url).joined()
+    yield house
+    house.close()
+    check_invariants(database.url)
 
 
 def test_two_halves_share_and_a_whole_one_fits_beside(house: House):
@@ -159,20 +171,17 @@ def test_an_evicted_kernel_asks_again_with_its_age(house: House):
     assert (again.state, again.reason.code[:7]) == ("pending", "Waiting")
 
 
-def test_a_commit_that_fails_changes_nothing(house: House, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_that_fails_changes_nothing(house: House, database: Database):
     house.ask("a")
     before, frames = house.leases(), len(house.listener.frames)
-    with house.store.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA query_only=ON")  # this pooled connection now refuses every write, as a full disk would
-    for id_ in ("b", "c"):
+    with database.refusing(house.store):
+        for id_ in ("b", "c"):
+            with pytest.raises(StoreUnavailable):
+                house.ask(id_)
         with pytest.raises(StoreUnavailable):
-            house.ask(id_)
-    with pytest.raises(StoreUnavailable):
-        house.service.end(ALICE, "a")
-    assert house.leases() == before
-    assert len(house.listener.frames) == frames
-    with house.store.engine.connect() as connection:
-        connection.exec_driver_sql("PRAGMA query_only=OFF")
+            house.service.end(ALICE, "a")
+        assert house.leases() == before
+        assert len(house.listener.frames) == frames
     assert house.ask("b").state == "running"
 
 
@@ -264,7 +273,7 @@ STEPS = st.lists(
 @given(steps=STEPS)
 def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(tmp_path_factory, steps):
     """Ids are used again, agents report what they like, the service is started again at any moment."""
-    house = House(tmp_path_factory.mktemp("law")).joined()
+    house = House(f"sqlite:///{tmp_path_factory.mktemp('law')}/x.db").joined()
     for i, (what, *rest) in enumerate(steps):
         house.time += 1000
         leases = house.leases()
@@ -285,3 +294,5 @@ def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(t
         except (Conflict, NotFound):
             pass
         house.nothing_is_booked_twice()
+    house.close()
+    check_invariants(house.url)

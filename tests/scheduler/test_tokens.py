@@ -12,6 +12,8 @@ from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.auth import Identity, NotKnown, Tokens, admin_token_file
 from jupyter_gpushare.scheduler.store import Store
 
+from .databases import Database
+
 DAY = 24 * 3600 * 1000
 
 
@@ -29,8 +31,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path):
-    store = Store(f"sqlite:///{tmp_path / 'store.sqlite'}")
+def store(database: Database):
+    store = Store(database.url)
     yield store
     store.close()
 
