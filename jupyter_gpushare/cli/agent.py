@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.quantity import read_memory
 
 from .tables import table
 
@@ -38,11 +39,13 @@ __all__ = ["agent"]
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label of this node; may be given several times.")
 @click.option("--state-dir", metavar="DIR", envvar="GPUSHARE_STATE", help="Where the agent keeps its journal and its socket.")
 @click.option("--socket", metavar="FILE", help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory).")
+@click.option("--host-memory", metavar="SIZE", help="At most so much host memory for saved GPU memory (default: what the machine can spare).")
+@click.option("--host-reserve", metavar="SIZE", help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).")
 @click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
 def agent(
     scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
     simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
-    labels: tuple[str, ...], state_dir: str | None, socket: str | None, self_test: bool,
+    labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None, self_test: bool,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
     from node_agent.app import Config
@@ -57,7 +60,8 @@ def agent(
         return _print_tiers(devices)
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
-    config = Config(node, folder, Path(socket) if socket else None, labels=dict(_label(text) for text in labels), **_machine())
+    host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
+    config = Config(node, folder, Path(socket) if socket else None, labels=dict(_label(text) for text in labels), **host, **_machine())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
@@ -69,6 +73,10 @@ def _default_state_dir() -> Path:
     from jupyter_core.paths import jupyter_data_dir
 
     return Path(jupyter_data_dir()) / "gpushare"
+
+
+def _size(text: str | None, option: str) -> int | None:
+    return None if text is None else read_memory(text, what=option)
 
 
 def _label(text: str) -> tuple[str, str]:

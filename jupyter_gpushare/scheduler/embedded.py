@@ -98,12 +98,12 @@ class EmbeddedHouse:
 
     def __init__(
         self, state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", socket: Path | None = None, policy_file: Path | None = None,
-        user: str, node: str | None = None,
+        user: str, node: str | None = None, host_memory_mib: int | None = None,
     ) -> None:  # fmt: skip
         """Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
         make_state_dir(state_dir)
         simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
-        self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket)
+        self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket, host_memory_mib=host_memory_mib)
         self._devices = find_devices(self._agent_config.node, state_dir, simulation)
         count = len(self._devices.reports())
         policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")

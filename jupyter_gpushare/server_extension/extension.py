@@ -56,6 +56,9 @@ class GpuShareExtension(ExtensionApp):
     policy_file = Unicode("", config=True, help="The administrator's policy for the scheduler inside this server.")
     simulate = Unicode("", config=True, help="Simulated GPUs for the agent inside this server: MODEL:N or N. Always labelled as simulated.")
     simulated_gpu_memory = Unicode("80GiB", config=True, help="Memory of each simulated GPU.")
+    host_memory = Unicode(
+        "", config=True, help="At most so much host memory for saved GPU memory (64GiB), for the agent inside this server; default: what is free."
+    )
     make_default_provisioner = Bool(
         True, config=True, help="Start kernels through gpushare unless their kernelspec names another provisioner."
     )
@@ -143,6 +146,7 @@ class GpuShareExtension(ExtensionApp):
                 policy_file=Path(self.policy_file) if self.policy_file else None,
                 simulate=self.simulate,
                 gpu_memory=self.simulated_gpu_memory,
+                host_memory=self.host_memory,
                 user=self.user,
             )
         except GpuShareError as error:

@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..core.quantity import read_memory
+
 if TYPE_CHECKING:
     from ..scheduler.embedded import EmbeddedHouse
 
@@ -14,7 +16,7 @@ __all__ = ["start_local"]
 
 
 async def start_local(
-    *, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str
+    *, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str, host_memory: str = ""
 ) -> EmbeddedHouse:
     """Start both in the running loop.
 
@@ -25,6 +27,9 @@ async def start_local(
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
     from ..scheduler.embedded import EmbeddedHouse
 
-    house = EmbeddedHouse(state_dir, simulate=simulate, gpu_memory=gpu_memory, socket=socket, policy_file=policy_file, user=user)
+    bound = read_memory(host_memory, what="host_memory") if host_memory else None
+    house = EmbeddedHouse(
+        state_dir, simulate=simulate, gpu_memory=gpu_memory, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound
+    )
     await house.start()
     return house

@@ -33,9 +33,9 @@ gpu = Gpu({gpu})
 class GpuNode(World):
     """`world.machine` is the played machine. Kernels: `await world.kernel("a", gpu=0, request=40 * 1024)`."""
 
-    def __init__(self, *, gpus: int = 1, driver: int = 580, deadlines: Deadlines = Deadlines(), **more) -> None:
+    def __init__(self, *, gpus: int = 1, driver: int = 580, deadlines: Deadlines | None = None, **more) -> None:
         super().__init__(gpus=gpus, **more)
-        self.deadlines = deadlines
+        self.deadlines = deadlines or Deadlines()
         self._patch = pytest.MonkeyPatch()
         self.machine = GpuWorld(gpus=gpus, driver=driver, memory=80 * GIB, context=256 * MIB)
 
