@@ -30,4 +30,5 @@ export const THEMES = ['JupyterLab Light', 'JupyterLab Dark', 'JupyterLab Dark H
 export async function useTheme(page, name) {
   await page.evaluate(name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name }), name);
   await page.waitForFunction(name => document.body.dataset.jpThemeName === name, name);
+  await page.locator('#jupyterlab-splash').waitFor({ state: 'detached' }); // it hides the page meanwhile
 }

@@ -60,9 +60,10 @@ def running(command: list[str], folder: Path, server_config: dict[str, object] |
     """A server process that prints its URL. It is asked to end afterwards, and must."""
     config = folder / "config"
     config.mkdir()
-    # the tests drive JupyterLab through window.jupyterapp, which it shows only when told to
+    # the tests drive JupyterLab and Notebook 7 through window.jupyterapp, which they show only when told to
+    shown = {"JupyterNotebookApp": {"expose_app_in_browser": True}}
     (config / "jupyter_lab_config.json").write_text(json.dumps({"LabApp": {"expose_app_in_browser": True}}))
-    (config / "jupyter_server_config.json").write_text(json.dumps(server_config or {}))
+    (config / "jupyter_server_config.json").write_text(json.dumps(shown | (server_config or {})))
     env = {
         **os.environ,
         "JUPYTER_CONFIG_DIR": str(config),
@@ -106,9 +107,10 @@ def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
     raise TimeoutError(f"no URL within {START_S} s:\n{log.read_text()}")
 
 
-def play(script: str, url: str, *arguments: str, limit_s: int = 240) -> None:
-    """Run one browser script; its output is the failure's explanation."""
+def play(script: str, url: str, *arguments: str, limit_s: int = 240) -> str:
+    """Run one browser script; its output is the failure's explanation, and is given back."""
     done = subprocess.run(
         ["node", str(HERE / script), url, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False
     )
     assert done.returncode == 0, f"{script}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout

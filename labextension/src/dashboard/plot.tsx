@@ -79,11 +79,9 @@ function dataOf(curve: ICurve, lines: readonly ILine[]): uPlot.AlignedData {
 function optionsOf(element: HTMLElement, lines: readonly ILine[]): uPlot.Options {
   const color = (name: string) => getComputedStyle(element).getPropertyValue(name).trim() || 'currentColor';
   const stepped = uPlot.paths.stepped!({ align: 1 });
-  const axis: uPlot.Axis = {
-    stroke: color('--jp-ui-font-color1'),
-    grid: { stroke: color('--jp-border-color2'), width: 1 },
-    ticks: { stroke: color('--jp-border-color2'), width: 1 }
-  };
+  // fainter than a theme's own borders: in high contrast these are as strong as the lines of the plot
+  const faint = { stroke: `color-mix(in srgb, ${color('--jp-ui-font-color1')} 20%, transparent)`, width: 1 };
+  const axis: uPlot.Axis = { stroke: color('--jp-ui-font-color1'), grid: faint, ticks: faint };
   return {
     width: Math.max(200, element.clientWidth),
     height: HEIGHT_PX,

@@ -1,0 +1,168 @@
+/**
+ * What the front end costs: node measure.mjs URL delay|idle|many. Prints one JSON object.
+ *
+ * - delay (a demo): from an event's own time at the scheduler to the frame in which the sidebar shows it
+ * - idle (a demo): share of a core that our code and what it calls takes, by Chromium's own profiler
+ * - many (the scripted server): frames while 500 kernels, and a large cluster's dashboard, are scrolled through
+ */
+import { inLab } from './browser.mjs';
+import { kernel, scriptOf } from './script.mjs';
+
+const [url, what] = process.argv.slice(2);
+const OURS = '/extensions/jupyter-gpushare/';
+const SCHEDULERS = ['requested', 'granted', 'released', 'evicted'];
+const sum = numbers => numbers.reduce((a, b) => a + b, 0);
+const rank = (numbers, share) => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(share * numbers.length))];
+
+/** ms per event of the scheduler's, for so many changes of one kernel's share. */
+async function delays(lab, changes) {
+  const { page } = lab;
+  await lab.notebook('a.ipynb');
+  await lab.showPanel();
+  await page.evaluate(kinds => {
+    const seen = new Set();
+    window.__delays = [];
+    const look = () => {
+      const fresh = [...document.querySelectorAll('#jupyter-gpushare li[data-kind] time')].filter(
+        time => kinds.includes(time.parentElement.dataset.kind) && !seen.has(time.dateTime)
+      );
+      fresh.forEach(time => seen.add(time.dateTime));
+      // the frame in which it is drawn is over when the one after it begins
+      if (fresh.length > 0) requestAnimationFrame(() => requestAnimationFrame(() => fresh.forEach(time => window.__delays.push(Date.now() - Date.parse(time.dateTime)))));
+    };
+    look();
+    new MutationObserver(look).observe(document.querySelector('#jupyter-gpushare'), { childList: true, subtree: true, characterData: true });
+  }, SCHEDULERS);
+  for (let i = 0; i < changes; i++) {
+    await page.evaluate(async gpu => {
+      const kernels = await (await fetch('/gpushare/api/status', { headers: { Authorization: `token ${new URL(document.baseURI).searchParams.get('token') ?? ''}` } })).json();
+      const { kernel_id } = kernels.kernels[0];
+      const xsrf = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? '';
+      const answer = await fetch(`/gpushare/api/kernels/${kernel_id}`, { method: 'POST', headers: { 'X-XSRFToken': xsrf }, body: JSON.stringify({ gpu }) });
+      if (!answer.ok) throw new Error(await answer.text());
+    }, i % 2 === 0 ? 0.5 : 0.25);
+    await page.waitForTimeout(700);
+  }
+  return page.evaluate(() => window.__delays);
+}
+
+/** Percent of one core in which our code was somewhere on the stack. */
+async function share(page, ms) {
+  const session = await page.context().newCDPSession(page);
+  await session.send('Profiler.enable');
+  await session.send('Profiler.setSamplingInterval', { interval: 500 });
+  await session.send('Profiler.start');
+  await page.waitForTimeout(ms);
+  const { profile } = await session.send('Profiler.stop');
+  await session.detach();
+  const parents = new Map(profile.nodes.flatMap(node => (node.children ?? []).map(child => [child, node.id])));
+  const nodes = new Map(profile.nodes.map(node => [node.id, node]));
+  const ours = new Map();
+  const isOurs = id => {
+    if (id === undefined) return false;
+    if (!ours.has(id)) ours.set(id, nodes.get(id).callFrame.url.includes(OURS) || isOurs(parents.get(id)));
+    return ours.get(id);
+  };
+  const busy = sum(profile.samples.map((id, i) => (isOurs(id) ? profile.timeDeltas[i] : 0)));
+  return (100 * busy) / (profile.endTime - profile.startTime);
+}
+
+/** Intervals between frames in ms, while this element is scrolled from top to bottom. */
+function frames(page, selector, pixels = 60) {
+  return page.evaluate(
+    ([selector, pixels]) =>
+      new Promise(done => {
+        const element = document.querySelector(selector);
+        const times = [];
+        element.scrollTop = 0;
+        const step = now => {
+          times.push(now);
+          const before = element.scrollTop;
+          element.scrollTop += pixels;
+          if (times.length < 400 && element.scrollTop > before) requestAnimationFrame(step);
+          else done(times.slice(1).map((time, i) => time - times[i]));
+        };
+        requestAnimationFrame(step);
+      }),
+    [selector, pixels]
+  );
+}
+
+const summary = intervals => ({ frames: intervals.length, median: rank(intervals, 0.5), p95: rank(intervals, 0.95), worst: Math.max(...intervals) });
+
+function manyKernels(count) {
+  const states = ['attached', 'suspended', 'pending', 'detached'];
+  return Array.from({ length: count }, (_, i) => kernel({ kernel_id: `k${i}`, name: `work/notebook-${i}.ipynb`, state: states[i % 4] }));
+}
+
+function cluster(nodes, gpus) {
+  const devices = node => Array.from({ length: gpus }, (_, i) => ({
+    uuid: `SIM-GPU-n${node}-${i}`, model: 'Simulated A100-80GB', memory_mib: { total: 81920, guaranteed: 40960, used: 71680, borrowed: 30720 },
+    kernels: [`w${node}-${i}`], planned: [`w${node}-${i}`], healthy: true, health: '', foreign_mib: 0, foreign_processes: 0, utilization: 0.5, mig: false
+  }));
+  const pod = (node, i) => ({
+    name: '0', state: 'running', lease: { node: `n${node}` },
+    report: { state: 'attached', gpu_uuids: [`SIM-GPU-n${node}-${i}`], memory_mib: { guaranteed: 40960, used: 71680, borrowed: 30720 } }
+  });
+  const all = Array.from({ length: nodes }, (_, node) => node);
+  return {
+    nodes: all.map(node => ({
+      name: `n${node}`, pool: 'default', status: 'Ready', reasons: [], simulated: true, gpus, gpu_allocated: gpus / 2, tiers: ['observe', 'suspend'],
+      tier_problems: {}, driver: '', cordoned: false, devices: devices(node)
+    })),
+    pools: [{ name: 'default', nodes, gpus: nodes * gpus, gpu_allocated: 0, pending: 0, status: 'Ready', nodes_ready: nodes, reasons: [] }],
+    workloads: all.flatMap(node => Array.from({ length: gpus }, (_, i) => ({
+      id: `w${node}-${i}`, name: `work/w${node}-${i}.ipynb`, kernel_id: null, user: 'ada', project: 'vision', priority: 75, preemptible: true, node_pools: [],
+      created: new Date().toISOString(), state: 'running', request: { gpu: 0.5, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null },
+      pods: [pod(node, i)], reason: null, queue_position: null, revision: 1
+    })))
+  };
+}
+
+await inLab(url, async lab => {
+  const { page } = lab;
+  if (what === 'delay') {
+    const found = await delays(lab, 30);
+    console.log(JSON.stringify({ events: found.length, median: rank(found, 0.5), p95: rank(found, 0.95), worst: Math.max(...found) }));
+  }
+  if (what === 'idle') {
+    for (const name of ['a.ipynb', 'b.ipynb']) {
+      await lab.notebook(name);
+      await lab.done(name, await lab.run(name, '%gpu request 0.5'));
+    }
+    await lab.showPanel();
+    await page.waitForTimeout(3000);
+    const panel = await share(page, 20_000);
+    await lab.command('gpushare:dashboard', { view: 'map' });
+    await page.waitForTimeout(3000);
+    const dashboard = await share(page, 20_000);
+    await lab.front('a.ipynb');
+    await lab.command('application:toggle-right-area');
+    await page.waitForTimeout(1000);
+    const hidden = await share(page, 20_000);
+    console.log(JSON.stringify({ panel, dashboard, hidden }));
+  }
+  if (what === 'many') {
+    const script = scriptOf(url);
+    await script.say({ status: { kernels: manyKernels(500) } });
+    await lab.showPanel();
+    await lab.card('notebook-0.ipynb').waitFor();
+    await page.waitForTimeout(1000);
+    const scroller = await page.evaluate(() => {
+      const inside = [...document.querySelectorAll('#jupyter-gpushare, #jupyter-gpushare *')];
+      const found = inside.find(node => node.scrollHeight > node.clientHeight + 500 && /auto|scroll/.test(getComputedStyle(node).overflowY));
+      found.dataset.measured = 'yes';
+      return '[data-measured=yes]';
+    });
+    const sidebar = summary(await frames(page, scroller));
+    await script.say({ status: { kernels: [] }, tables: cluster(500, 8) });
+    const views = {};
+    for (const view of ['map', 'workloads', 'nodes']) {
+      await lab.command('gpushare:dashboard', { view });
+      await page.locator(`[data-view=${view}][data-truth=live]`).waitFor();
+      await page.waitForTimeout(1000);
+      views[view] = summary(await frames(page, '.jp-GpuShareDashboard-scroll'));
+    }
+    console.log(JSON.stringify({ sidebar, ...views }));
+  }
+}, { width: 1360, height: 820 });
