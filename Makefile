@@ -10,7 +10,7 @@ PY     := $(BIN)/python
 STAMPS := $(VENV)/.stamps
 LAB    := jupyter_gpushare/labextension
 SHARED := $(VENV)/share/jupyter/labextensions/jupyter-gpushare
-LAB_SOURCES := $(shell find labextension/src labextension/style -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
+LAB_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
 ARGS   ?=
 # jlpm and node run from anywhere in the tree, and never ask questions
 export PATH := $(BIN):$(PATH)
@@ -55,6 +55,10 @@ $(STAMPS)/chromium: | $(PY)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }
 	@mkdir -p $(STAMPS) && touch $@
 
+$(STAMPS)/postgresql: | $(PY) ## the store's tests start a server of their own from Debian's package; without it they are skipped
+	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends postgresql; }
+	@mkdir -p $(STAMPS) && touch $@
+
 # ---- run ----------------------------------------------------------------------------------------
 
 demo: venv ## JupyterLab with an embedded scheduler and simulated GPUs (ARGS="--no-browser --port 8890 --gpus 4")
@@ -82,7 +86,7 @@ unit: venv
 
 check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
 
-test: venv $(STAMPS)/chromium ## everything, browser and story included; one failed step does not hide the others
+test: venv $(STAMPS)/chromium $(STAMPS)/postgresql ## everything, browser and story included; one failed step does not hide the others
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }

@@ -49,3 +49,8 @@ export function remember(panel: NotebookPanel, request: KernelRequest | null): v
     shared.setMetadata(KEY, request as Parameters<typeof shared.setMetadata>[1]);
   }
 }
+
+/** Whether nobody has asked anything for this kernel yet: what was released must not come back by a reload of the page. */
+export function isUntouched(kernel: Kernel): boolean {
+  return kernel.state === 'detached' && kernel.events.length === 0 && kernel.workload === null && kernel.reason === null;
+}

@@ -27,7 +27,8 @@ export class Popover extends Widget {
   handleEvent(event: Event): void {
     switch (event.type) {
       case 'keydown':
-        if ((event as KeyboardEvent).key === 'Escape') {
+        // a button that was pressed may be disabled by now, and then nothing has the focus
+        if ((event as KeyboardEvent).key === 'Escape' && (this.node.contains(event.target as Node) || event.target === document.body)) {
           event.stopPropagation();
           this.closeAndReturn();
         }
@@ -53,18 +54,23 @@ export class Popover extends Widget {
 
   protected onAfterAttach(msg: Message): void {
     super.onAfterAttach(msg);
-    this.node.addEventListener('keydown', this);
+    document.addEventListener('keydown', this, true);
     this.node.addEventListener('focusout', this);
     document.addEventListener('pointerdown', this, true);
     window.addEventListener('resize', this);
-    this.observer = new ResizeObserver(() => this.place());
+    this.observer = new ResizeObserver(() => {
+      this.place();
+      if (document.activeElement === document.body) {
+        this.node.focus(); // a control that had the focus is gone: the form was sent
+      }
+    });
     this.observer.observe(this.body.node);
     this.place();
     this.node.focus();
   }
 
   protected onBeforeDetach(msg: Message): void {
-    this.node.removeEventListener('keydown', this);
+    document.removeEventListener('keydown', this, true);
     this.node.removeEventListener('focusout', this);
     document.removeEventListener('pointerdown', this, true);
     window.removeEventListener('resize', this);

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
 const { chromium } = require('playwright-core');
 
-// what Chromium itself writes when a server refuses or is away; the scripts make both happen
-const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/, /debugger state/];
+// what Chromium itself writes when a server refuses or is away, and JupyterLab when a kernel is killed; the scripts make all of it happen
+const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/, /debugger state/, /subshell creation failed/];
 
 /** Open JupyterLab, run the story in it, and fail on whatever the page complains about. */
 export async function inLab(url, story, { width = 1280, height = 800 } = {}) {

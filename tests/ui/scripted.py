@@ -1,9 +1,9 @@
 """A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the sidebar, without its causes.
 
 `POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the API answer 503 and closes the streams;
-`{"tables": {"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions; `GET gpushare/script` gives the calls that
-the page made since the last time, and how many streams are open. What it says is read as the messages that it stands for: fields that a
-test does not name have their defaults, and a test cannot say what no server could.
+`{"kernel": {...}}` sends one kernel alone; `{"tables": {"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions;
+`GET gpushare/script` gives the calls that the page made since the last time, and how many streams are open. What it says is read as the
+messages that it stands for: fields that a test does not name have their defaults, and a test cannot say what no server could.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyterlab.labapp import LabApp
 from tornado import web, websocket
 
-from jupyter_gpushare.messages import Status, WhatIfAnswer, convert, to_json
+from jupyter_gpushare.messages import Kernel, Status, StreamKernel, WhatIfAnswer, convert, encode, to_json
 
 UP = {"reachable": True, "version": "0.0.0", "problem": None}
 
@@ -60,6 +60,8 @@ class Script:
         for stream in list(self.streams):
             if self.down:
                 stream.close()
+            elif "kernel" in said:
+                stream.send_kernel(said["kernel"])
             else:
                 stream.send_state()
 
@@ -130,6 +132,10 @@ class Stream(websocket.WebSocketHandler):
 
     def on_close(self) -> None:
         SCRIPT.streams.discard(self)
+
+    def send_kernel(self, kernel: dict[str, Any]) -> None:
+        frame = StreamKernel(revision=SCRIPT.revision, kernel_id=kernel["kernel_id"], kernel=convert(Kernel, kernel))
+        self.write_message(encode(frame).decode())
 
     def send_state(self) -> None:
         self.write_message({"type": "state", "revision": SCRIPT.revision, "status": said()})

@@ -1,4 +1,4 @@
-"""The sidebar in a real browser, against a scripted server."""
+"""The extension in a real browser, against a scripted server: what each script plays is in its head."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import pytest
 
 from .lab import play, scripted
 
+SCRIPTS = {
+    "states.mjs": "every state and every action of the sidebar",
+    "notebook.mjs": "the notebook's own control, notice, memory and last words",
+    "start.mjs": "a notebook with a share from the start, and the status bar",
+    "nb7.mjs": "the same in Notebook 7",
+    "many.mjs": "five hundred kernels",
+    "relaunch.mjs": "a kernel killed by a reclaim leaves no cell spinning",
+}
+
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_every_state_and_every_action_of_the_sidebar() -> None:
-    """Empty, waiting, bursting, suspended, refused, noticed, stale: each says what is true, and each button asks what it says."""
+@pytest.mark.parametrize("script", SCRIPTS, ids=SCRIPTS.values())
+def test_in_the_browser(script: str) -> None:
+    """Each shows what is true, and each button asks what it says; no page complains."""
     with scripted() as url:
-        play("states.mjs", url)
-
-
-@pytest.mark.browser
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_kernel_killed_by_a_reclaim_leaves_no_cell_spinning() -> None:
-    """Its cells are let go, the notebook goes on with the new process, and no dialog says that it died."""
-    with scripted() as url:
-        play("relaunch.mjs", url)
+        play(script, url)

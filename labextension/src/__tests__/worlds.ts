@@ -1,7 +1,7 @@
 /** Builders of statuses and kernels: name only what a test is about. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { Event, EventKind, Kernel, Status } from '../schema';
+import { Event, EventKind, Kernel, ProjectRow, Status } from '../schema';
 
 export function kernel(changes: Partial<Kernel> = {}): Kernel {
   return {
@@ -51,11 +51,29 @@ export function status(...kernels: Kernel[]): Status {
   };
 }
 
+export function project(changes: Partial<ProjectRow> = {}): ProjectRow {
+  return {
+    name: 'vision',
+    department: 'research',
+    pool: 'default',
+    member: true,
+    gpu_quota: 1,
+    gpu_limit: null,
+    gpu_fair_share: 1,
+    gpu_allocated: 0,
+    gpu_requested: 0,
+    ...changes
+  };
+}
+
 export function event(kind: EventKind, message: string, second = 0): Event {
   return { time: new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString(), kind, message };
 }
 
+const filled = (text: string, args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]));
+
 /** English with %1, %2 filled in, as JupyterLab does it. */
 export const english = {
-  __: (text: string, ...args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]))
+  __: (text: string, ...args: unknown[]) => filled(text, args),
+  _n: (one: string, many: string, n: number, ...args: unknown[]) => filled(n === 1 ? one : many, [n, ...args])
 } as unknown as TranslationBundle;

@@ -2,6 +2,8 @@
 import { ReactWidget } from '@jupyterlab/apputils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { Message } from '@lumino/messaging';
+import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 
 import { kernelOf } from '../notebooks';
@@ -39,6 +41,26 @@ export class NoticeBanner extends ReactWidget {
         trans={this.trans}
       />
     );
+  }
+
+  protected onUpdateRequest(msg: Message): void {
+    super.onUpdateRequest(msg);
+    void this.renderPromise?.then(() => this.measure());
+  }
+
+  protected onResize(msg: Widget.ResizeMessage): void {
+    super.onResize(msg);
+    this.measure();
+  }
+
+  /** The header of a notebook gives its parts no more room than they ask for, and it cannot see how high text is. */
+  private measure(): void {
+    const content = this.node.firstElementChild as HTMLElement | null;
+    const height = `${content?.offsetHeight ?? 0}px`;
+    if (this.node.style.minHeight !== height) {
+      this.node.style.minHeight = height;
+      this.parent?.fit();
+    }
   }
 
   private follow(): void {

@@ -9,6 +9,8 @@ import { gpuIcon } from '../icon';
 import { kernelOf } from '../notebooks';
 import { kernelActions } from '../panelWidget';
 import { Popover } from '../popover';
+import { Kernel, Status } from '../schema';
+import { IAsked } from '../state';
 import { kernelHint, kernelSummary } from '../summary';
 import { IGpuShare } from '../tokens';
 import { IKernelActions, KernelCard } from '../views/kernelCard';
@@ -35,11 +37,18 @@ export class GpuControl extends ReactWidget {
 
   /** Open the popover, or close it when it is open. */
   toggle(): void {
-    const button = this.node.querySelector('button');
     if (this.popover !== null) {
       this.popover.closeAndReturn();
-    } else if (button !== null) {
-      const body = new ControlBody(this.gpushare, this.panel, this.trans);
+    } else {
+      this.open(false);
+    }
+  }
+
+  /** Open the popover; `asking`: with the form to ask for another share. */
+  open(asking: boolean): void {
+    const button = this.node.querySelector('button');
+    if (this.popover === null && button !== null) {
+      const body = new ControlBody(this.gpushare, this.panel, asking, this.trans);
       this.popover = new Popover(body, button, this.trans.__("This notebook's GPU share"));
       this.popover.disposed.connect(() => {
         this.popover = null;
@@ -86,6 +95,7 @@ class ControlBody extends ReactWidget {
   constructor(
     private readonly gpushare: IGpuShare,
     private readonly panel: NotebookPanel,
+    private readonly asking: boolean,
     private readonly trans: TranslationBundle
   ) {
     super();
@@ -100,7 +110,7 @@ class ControlBody extends ReactWidget {
 
   protected render(): JSX.Element {
     return (
-      <Body gpushare={this.gpushare} panel={this.panel} actions={this.actions} trans={this.trans} />
+      <Body gpushare={this.gpushare} panel={this.panel} asking={this.asking} actions={this.actions} trans={this.trans} />
     );
   }
 
@@ -110,18 +120,26 @@ class ControlBody extends ReactWidget {
 interface IBodyProps {
   gpushare: IGpuShare;
   panel: NotebookPanel;
+  asking: boolean;
   actions: IKernelActions;
   trans: TranslationBundle;
 }
 
-function Body({ gpushare, panel, actions, trans }: IBodyProps): JSX.Element {
+function Body({ gpushare, panel, asking, actions, trans }: IBodyProps): JSX.Element {
   const { state } = gpushare;
   const kernel = kernelOf(panel, state);
   return (
     <>
       <ConnectionLine state={state} onRetry={() => gpushare.retry()} trans={trans} />
       {state.status !== null && kernel !== null && (
-        <Card status={state.status} kernel={kernel} asked={state.asked[kernel.kernel_id] ?? null} actions={actions} trans={trans} />
+        <Card
+          status={state.status}
+          kernel={kernel}
+          asked={state.asked[kernel.kernel_id] ?? null}
+          asking={asking}
+          actions={actions}
+          trans={trans}
+        />
       )}
       {state.status !== null && kernel === null && (
         <p className="jp-GpuShare-faint">{trans.__('This notebook has no running kernel. Start one, then ask for a share.')}</p>
@@ -130,12 +148,16 @@ function Body({ gpushare, panel, actions, trans }: IBodyProps): JSX.Element {
   );
 }
 
-interface ICardProps extends Pick<IBodyProps, 'actions' | 'trans'> {
-  status: Parameters<typeof useChoices>[0];
-  kernel: NonNullable<ReturnType<typeof kernelOf>>;
-  asked: IGpuShare['state']['asked'][string] | null;
+interface ICardProps extends Pick<IBodyProps, 'asking' | 'actions' | 'trans'> {
+  status: Status;
+  kernel: Kernel;
+  asked: IAsked | null;
 }
 
-function Card({ status, kernel, asked, actions, trans }: ICardProps): JSX.Element {
-  return <KernelCard key={kernel.kernel_id} kernel={kernel} choices={useChoices(status)} asked={asked} brief {...actions} trans={trans} />;
+function Card({ status, kernel, asked, asking, actions, trans }: ICardProps): JSX.Element {
+  const choices = useChoices(status);
+  const asks = asking || kernel.state === 'detached';
+  return (
+    <KernelCard key={kernel.kernel_id} kernel={kernel} choices={choices} asked={asked} brief={{ asks }} {...actions} trans={trans} />
+  );
 }

@@ -8,26 +8,9 @@ import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { Widget } from '@lumino/widgets';
 
+import { deathReason } from '../messages';
 import { kernelOf } from '../notebooks';
-import { Event, Kernel } from '../schema';
 import { IGpuShare } from '../tokens';
-
-const DEATHS = ['killed', 'lost', 'evicted'];
-/** What happened longer ago is no reason for a death now. */
-const RECENT_MS = 60_000;
-
-/** Why a kernel died, as far as its GPU share is concerned. Pure. */
-export function deathReason(kernel: Kernel | null, now: number, trans: TranslationBundle): string {
-  const event = kernel === null ? undefined : [...kernel.events].reverse().find(one => isDeath(one, now));
-  if (event !== undefined) {
-    return trans.__('GPU share: %1', event.message);
-  }
-  return trans.__('GPU share did not do this: no GPU memory was taken from this kernel. Often the machine ran out of memory (RAM), or the program crashed.');
-}
-
-function isDeath(event: Event, now: number): boolean {
-  return DEATHS.includes(event.kind) && now - Date.parse(event.time) < RECENT_MS;
-}
 
 export function explainDeaths(gpushare: IGpuShare, notebooks: INotebookTracker, trans: TranslationBundle): void {
   Dialog.tracker.widgetAdded.connect((_, dialog) => {

@@ -2,8 +2,8 @@
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { kernelOf, notebooksOf, remember, remembered } from '../notebooks';
-import { Kernel, KernelRequest } from '../schema';
+import { isUntouched, kernelOf, notebooksOf, remember, remembered } from '../notebooks';
+import { KernelRequest } from '../schema';
 import { IGpuShare } from '../tokens';
 
 export interface IRememberedAsk {
@@ -48,9 +48,4 @@ export class RememberedShares {
 
   private readonly seen = new Set<string>();
   private readonly _asked = new Signal<this, IRememberedAsk>(this);
-}
-
-/** Whether nobody has asked anything for this kernel yet: what was released must not come back by a reload of the page. */
-export function isUntouched(kernel: Kernel): boolean {
-  return kernel.state === 'detached' && kernel.events.length === 0 && kernel.workload === null && kernel.reason === null;
 }

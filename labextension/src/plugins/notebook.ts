@@ -19,17 +19,20 @@ export const notebook: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:notebook',
   description: "The GPU control in a notebook's toolbar, its notices, and its remembered share.",
   autoStart: true,
-  requires: [IGpuShare, INotebookTracker],
-  optional: [IToolbarWidgetRegistry, ISettingRegistry, ITranslator, ICommandPalette],
+  requires: [IGpuShare],
+  optional: [INotebookTracker, IToolbarWidgetRegistry, ISettingRegistry, ITranslator, ICommandPalette],
   activate: (
     app: JupyterFrontEnd,
     gpushare: IGpuShare,
-    notebooks: INotebookTracker,
+    notebooks: INotebookTracker | null, // some pages of Notebook 7 have none
     toolbars: IToolbarWidgetRegistry | null,
     registry: ISettingRegistry | null,
     translator: ITranslator | null,
     palette: ICommandPalette | null
   ) => {
+    if (notebooks === null) {
+      return;
+    }
     const trans = bundle(translator);
     const settings = followSettings(registry);
     const controls = new WeakMap<NotebookPanel, GpuControl>();
@@ -45,7 +48,7 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       })
     );
     notebooks.widgetAdded.connect((_, panel) => {
-      panel.contentHeader.addWidget(new NoticeBanner(gpushare, panel, () => controls.get(panel)?.toggle(), trans));
+      panel.contentHeader.addWidget(new NoticeBanner(gpushare, panel, () => controls.get(panel)?.open(true), trans));
       remembered.follow(panel);
     });
 

@@ -45,7 +45,11 @@ export const relaunch: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:relaunch',
   description: 'Lets cells go that a killed kernel will never answer.',
   autoStart: true,
-  requires: [IGpuShare, INotebookTracker],
-  activate: (_app: JupyterFrontEnd, gpushare: IGpuShare, notebooks: INotebookTracker) =>
-    releaseCellsOfKilledKernels(gpushare, notebooks)
+  requires: [IGpuShare],
+  optional: [INotebookTracker], // some pages of Notebook 7 have none
+  activate: (_app: JupyterFrontEnd, gpushare: IGpuShare, notebooks: INotebookTracker | null) => {
+    if (notebooks !== null) {
+      releaseCellsOfKilledKernels(gpushare, notebooks);
+    }
+  }
 };

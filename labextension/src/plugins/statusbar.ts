@@ -12,9 +12,12 @@ export const statusbar: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:statusbar',
   description: 'My GPU share and use in the status bar.',
   autoStart: true,
-  requires: [IGpuShare, IStatusBar],
-  optional: [ITranslator],
-  activate: (app: JupyterFrontEnd, gpushare: IGpuShare, bar: IStatusBar, translator: ITranslator | null) => {
+  requires: [IGpuShare],
+  optional: [IStatusBar, ITranslator], // Notebook 7 has no status bar, and calls a missing requirement an error
+  activate: (app: JupyterFrontEnd, gpushare: IGpuShare, bar: IStatusBar | null, translator: ITranslator | null) => {
+    if (bar === null) {
+      return;
+    }
     const item = new StatusItem(gpushare, () => void app.commands.execute(COMMANDS.show), bundle(translator));
     bar.registerStatusItem('jupyter-gpushare:status', { item, align: 'left', rank: 3 });
   }

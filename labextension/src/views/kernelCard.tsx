@@ -25,15 +25,15 @@ interface IKernelCardProps extends IKernelActions {
   kernel: Kernel;
   choices: IChoices;
   asked: IAsked | null;
-  /** In the notebook itself: without its name and without its story. */
-  brief?: boolean;
+  /** In the notebook itself: without its name and without its story. `asks`: it begins with the form. Looked at once. */
+  brief?: { readonly asks: boolean };
   trans: TranslationBundle;
 }
 
 /** Drawn again only when its own kernel changed: a frame about one of hundreds costs one card. */
 export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps): JSX.Element {
   const { kernel, asked, brief, trans } = props;
-  const [asking, setAsking] = React.useState(brief === true && kernel.state === 'detached');
+  const [asking, setAsking] = React.useState(brief?.asks ?? false);
   const name = kernelName(kernel);
   const waitsFor = asked !== null && asked.refusal === null ? asked.action : null;
   const refusal = asked?.refusal ?? null;

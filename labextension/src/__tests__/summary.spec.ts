@@ -1,0 +1,90 @@
+import { gpuNumber, gpuText, percentText, requestText } from '../format';
+import { INITIAL, IState, reduce } from '../state';
+import { kernelHint, kernelSummary, total } from '../summary';
+import { english, kernel, project, status } from './worlds';
+
+const bursting = { guaranteed: 40960, used: 62464, borrowed: 21504 };
+const NOW = Date.parse('2026-01-01T00:00:00Z');
+
+test.each([
+  [0.5, '½'],
+  [1.5, '1½'],
+  [0.3, '0.3'],
+  [2, '2'],
+  [0, '0']
+])('%d reads %s', (gpu, text) => {
+  expect(gpuNumber(gpu)).toBe(text);
+});
+
+test('none and several are many', () => {
+  expect([gpuText(0), gpuText(0.5), gpuText(1), gpuText(1.5)]).toEqual(['0 GPUs', '½ GPU', '1 GPU', '1½ GPUs']);
+  expect(percentText(0.375)).toBe('38 %');
+});
+
+test.each([
+  [{ gpu: '0.5' }, '½ GPU'],
+  [{ gpu_memory: '20GiB' }, '20GiB'],
+  [{ preset: 'large' }, 'large'],
+  [{ gpu: 'half' }, 'half']
+])('the request %j reads %s', (request, text) => {
+  expect(requestText(request)).toBe(text);
+});
+
+describe("a notebook's share in its toolbar", () => {
+  const cases: [string, ReturnType<typeof kernel> | null, string][] = [
+    ['no kernel', null, 'GPU'],
+    ['no share', kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }), 'GPU · no GPU'],
+    ['waiting in the queue', kernel({ state: 'pending', queue_position: 3 }), 'GPU ½ · waiting, place 3'],
+    ['waiting, no place known', kernel({ state: 'pending' }), 'GPU ½ · waiting'],
+    ['within its share', kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }), 'GPU ½ · 1 GiB'],
+    ['bursting', kernel({ memory_mib: bursting }), 'GPU ½ · bursting 61 GiB'],
+    ['a share in memory', kernel({ request: { gpu: null, gpu_memory_mib: 20480 } }), 'GPU 20 GiB · on GPU'],
+    ['a cell at the gate', kernel({ cell_waits: 'Waiting for room.', memory_mib: bursting }), 'GPU ½ · cell waits'],
+    ['a notice comes first', kernel({ cell_waits: 'Waiting.', notice_deadline: '2026-01-01T00:00:12Z' }), 'GPU ½ · taken back in 12 s'],
+    ['a notice that is over', kernel({ notice_deadline: '2025-12-31T00:00:00Z', memory_mib: bursting }), 'GPU ½ · bursting 61 GiB']
+  ];
+  test.each(cases)('%s', (_, shown, text) => {
+    expect(kernelSummary(shown, NOW, english)).toBe(text);
+  });
+
+  test('its hint is why it waits', () => {
+    expect(kernelHint(kernel({ cell_waits: 'Waiting for room.' }), english)).toBe('Waiting for room.');
+  });
+});
+
+describe('all of my shares in the status bar', () => {
+  const seen = (...kernels: ReturnType<typeof kernel>[]): IState => reduce(INITIAL, { type: 'snapshot', status: status(...kernels) });
+
+  test('nothing is known at first', () => {
+    expect(total(INITIAL, english).text).toBe('GPU …');
+  });
+
+  test('shares and use add up; what waits is no share yet', () => {
+    const state = seen(kernel({ memory_mib: bursting }), kernel({ kernel_id: 'k2', request: { gpu: 1, gpu_memory_mib: null } }), kernel({ kernel_id: 'k3', state: 'pending' }));
+    expect(total(state, english).text).toBe('1½ GPUs · 61 GiB · 1 waiting');
+    expect(total(state, english).hint).toContain('a.ipynb: GPU ½ · bursting 61 GiB');
+  });
+
+  test('shares in GPUs and in memory are both said', () => {
+    const state = seen(kernel(), kernel({ kernel_id: 'k2', request: { gpu: null, gpu_memory_mib: 20480 } }));
+    expect(total(state, english).text).toBe('½ GPU + 20 GiB share');
+  });
+
+  test('nobody holds anything', () => {
+    expect(total(seen(kernel({ state: 'detached' })), english).text).toBe('no GPU');
+  });
+
+  test('what is old is called old', () => {
+    const state = reduce(seen(kernel()), { type: 'disconnected', at: 1, problem: 'gone' });
+    expect(total(state, english)).toEqual({ text: '½ GPU (old)', hint: expect.stringContaining('gone') });
+  });
+});
+
+describe('the table of projects', () => {
+  test('a table that could not be asked keeps its rows, and says why they may be old', () => {
+    const known = reduce(INITIAL, { type: 'projects', rows: [project()] });
+    const later = reduce(known, { type: 'projectsFailed', problem: 'no answer' });
+    expect(later.projects).toEqual({ rows: [project()], problem: 'no answer' });
+    expect(reduce(later, { type: 'projects', rows: [] }).projects).toEqual({ rows: [], problem: null });
+  });
+});

@@ -1,0 +1,79 @@
+import { deathReason } from '../messages';
+import { isUntouched } from '../notebooks';
+import { possibleActions } from '../views/actions';
+import { explanation, overQuota } from '../views/projects';
+import { sameRequest } from '../views/reason';
+import { changed, expectation } from '../views/whatIf';
+import { english, event, kernel, project } from './worlds';
+
+describe('why a kernel died', () => {
+  const soon = Date.parse(event('killed', '').time) + 5000;
+
+  test('what GPU share did is said in its own words', () => {
+    const killed = kernel({ events: [event('killed', 'It was in the way.')] });
+    expect(deathReason(killed, soon, english)).toBe('GPU share: It was in the way.');
+  });
+
+  test.each([
+    ['an old story', kernel({ events: [event('killed', 'long ago')] }), soon + 600_000],
+    ['a story of something else', kernel({ events: [event('moved', 'to GPU 1')] }), soon],
+    ['no such kernel', null, soon]
+  ])('%s is no reason', (_, dead, now) => {
+    expect(deathReason(dead, now, english)).toContain('did not do this');
+  });
+});
+
+test('a notebook asks for what it remembers only where nobody has asked yet', () => {
+  const fresh = kernel({ state: 'detached', workload: null });
+  expect(isUntouched(fresh)).toBe(true);
+  expect(isUntouched({ ...fresh, events: [event('released', 'given back')] })).toBe(false);
+  expect(isUntouched(kernel())).toBe(false);
+});
+
+test('actions follow the state', () => {
+  expect(possibleActions(kernel())).toEqual(['suspend', 'pin', 'release']);
+  expect(possibleActions(kernel({ state: 'suspended', pinned: true }))).toEqual(['resume', 'unpin', 'release']);
+  expect(possibleActions(kernel({ state: 'pending' }))).toEqual(['release']);
+  expect(possibleActions(kernel({ state: 'detached' }))).toEqual([]);
+});
+
+describe("a project's bar explains itself", () => {
+  test('over quota', () => {
+    const row = project({ gpu_quota: 1, gpu_allocated: 1.5 });
+    expect(overQuota(row)).toBe(0.5);
+    expect(explanation(row, english)).toContain('½ GPU is over quota');
+  });
+
+  test('an unlimited quota is never exceeded', () => {
+    const row = project({ gpu_quota: null, gpu_allocated: 9 });
+    expect(overQuota(row)).toBe(0);
+    expect(explanation(row, english)).toContain('unlimited');
+  });
+});
+
+describe('what if', () => {
+  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, alternatives: [] };
+  const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
+  const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
+
+  test.each([
+    [null, 'Asking whether it would start now…'],
+    [{ problem: 'no such pool' }, 'no such pool'],
+    [{ answer }, 'Would start now, on node n0.'],
+    [{ answer: { ...answer, displaces: [one] } }, 'Would start now, on node n0. 1 other has to make room.'],
+    [{ answer: { ...answer, starts_now: false, node: null, reason } }, 'Would wait. No quota is left.']
+  ])('%j', (known, text) => {
+    expect(expectation(known, english)).toBe(text);
+  });
+
+  test('an alternative changes only what it names; another amount drops the limit of the old one', () => {
+    const asked = { gpu: 2, gpu_limit: 2, project: 'vision' };
+    expect(changed(asked, { node_pools: ['t4'] })).toEqual({ ...asked, node_pools: ['t4'] });
+    expect(changed(asked, { gpu: 0.5 })).toEqual({ gpu: 0.5, project: 'vision' });
+  });
+
+  test('a waiting kernel is asked about as it asked', () => {
+    expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({ gpu: 0.5, gpu_limit: 1, project: 'vision' });
+    expect(sameRequest(kernel({ request: { gpu: null, gpu_memory_mib: 2048 } }))).toEqual({ gpu_memory: '2048MiB', project: 'vision' });
+  });
+});

@@ -1,0 +1,142 @@
+/**
+ * What the notebook itself shows and asks, against the scripted server with real kernels: node notebook.mjs URL [FOLDER FOR PICTURES]
+ *
+ * The control in its toolbar by keyboard, the notice above its cells by mouse, what it remembers, and the dialog that says it died.
+ */
+import assert from 'node:assert/strict';
+
+import { inLab } from './browser.mjs';
+import { kernel, scriptOf, until } from './script.mjs';
+
+const [url, shots] = process.argv.slice(2);
+const { say, calls } = scriptOf(url);
+
+const NONE = { request: { gpu: null, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null }, node: null, planned_gpu: null, gpu_uuid: null,
+  project: null, workload: null, memory_mib: { guaranteed: 0, used: 0, borrowed: 0 }, gpu_memory_total_mib: 0, busy: false };
+const detached = (id, name, changes) => kernel({ kernel_id: id, name, state: 'detached', ...NONE, ...changes });
+
+await inLab(url, async lab => {
+  const { page } = lab;
+  const main = page.locator('.jp-NotebookPanel:visible');
+  const control = main.locator('.jp-GpuShare-control-button');
+  const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
+  const banner = main.locator('.jp-GpuShare-banner');
+  const kernelId = name => page.evaluate(name => {
+    const panel = [...window.jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === name);
+    return panel?.sessionContext.session?.kernel?.id ?? null;
+  }, name);
+  const metadata = name => page.evaluate(name => {
+    const panel = [...window.jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === name);
+    return panel?.context.model.sharedModel.getMetadata('gpushare') ?? null;
+  }, name);
+  const shows = text => control.getByText(text, { exact: true }).waitFor();
+  const deeds = async () => (await calls()).filter(call => call.method !== 'WS').map(call => `${call.method} ${call.path}`);
+
+  // no share yet: asked for by keyboard alone
+  await lab.notebook('a.ipynb');
+  const id = await kernelId('a.ipynb');
+  await say({ status: { kernels: [detached(id, 'a.ipynb')] } });
+  await shows('GPU · no GPU');
+  await main.locator('.jp-Cell').first().click();
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('Control+Alt+g');
+  await popover.waitFor();
+  await popover.getByText('Would start now, on node n0.').waitFor();
+  if (shots) await lab.shot('control-request', shots);
+  while (!(await popover.getByRole('button', { name: '½ GPU' }).evaluate(node => node === document.activeElement))) await page.keyboard.press('Tab');
+  await page.keyboard.press('Space');
+  while (!(await popover.getByRole('button', { name: 'Request', exact: true }).evaluate(node => node === document.activeElement))) await page.keyboard.press('Tab');
+  await calls();
+  await page.keyboard.press('Enter');
+  await until('the request', async () => (await metadata('a.ipynb')) !== null);
+  assert.deepEqual(await deeds(), [`POST kernels/${id}`]);
+  const chosen = { preset: '½ GPU', gpu: '0.5', project: 'vision' };
+  assert.deepEqual(await metadata('a.ipynb'), chosen, 'the notebook remembers');
+
+  // its share in a few words; Escape gives the focus back
+  const mine = changes => kernel({ kernel_id: id, name: 'a.ipynb', ...changes });
+  await say({ status: { kernels: [mine({})] } });
+  await shows('GPU ½ · bursting 70 GiB');
+  await popover.getByText('70 GiB of 80 GiB used').waitFor();
+  if (shots) await lab.shot('control', shots);
+  await page.keyboard.press('Escape');
+  await popover.waitFor({ state: 'detached' });
+  assert.equal(await control.evaluate(node => node === document.activeElement), true);
+
+  // a cell that waits at the gate: that it does, and why
+  await say({ status: { kernels: [mine({ cell_waits: 'Waiting for your share of the GPU: a running notebook is inside its share.' })] } });
+  await shows('GPU ½ · cell waits');
+  assert.match(await control.getAttribute('title'), /a running notebook is inside its share/);
+
+  // a notice, with a countdown and choices, in the notebook; what can be seen there is not told again in a corner
+  const notice = { time: new Date().toISOString(), kind: 'notice', message: 'In 60 s 30 GiB of GPU memory are taken back: a workload of project language needs its share. What is on the GPU then is saved.' };
+  await say({ status: { kernels: [mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString(), events: [notice] })] } });
+  await banner.getByText(/GPU memory will be taken back in \d\d s/).waitFor();
+  await banner.getByText(/A workload of project language needs its share/).waitFor();
+  await control.getByText(/GPU ½ · taken back in \d\d s/).waitFor();
+  assert.equal(await page.locator('.Toastify__toast', { hasText: 'taken back' }).count(), 0);
+  if (shots) await lab.shot('notice-in-notebook', shots);
+  await calls();
+  await banner.getByRole('button', { name: 'Save and let go' }).click();
+  await until('suspend', async () => (await deeds()).join() === `POST kernels/${id}/actions/suspend`);
+  await banner.getByRole('button', { name: 'Move now' }).click();
+  const moved = [];
+  await until('a move', async () => moved.push(...(await deeds())) === 2);
+  assert.deepEqual(moved, [`POST kernels/${id}/actions/suspend`, `POST kernels/${id}/actions/resume`]);
+  await banner.getByRole('button', { name: 'Ask for more…' }).click();
+  await popover.getByLabel('Share', { exact: true }).waitFor();
+  await page.keyboard.press('Escape');
+  // out of sight it is told in a corner
+  await lab.command('launcher:create');
+  await page.locator('.Toastify__toast', { hasText: 'a.ipynb: GPU memory will be taken back' }).waitFor();
+  await lab.front('a.ipynb');
+  await page.locator('.Toastify__toast', { hasText: 'will be taken back' }).waitFor({ state: 'detached' });
+  await say({ status: { kernels: [mine({})] } });
+  await banner.waitFor({ state: 'hidden' });
+
+  // every action of the notebook in front, from the palette
+  await calls();
+  for (const [words, call] of [['Suspend This Notebook', 'actions/suspend'], ['Pin This Notebook', 'actions/pin'], ['Move This Notebook', 'actions/resume']]) {
+    await page.keyboard.press('Control+Shift+C');
+    await page.locator('.lm-CommandPalette-input:visible').fill(words);
+    await page.locator('.lm-CommandPalette-item:not(.lm-mod-disabled)', { hasText: words }).waitFor();
+    await page.keyboard.press('Enter');
+    const made = [];
+    await until(words, async () => (made.push(...(await deeds())), made.includes(`POST kernels/${id}/${call}`)));
+  }
+
+  // opened again with a new kernel, it asks for what it remembers, once; what was released is forgotten
+  const anew = () => page.evaluate(async () => {
+    const { sessionContext } = window.jupyterapp.shell.currentWidget;
+    await sessionContext.shutdown();
+    await sessionContext.changeKernel({ name: 'python3' });
+    return sessionContext.session.kernel.id;
+  });
+  const second = await anew();
+  await calls();
+  await say({ status: { kernels: [detached(second, 'a.ipynb')] } });
+  let asked;
+  await until('the remembered request', async () => (asked = (await calls()).find(call => call.path === `kernels/${second}`)) !== undefined);
+  assert.deepEqual(asked.body, chosen);
+  await page.locator('.Toastify__toast', { hasText: 'asked for ½ GPU, the share that was chosen for this notebook' }).waitFor();
+  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
+  await shows('GPU ½ · bursting 70 GiB');
+  await control.click();
+  await popover.getByRole('button', { name: 'Release' }).click();
+  await until('it is forgotten', async () => (await metadata('a.ipynb')) === null);
+  await page.keyboard.press('Escape');
+  await popover.waitFor({ state: 'detached' });
+
+  // a kernel that dies: the dialog does not stand alone
+  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
+  await lab.run('a.ipynb', 'import os\nos.kill(os.getpid(), 9)');
+  const dialog = page.locator('.jp-Dialog', { hasText: 'appears to have died' });
+  await dialog.getByText('GPU share did not do this').waitFor();
+  const lost = { time: new Date().toISOString(), kind: 'killed', message: 'The kernel is restarted to free 70 GiB of GPU memory.' };
+  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb', events: [lost] })] } });
+  await dialog.getByText('GPU share: The kernel is restarted to free 70 GiB of GPU memory.').waitFor();
+  if (shots) await lab.shot('died', shots);
+  await dialog.getByRole('button').first().click();
+
+  assert.deepEqual(lab.complaints, []);
+});
