@@ -32,7 +32,7 @@ from .service import Service
 from .store import Retention, Store
 from .streams import Hub
 
-__all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "wall_clock"]
+__all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "own_database", "wall_clock"]
 
 log = logging.getLogger("gpushare.scheduler")
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
@@ -103,7 +103,7 @@ class House:
         file = file_in(db_url) if db_url else own
         if file is not None and file.with_suffix(".lock").absolute() != (state_dir / "scheduler.lock").absolute():
             self._locks.callback(os.close, lock_of(file))
-        return db_url or _own_database(own)
+        return db_url or own_database(own)
 
     def _give_up(self, why: str) -> None:
         log.error("this scheduler steps down: %s", why)
@@ -141,7 +141,7 @@ def make_state_dir(state_dir: Path) -> None:
         raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
 
 
-def _own_database(file: Path) -> str:
+def own_database(file: Path) -> str:
     """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to read, whatever the umask is."""
     file.touch(mode=0o600)
     return f"sqlite:///{file}"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.core.errors import NotAllowed
 from tests.cli.command import Result, gpushare
 
 from .agents import FakeAgent
@@ -127,8 +128,42 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
             assert (await shell(doors, "token", "revoke", hers["id"])).status == 0
             assert (await shell(doors, "status", token=file.read_text())).status == 1
             assert hers["id"] in (await shell(doors, "token", "list")).stdout
+            made = await shell(doors, "token", "create", "box", "--scope", "server", "--user", "alice", "--user", "bob")
+            assert "alice, bob" in (await shell(doors, "token", "list")).stdout
+            assert (await doors.client(made.stdout.strip()).whoami()).users == ["alice", "bob"]
+            made = await shell(doors, "token", "create", "carol", "--group", "night")
+            assert (await doors.client(made.stdout.strip()).whoami()).projects == ["language"]
+            refused = await shell(doors, "token", "create", "carol", "--user", "night")
+            assert (refused.status, refused.stderr) == (2, "error: users are said of a server's token only (users)\n")
 
     asyncio.run(story())
+
+
+def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
+    """Whoever may write to the database is an admin."""
+    made = gpushare("token", "create", "first", "--scope", "admin", "--state-dir", tmp_path / "state")
+    assert made.status == 0, made.stderr
+    assert stat.S_IMODE((tmp_path / "state/scheduler.sqlite").stat().st_mode) == 0o600
+
+    async def story():
+        async with open_house(tmp_path) as doors:
+            admin = doors.client(made.stdout.strip())
+            assert (await admin.whoami()).admin
+            listed = gpushare("token", "list", "--json", "--db-url", f"sqlite:///{tmp_path}/state/scheduler.sqlite")
+            mine = json.loads(listed.stdout)["tokens"][0]  # the oldest
+            assert (mine["name"], mine["scope"]) == ("first", "admin")
+            assert gpushare("token", "revoke", mine["id"], "--state-dir", tmp_path / "state").status == 0
+            async with asyncio.timeout(20):
+                while True:
+                    try:
+                        await admin.whoami()
+                    except NotAllowed:
+                        break
+                    await asyncio.sleep(0.1)
+
+    asyncio.run(story())
+    both = gpushare("token", "list", "--state-dir", tmp_path, "--db-url", "sqlite://")
+    assert (both.status, both.stderr) == (2, "error: --db-url and --state-dir exclude each other (--db-url)\n")
 
 
 def test_without_a_scheduler_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
