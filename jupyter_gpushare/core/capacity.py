@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from .devices import NodeState
@@ -31,7 +32,8 @@ class Machines:
             labels, mig = tuple(sorted(node.labels.items())), tuple(sorted(node.mig.items()))
             key = (node.gpus, node.gpu_memory, node.cpu, node.memory, node.max_pods, node.ready, labels, mig, node.taints)
             kinds.setdefault(key, []).append(node)
-        self._kinds = [(NodeState(alike[0], ""), alike) for alike in kinds.values()]
+        # A GPU that is ill now is not ill for ever: what needs it waits, and is not told that it never fits.
+        self._kinds = [(NodeState(replace(alike[0], unhealthy=frozenset()), ""), alike) for alike in kinds.values()]
         self._verdicts: dict[Need, Fitting] = {}
 
     def fitting(self, need: Need) -> Fitting:

@@ -254,7 +254,7 @@ class NodeState:
     def emptied(self) -> int:
         """GPUs that nobody uses, promised or not: what a person sees as idle."""
         held, leaving, _ = self.gpu
-        return sum(1 for d in range(self.node.gpus) if held[d] == 0 and leaving[d] == 0)
+        return sum(1 for d in self.usable if held[d] == 0 and leaving[d] == 0)
 
 
 def _tolerated(taint: tuple[str, str, str], tolerations: tuple[tuple[str, str], ...]) -> bool:

@@ -137,7 +137,8 @@ class Defragmenter:
         node = self.nodes[row]
         held, leaving, promised = node.gpu
         capacity = node.capacity
-        free = sorted((capacity - held[d] - promised[d], d) for d in range(node.node.gpus))
+        free = sorted((capacity - held[d] - promised[d], d) for d in node.usable)
+        self.later[row], self.now[row] = -1, -1  # a device that fell ill has left its column
         self.later[row, : len(free)] = [max(0, f) for f, _ in free]
         self.device[row, : len(free)] = [d for _, d in free]
         self.now[row, : len(free)] = [max(0, capacity - held[d] - max(leaving[d], promised[d])) for _, d in free]

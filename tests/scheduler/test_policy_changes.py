@@ -16,8 +16,8 @@ from jupyter_gpushare.scheduler.audit import entries
 from jupyter_gpushare.scheduler.policy import parse_policy
 from jupyter_gpushare.scheduler.policy_changes import changes
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import asking, open_house
 from tests.scheduler.databases import Database, check_invariants
+from tests.scheduler.doors import asking, open_house
 from tests.scheduler.test_service import ADMIN, House
 
 BASE = """

@@ -1,0 +1,56 @@
+"""A GPU that is ill takes nothing new, whatever is asked for; the rest of its node goes on, and what runs on it runs."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.cycle import cycle
+from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, WorkloadSubmitted
+from jupyter_gpushare.core.model import Node, Pod, Policy, Project, Quota, Workload
+
+RICH = Quota(quota=Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
+POLICY = Policy(projects=(Project("p", pools={"default": RICH}),))
+
+asks = st.lists(st.sampled_from([100, 300, 500, 700, 1000, 2000]) | st.tuples(st.just(2), st.just(250)), max_size=12)
+
+
+def pod(ask: object) -> Pod:
+    return Pod("0", gpu=ask[1], gpu_devices=ask[0]) if isinstance(ask, tuple) else Pod("0", gpu=ask)  # type: ignore[arg-type]
+
+
+@settings(max_examples=150)
+@given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), asks, asks)
+def test_nothing_new_is_placed_on_an_ill_gpu(gpus: int, ill: set[int], later: set[int], first: list, second: list) -> None:
+    node = Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(ill))
+    cluster = Cluster(POLICY)
+    cluster.apply(NodeJoined(node))
+    for number, ask in enumerate(first):
+        cluster.apply(WorkloadSubmitted(Workload(f"a{number}", "p", (pod(ask),), created=number)))
+    placed = {bind.workload: bind.spot.devices for bind in cycle(cluster, 0).binds}
+    assert not {device for devices in placed.values() for device in devices} & ill
+    if any(ask == 1000 for ask in first) and gpus > len({one for one in ill if one < gpus}):
+        assert placed, "a healthy GPU is used"
+
+    cluster.apply(NodeChanged(Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(later))))
+    for number, ask in enumerate(second):
+        cluster.apply(WorkloadSubmitted(Workload(f"b{number}", "p", (pod(ask),), created=100 + number)))
+    decisions = cycle(cluster, 1)
+    assert not {device for bind in decisions.binds for device in bind.spot.devices} & later
+    assert not {evict.workload for evict in decisions.evictions if evict.action != "consolidation"}, "what runs on it runs"
+
+
+def test_who_needs_it_waits_and_is_not_told_that_it_never_fits() -> None:
+    cluster = Cluster(POLICY)
+    cluster.apply(NodeJoined(Node("n", gpus=2, gpu_memory=80_000, unhealthy=frozenset({1}))))
+    cluster.apply(WorkloadSubmitted(Workload("a", "p", (pod(2000),))))
+    assert cycle(cluster, 0).reasons["a"].code == "WaitingForFreeGPU"
+
+
+def test_it_counts_nowhere() -> None:
+    cluster = Cluster(POLICY)
+    cluster.apply(NodeJoined(Node("n", gpus=4, gpu_memory=80_000, unhealthy=frozenset({1, 2}))))
+    assert cluster.nodes["n"].total.gpu == 2000
+    assert (cluster.nodes["n"].idle, cluster.nodes["n"].room) == (2, 2)
