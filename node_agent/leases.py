@@ -179,7 +179,9 @@ class Leases:
     def _better(self, book: Book, now: int) -> tuple[int, ...] | None:
         assert book.lease is not None
         if self._node.rules.workloads_per_gpu:
-            return rebalance(self._node.totals, self._lodgers(now), book.kernel_id)
+            well = {device.index for device in self._node.devices.reports() if device.healthy}
+            totals = {gpu: mib if gpu in well else 0 for gpu, mib in self._node.totals.items()}  # nobody moves to one that is ill
+            return rebalance(totals, self._lodgers(now), book.kernel_id)
         planned = tuple(book.lease.planned_gpus)
         if set(planned) == set(book.home) or any(gpu not in self._node.totals for gpu in planned):
             return None
