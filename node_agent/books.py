@@ -125,6 +125,8 @@ class Book:
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU; None: not known, or without a GPU."""
     transit: Literal["out", "in"] | None = None
+    promised: int = 0
+    """Host memory (MiB) that its copy under way was granted; 0 as soon as the image itself is counted."""
     no_suspend_until: int = 0
     no_suspend_why: str = ""
     no_resume_until: int = 0
@@ -156,6 +158,11 @@ class Book:
     last_caps: tuple[tuple[int, int], ...] | None = None
     last_devices: tuple[KernelDevice, ...] = ()
     """What its frameworks were told to hold at most."""
+
+    @property
+    def is_command(self) -> bool:
+        """Whether it is batch work: the agent itself runs it."""
+        return self.lease is not None and self.lease.command is not None
 
     def has_gate(self, now: int) -> bool:
         """Whether its cells ask before they run; a kernel that is still starting is believed to."""

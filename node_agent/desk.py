@@ -158,6 +158,8 @@ class Desk:
 
     def _take_in(self, book: Book, holding: Holding, now: int) -> None:
         book.holding = holding
+        if book.transit is None:
+            book.promised = 0
         if holding.half_done and book.transit is None:
             self._mover.settle(book)
         if book.lease is not None:

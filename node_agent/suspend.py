@@ -7,6 +7,7 @@ try, or the word that this kernel cannot be saved, and then the ladder takes the
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -36,14 +37,12 @@ class Mover:
         self._node = node
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gpushare-copy")
         self._tasks: set[asyncio.Task[None]] = set()
+        self._ledger = threading.Lock()
+        """Two copies must not be promised the same memory."""
 
     def suspend(self, book: Book, asker: Book | None, reason: str, *, own: bool = False) -> None:
         """Start saving; `own`: its owner (or its own next cell) wants it."""
         if book.transit is not None:
-            return
-        problem = self._no_budget(book)
-        if problem:
-            self._cannot(book, problem, self._node.clock() + RETRY_MS)
             return
         book.transit = "out"
         self._start(self._suspend(book, asker, reason, own))
@@ -69,13 +68,20 @@ class Mover:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _no_budget(self, book: Book) -> str:
-        """Why the host has no memory for it. Simulated images are in nobody's memory: only the stated budget counts for them."""
+    def _admit(self, book: Book, mib: int) -> str:
+        """Why the host has no memory for an image of this size; if it has, it is promised. In the copy's thread.
+
+        Simulated images are in nobody's memory: only the stated budget counts for them.
+        """
         node = self._node
-        host = None if node.devices.simulated else read_host(pid for pid, _ in book.holding.processes)
-        saved = sum(one.image() for one in node.books.values())
-        on_the_way = sum(one.held() for one in node.books.values() if one.transit == "out")
-        return refusal(book.held(), saved, on_the_way, node.config.host_memory_mib, host, node.config.host_reserve_mib)
+        with self._ledger:
+            books = list(node.books.values())
+            host = None if node.devices.simulated else read_host(pid for pid, _ in book.holding.processes)
+            saved, on_the_way = sum(one.image() for one in books), sum(one.promised for one in books if one is not book)
+            problem = refusal(mib, saved, on_the_way, node.config.host_memory_mib, host, node.config.host_reserve_mib)
+            if not problem:
+                book.promised = mib
+        return problem
 
     def _cannot(self, book: Book, why: str, until: int) -> None:
         book.no_suspend_until, book.no_suspend_why = until, why
@@ -85,7 +91,7 @@ class Mover:
     async def _suspend(self, book: Book, asker: Book | None, reason: str, own: bool) -> None:
         node, old, begun = self._node, book.site, self._node.clock()
         try:
-            mib = await self._run(node.devices.suspend, book.kernel_id)
+            mib = await self._run(node.devices.suspend, book.kernel_id, lambda needed: self._admit(book, needed))
         except CopyFailed as error:
             if error.lost:
                 self._lost(book, str(error))

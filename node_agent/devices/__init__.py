@@ -11,7 +11,7 @@ from jupyter_gpushare.messages import DeviceReport
 if TYPE_CHECKING:
     from ..cgroups import Cgroups
 
-__all__ = ["CopyFailed", "Devices", "DevicesBusy", "Fault", "Holding", "Kin", "NodeReading"]
+__all__ = ["Admit", "CopyFailed", "Devices", "DevicesBusy", "Fault", "Holding", "Kin", "NodeReading"]
 
 
 class DevicesBusy(Exception):
@@ -74,6 +74,10 @@ class Fault:
     message: str
 
 
+Admit = Callable[[int], str]
+"""Asked in the copy's thread when it is known how many MiB will be saved and nothing of that can grow any more; answers why not, or ""."""
+
+
 class Devices(Protocol):
     """One machine's GPUs. Everything but `suspend`, `resume` and `settle` returns at once or raises DevicesBusy; those three are called in
     a thread."""
@@ -127,8 +131,8 @@ class Devices(Protocol):
     def abandoned(self, alive: set[str]) -> list[str]:
         """Cgroups that the driver was told about in an earlier life, without these."""
 
-    def suspend(self, kernel_id: str) -> int:
-        """Save all memory of a kernel in host memory; returns MiB. Raises CopyFailed."""
+    def suspend(self, kernel_id: str, admit: Admit) -> int:
+        """Save all memory of a kernel in host memory; returns MiB. Raises CopyFailed, also when `admit` has an objection."""
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
         """Bring a kernel's memory back onto these GPUs and let it run; returns MiB. Raises CopyFailed."""

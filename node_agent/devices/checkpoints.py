@@ -18,7 +18,7 @@ from typing import Final
 
 from ..checkpointer import Checkpointer, Unsure
 from ..processes import Ident
-from . import CopyFailed, DevicesBusy
+from . import Admit, CopyFailed, DevicesBusy
 from .cuda import NOT_READY, NOT_SUPPORTED, CudaError, ProcessState
 from .moves import full_map, moved, placed
 from .parked import Parked, Record, Saved
@@ -31,7 +31,6 @@ log = logging.getLogger("gpushare.agent")
 
 ROUNDS: Final = 3
 """How often to look for processes that came while the others were locked."""
-TROUBLE: Final = (CudaError, Unsure, DevicesBusy, CopyFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +70,18 @@ class Checkpoints:
 
     # ---- suspend --------------------------------------------------------------------------------------------------
 
-    def suspend(self, kernel_id: str, places: Sequence[int]) -> int:
+    def suspend(self, kernel_id: str, places: Sequence[int], admit: Admit = lambda _: "") -> int:
         """Save all GPU memory of a kernel; `places`: its GPU per ordinal. Returns MiB. Raises CopyFailed."""
         with self._alone(kernel_id):
             locked: dict[Ident, int] = {}
             _, before = self._record.of(kernel_id)
             try:
                 self._lock_all(kernel_id, tuple(places), locked)
+                if problem := admit(sum(locked.values())):
+                    raise CopyFailed(problem, for_good=False)
                 for ident, mib in locked.items():
                     self._steps.checkpoint(ident, mib)
-            except TROUBLE as error:
+            except Exception as error:  # whatever it was: no kernel stays locked
                 self._back_to_running(kernel_id, locked, {one.ident() for one in before})
                 raise _failed("saved", error) from error
             if locked:
@@ -88,14 +89,17 @@ class Checkpoints:
             return sum(locked.values())
 
     def _lock_all(self, kernel_id: str, places: tuple[int, ...], locked: dict[Ident, int]) -> None:
-        """Every process that the driver lists for it; and again, for those that came meanwhile."""
+        """Every process that the driver lists for it; and again, for those that came meanwhile. The sizes are those of the last look: what is
+        locked takes nothing more."""
         for _ in range(ROUNDS):
             held = self._ground.look().held.get(kernel_id, {})
             fresh = [ident for ident in sorted(held, key=lambda i: i.pid) if ident not in locked]
+            where = placed(places, {gpu for of in held.values() for gpu in of})
+            if held:
+                self._record.begin(kernel_id, where, tuple(Saved(i.pid, i.start, dict(of)) for i, of in held.items()))
+            locked.update({ident: sum(held[ident].values()) for ident in locked.keys() & held.keys()})
             if not fresh:
                 return
-            where = placed(places, {gpu for of in held.values() for gpu in of})
-            self._record.begin(kernel_id, where, tuple(Saved(i.pid, i.start, dict(held[i])) for i in fresh))
             for ident in fresh:
                 locked[ident] = sum(held[ident].values())
                 self._steps.lock(ident, self._times.lock_ms)
@@ -110,7 +114,7 @@ class Checkpoints:
             for ident in idents:
                 self._steps.unlock(ident)
             self._record.park(kernel_id, before)
-        except TROUBLE as error:
+        except Exception as error:  # it stays in doubt, whatever it was
             log.warning("kernel %s: a copy could not be undone, its processes are looked at again: %s", kernel_id, error)
 
     # ---- resume ---------------------------------------------------------------------------------------------------
@@ -128,7 +132,7 @@ class Checkpoints:
                 self._restore_all(kernel_id, idents, moved(where, gpus))
                 for ident in idents:
                     self._steps.unlock(ident)
-            except TROUBLE as error:
+            except Exception as error:  # whatever it was: no kernel stays locked
                 failure = _failed("brought back", error)
                 self._settle(kernel_id)
                 raise failure from error

@@ -21,7 +21,7 @@ from ..checkpointer import Checkpointer
 from ..owners import Owners
 from ..processes import Ident
 from ..selftest import Bench, tested
-from . import DevicesBusy, Fault, Holding, Kin, NodeReading
+from . import Admit, DevicesBusy, Fault, Holding, Kin, NodeReading
 from .checkpoints import Checkpoints, Look
 from .limits import Limits
 from .nvml import MIB, Nvml
@@ -218,10 +218,10 @@ class NvidiaDevices:
 
     # ---- copying --------------------------------------------------------------------------------------------------
 
-    def suspend(self, kernel_id: str) -> int:
+    def suspend(self, kernel_id: str, admit: Admit) -> int:
         """Save all memory of a kernel; returns MiB."""
         try:
-            return self._copies.suspend(kernel_id, self._where(kernel_id))
+            return self._copies.suspend(kernel_id, self._where(kernel_id), admit)
         finally:
             self._look_again()
 

@@ -16,7 +16,7 @@ from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
 from ..cgroups import Cgroups
-from . import CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
+from . import Admit, CopyFailed, DevicesBusy, Fault, Holding, Kin, NodeReading
 
 __all__ = ["SimulatedDevices", "Simulation", "read_simulation"]
 
@@ -176,7 +176,7 @@ class SimulatedDevices:
         if self.simulation.copy_gib_s > 0:
             time.sleep(size / (self.simulation.copy_gib_s * (1 << 30)))
 
-    def suspend(self, kernel_id: str) -> int:
+    def suspend(self, kernel_id: str, admit: Admit) -> int:
         """Lock every process, copy, checkpoint every process; what fails is undone."""
         locked: list[tuple[int, int]] = []
         try:
@@ -185,6 +185,9 @@ class SimulatedDevices:
                     self._copies.lock(pid, start)
                     locked.append((pid, start))
             known = self._copies.read_all().kernels.get(kernel_id, KernelReading())
+            if problem := admit(sum(known.held.values()) // MIB):
+                self._undo(kernel_id, locked)
+                raise CopyFailed(problem, for_good=False)
             self._copy(sum(known.held.values()))
             return sum(self._copies.checkpoint(pid, start) for pid, start in locked) // MIB
         except DriverError as error:

@@ -6,7 +6,9 @@ import asyncio
 import os
 import signal
 
+from jupyter_gpushare.messages import KernelAct
 from node_agent.checkpointer import Deadlines
+from node_agent.hostmemory import HostReading
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
 from tests.fakegpu.world import Faults
@@ -152,5 +154,87 @@ def test_two_gpus_a_saved_kernel_follows_its_home():
             assert (await b.run("result = gpu.uuid()"))["result"] == world.machine.uuids[0]
             assert "moved" in world.server.kinds("b")
             assert (await a.run(READ))["result"] == "tensor of a"
+
+    play(story())
+
+
+def test_memory_is_granted_only_when_the_driver_has_really_freed_it():
+    """The saved process is out of the list at once; its memory is still counted for a while, and an allocation would fail."""
+
+    async def story():
+        async with GpuNode() as world:
+            await burst(world)
+            b = await world.kernel("b", request=39 * GIB)
+            world.machine.set("lag_ms", 700)
+            done = await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert "error" not in done, done
+
+    play(story())
+
+
+def test_a_worker_in_a_session_of_its_own_is_saved_with_its_kernel():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world, 4)
+            await a.run(
+                "import subprocess, sys\n"
+                "worker = subprocess.Popen([sys.executable, '-m', 'tests.fakegpu.toy'], stdin=-1, stdout=-1, text=True, start_new_session=True)\n"
+                "def tell(*words):\n"
+                "    print(*words, file=worker.stdin, flush=True)\n"
+                "    return worker.stdout.readline().strip()\n"
+                "q = tell('alloc', 0, 8 << 30); tell('write', q, 'batch'); result = worker.pid"
+            )
+            worker = (await a.run("result = worker.pid"))["result"]
+            await world.until(lambda: world.book("a").held() == 12 * GIB + 512, "both are seen")
+            await a.ask("suspend")
+            assert [world.state(a), world.machine.state(worker)] == ["checkpointed", "checkpointed"]
+            assert world.used() == {0: 0}
+            assert (await a.run("result = tell('read', q, 5)", timeout=30))["result"] == "batch"
+
+    play(story())
+
+
+def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world)
+            await a.ask("suspend")
+            world.scheduler.end("a")
+            await a.end()
+            await world.until(lambda: not world.devices._copies.parked(), "forgotten")
+            await world.until(lambda: sum(book.image() for book in world.agent.node.books.values()) == 0, "no image is booked")
+            b = await world.kernel("b", request=79 * GIB)
+            assert "error" not in await b.run(FILL.format(gib=78, name="b"))
+
+    play(story())
+
+
+def test_a_machine_without_room_for_the_image_says_so_and_nobody_is_killed_for_nothing(monkeypatch):
+    async def story():
+        async with GpuNode() as world:
+            monkeypatch.setattr("node_agent.suspend.read_host", lambda _: HostReading(64 * GIB, 30 * GIB))
+            a = await burst(world)
+            assert "not enough free memory" in str(await a.ask("suspend"))
+            assert world.state(a) == "running"
+            assert world.book("a").transit is None
+
+    play(story())
+
+
+def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
+    """Python in a driver call hears no signal; the server tells the agent, which brings the kernel back, held back or not."""
+
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world, 4)
+            mark = a.start("import time\nfor turn in range(400):\n    gpu.read(p, 1)\n    time.sleep(0.05)\nresult = turn")
+            await world.until(lambda: world.book("a").cells, "it runs")
+            world.server.send(KernelAct(n=76, kernel_id="a", action="suspend"))
+            await world.until(lambda: world.state(a) == "checkpointed" and world.book("a").transit is None, "saved")
+            assert world.book("a").held_back
+            world.server.send(KernelAct(n=77, kernel_id="a", action="resume"))
+            await world.until(lambda: world.state(a) == "running", "brought back")
+            os.kill(a.pid, signal.SIGINT)
+            assert "KeyboardInterrupt" in (await a.hear("error", mark))["error"]
 
     play(story())
