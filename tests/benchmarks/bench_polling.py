@@ -1,0 +1,105 @@
+"""What looking at real GPUs costs the agent: 8 GPUs, 32 kernels, at rest. `python -m tests.benchmarks.bench_polling`. Exit 1: a bar was missed.
+
+The driver is played, and its own work is not the agent's: it is measured call by call and taken off (both are printed). With a real driver
+each call is an ioctl instead; what that costs is for a machine with GPUs to say. A "kernel" here is a process that holds memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pynvml
+
+from node_agent.app import Agent, Config
+from node_agent.checkpointer import Checkpointer
+from node_agent.devices.nvidia import NvidiaDevices
+from node_agent.devices.nvml import Nvml
+from node_agent.processes import Ident, started
+from tests.agent.played import loaded
+from tests.fakegpu.world import MIB, GpuWorld
+
+GPUS, KERNELS, ROUNDS, ROUND_S, BAR = 8, 32, 5, 6.0, 1.0
+WARM_S = 3.0
+
+
+def say(what: str, measured: float, bar: float, unit: str) -> bool:
+    sys.stdout.write(f"{what}: {measured:.2f} {unit} (bar {bar:g} {unit})\n")
+    return measured <= bar
+
+
+def cpu_s() -> float:
+    """User and system time of this process so far, as /proc says it."""
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def played_call_s(world: GpuWorld) -> float:
+    """CPU seconds of one call inside the played driver: the mean of the two that are made most, without any Python around them."""
+    library = ctypes.CDLL(str(world.libraries / "libnvidia-ml.so.1"))
+    library.nvmlInitWithFlags(0)
+    handle, count, memory = ctypes.c_void_p(), ctypes.c_uint(0), pynvml.c_nvmlMemory_v2_t()
+    library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle))
+    memory.version = pynvml.nvmlMemory_v2
+    costs = []
+    for call in (
+        lambda: library.nvmlDeviceGetMemoryInfo_v2(handle, ctypes.byref(memory)),
+        lambda: library.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), None),
+    ):
+        begun = time.thread_time()
+        for _ in range(300):
+            count.value = 0
+            assert call() in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_INSUFFICIENT_SIZE)
+        costs.append((time.thread_time() - begun) / 300)
+    return statistics.mean(costs)
+
+
+def settle_in(agent: Agent, pids: list[int]) -> None:
+    """32 kernels that were launched and hold memory."""
+    for number, pid in enumerate(pids):
+        ident = started(pid)
+        assert isinstance(ident, Ident)
+        book = agent.node.book(f"kernel-{number:02}")
+        book.registered, book.language = True, "python"
+        agent.lifecycle.watch(book, ident)
+
+
+async def measure(world: GpuWorld, pids: list[int]) -> bool:
+    shares, calls = [], []
+    with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
+        agent = Agent(Config("n0", Path(folder), grace_ms=600_000), NvidiaDevices(Nvml(), Path(folder), Checkpointer()))
+        settle_in(agent, pids)
+        await agent.start()
+        await asyncio.sleep(WARM_S)  # the self-test is through
+        assert sum(len(book.holding.held) for book in agent.node.books.values()) == KERNELS
+        for _ in range(ROUNDS):
+            cpu, made, begun = cpu_s(), world.calls(), time.monotonic()
+            await asyncio.sleep(ROUND_S)
+            passed = time.monotonic() - begun
+            shares.append(100 * (cpu_s() - cpu) / passed)
+            calls.append((world.calls() - made) / passed)
+        await agent.stop()
+    per_call = played_call_s(world)
+    whole, rate = statistics.median(shares), statistics.median(calls)
+    played = 100 * rate * per_call
+    sys.stdout.write(f"calls of NVML: {rate:.0f} a second; inside the played driver {1e6 * per_call:.0f} us each, {played:.2f} % of a core\n")
+    sys.stdout.write(f"the agent's process with the played driver, median of {ROUNDS} x {ROUND_S:g} s: {whole:.2f} % of a core\n")
+    return say(f"the agent at rest, {GPUS} GPUs, {KERNELS} kernels, without the played driver", max(0.0, whole - played), BAR, "% of a core")
+
+
+def main() -> int:
+    with GpuWorld(gpus=GPUS) as world, loaded(world):
+        toys = [world.toy() for _ in range(KERNELS)]
+        for number, toy in enumerate(toys):
+            toy.do("alloc", number % GPUS, 64 * MIB)
+        return 0 if asyncio.run(measure(world, [toy.pid for toy in toys])) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
