@@ -52,9 +52,11 @@ ROUTES: Final = (
     Route("submit", "POST", f"{API_ROOT}/workloads", "person",
           "Ask for GPUs; idempotent by the client's id.", m.WorkloadView, m.WorkloadRequest),
     Route("workloads", "GET", f"{API_ROOT}/workloads", "person",
-          "Workloads that the caller may see.", m.Workloads, query=("project", "kernel_id")),
+          "Workloads that the caller may see.", m.Workloads, query=("project", "kernel_id", "ended")),
     Route("workload", "GET", f"{API_ROOT}/workloads/{{id}}", "person",
           "One workload with its reason and place in the queue.", m.WorkloadView),
+    Route("logs", "GET", f"{API_ROOT}/workloads/{{id}}/logs", "person",
+          "What the pods of batch work have printed.", m.Logs, query=("pod", "cursor")),
     Route("end", "DELETE", f"{API_ROOT}/workloads/{{id}}", "person", "Give everything back; also when it has ended before.", m.Ended),
     Route("what_if", "POST", f"{API_ROOT}/what-if", "person",
           "Would it start, where, whom would it displace? Changes nothing.", m.WhatIfAnswer, m.WorkloadRequest),
@@ -113,7 +115,15 @@ _QUERY_WORDS: Final = {
     "kernel_id": "only this kernel's",
     "pool": "only this node pool's",
     "minutes": "how far back, in whole minutes: 1 to 1440; 60 when it is not given",
+    "ended": "`true`: batch work that is over, the last first, in place of what lives",
+    "pod": "only this pod's",
+    "cursor": "what an earlier answer gave: only what came after it",
     "since": "a revision that was seen before: what came after it is sent instead of everything",
+}
+
+_QUERY_SHAPES: Final[dict[str, dict[str, Any]]] = {
+    "format": {"type": "string", "enum": ["json", "csv"]},
+    "minutes": {"type": "integer", "minimum": 1, "maximum": 1440},
 }
 
 
@@ -191,7 +201,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 def _query_parameters(route: Route) -> list[dict[str, Any]]:
     return [
-        {"name": name, "in": "query", "required": False, "description": _QUERY_WORDS[name], "schema": {"type": "string"}}
+        {"name": name, "in": "query", "required": False, "description": _QUERY_WORDS[name], "schema": _QUERY_SHAPES.get(name, {"type": "string"})}
         for name in route.query
     ]
 

@@ -22,7 +22,7 @@ from .limits import TooMany
 from .service import Service
 from .tables import csv_of
 
-__all__ = ["LONGEST_BODY", "Answer", "Dispatch", "TooLarge", "error_answer"]
+__all__ = ["LONGEST_BODY", "Answer", "Dispatch", "NoSuchVerb", "TooLarge", "error_answer"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_BODY: Final = 1 << 20
@@ -167,7 +167,9 @@ class Dispatch:
             case "workload" | "end":
                 return getattr(service, name)(who, call.path["id"])
             case "workloads":
-                return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"))
+                return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+            case "logs":
+                return service.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
             case "queue_history":
                 return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
             case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":

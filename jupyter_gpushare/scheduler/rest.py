@@ -19,7 +19,7 @@ from jupyter_gpushare.routes import ROUTES
 from .agent_link import AgentSession
 from .auth import Identity
 from .callers import Callers, certificate_names, is_local
-from .dispatch import Answer, TooLarge, error_answer
+from .dispatch import Answer, NoSuchVerb, TooLarge, error_answer
 from .house import House
 from .limits import Bucket, Buckets
 from .streams import revision_in
@@ -137,13 +137,14 @@ class CallHandler(RequestHandler):
             return
         _write(self, self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body)))
 
-    get = post = delete = put = patch = options = head = _serve
+    SUPPORTED_METHODS = (*RequestHandler.SUPPORTED_METHODS, "TRACE")
+    get = post = delete = put = patch = options = head = trace = _serve
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """What tornado itself refuses, in our form."""
+        """What tornado itself refuses, in our form: verbs that HTTP does not know, among others."""
         error = GpuShareError("this cannot be served")
         error.status_hint = status_code
-        _write(self, error_answer(error))
+        _write(self, error_answer(error, {"Allow": "GET, POST, DELETE"} if status_code == NoSuchVerb.status_hint else None))
 
 
 class _Socket(WebSocketHandler):

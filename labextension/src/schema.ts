@@ -34,6 +34,13 @@ export interface Alternative {
   message: string;
 }
 
+/** What the agent of a pod's node runs for it, as the person who asked: argument vector, environment beside the node's own, and the working directory there ("": the person's home). */
+export interface CommandRequest {
+  argv: string[];
+  env?: { [key: string]: string };
+  cwd?: string;
+}
+
 /** MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of that is above their guarantees. */
 export interface DeviceMemory {
   total: number;
@@ -183,6 +190,7 @@ export interface LeaseBody {
   message: string;
   rules: LeaseRules;
   ends_at: string | null;
+  command: CommandRequest | null;
 }
 
 /** What the agent knows of one lease. */
@@ -237,6 +245,7 @@ export interface PodView {
   state: 'bound' | 'failed' | 'pending' | 'pipelined' | 'releasing' | 'running' | 'succeeded';
   lease: LeaseBody | null;
   report: LeaseReport | null;
+  exit_code: number | null;
 }
 
 export interface PoolRow {
@@ -412,6 +421,9 @@ export interface WorkloadView {
   reason: ReasonBody | null;
   queue_position: number | null;
   revision: number;
+  command: string[] | null;
+  exit_code: number | null;
+  message: string;
 }
 
 export interface Workloads {
