@@ -88,6 +88,17 @@ export class Lab {
     }, name);
   }
 
+  /** Give the notebook in front, which has just been made, another name; its kernel runs and its server knows it by that name. */
+  async rename(name) {
+    await this.page.waitForFunction(() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel !== undefined && window.jupyterapp.shell.currentWidget.context.isReady);
+    await this.page.evaluate(async name => {
+      const { context } = window.jupyterapp.shell.currentWidget;
+      await context.save();
+      await context.rename(name);
+    }, name);
+    await this.card(name).waitFor();
+  }
+
   /** Bring a notebook to the front. */
   async front(name) {
     await this.command('docmanager:open', { path: name });

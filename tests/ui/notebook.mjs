@@ -118,7 +118,6 @@ await inLab(url, async lab => {
   let asked;
   await until('the remembered request', async () => (asked = (await calls()).find(call => call.path === `kernels/${second}`)) !== undefined);
   assert.deepEqual(asked.body, chosen);
-  await page.locator('.Toastify__toast', { hasText: 'asked for ½ GPU, the share that was chosen for this notebook' }).waitFor();
   await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
   await shows('GPU ½ · bursting 70 GiB');
   await control.click();
@@ -126,6 +125,17 @@ await inLab(url, async lab => {
   await until('it is forgotten', async () => (await metadata('a.ipynb')) === null);
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
+
+  // one that came with a share says that it asks for it
+  await page.evaluate(async chosen => {
+    const content = { cells: [], metadata: { gpushare: chosen, kernelspec: { name: 'python3', display_name: 'Python 3' } }, nbformat: 4, nbformat_minor: 5 };
+    await window.jupyterapp.serviceManager.contents.save('old.ipynb', { type: 'notebook', format: 'json', content });
+  }, chosen);
+  await lab.front('old.ipynb');
+  await until('its kernel', async () => (await kernelId('old.ipynb')) !== null);
+  await say({ status: { kernels: [detached(await kernelId('old.ipynb'), 'old.ipynb')] } });
+  await page.locator('.Toastify__toast', { hasText: 'old.ipynb: asked for ½ GPU, the share that was chosen for this notebook' }).waitFor();
+  await lab.front('a.ipynb');
 
   // a kernel that dies: the dialog does not stand alone
   await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });

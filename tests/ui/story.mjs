@@ -1,7 +1,8 @@
 /**
  * Two notebooks share a GPU and a third takes it: node story.mjs URL [FOLDER FOR PICTURES]
  *
- * Played against the real demo: real kernels, real processes; only the GPU is simulated.
+ * Played against the real demo: real kernels, real processes; only the GPU is simulated. Shares are asked for as people do: the first by
+ * mouse in the launcher, the second by keyboard in the dialog, the third in the sidebar.
  */
 import assert from 'node:assert/strict';
 
@@ -24,14 +25,15 @@ await inLab(url, async lab => {
   const uuid = text => /SIM-GPU-\S+/.exec(text)?.[0];
 
   await lab.showPanel();
-  await panel.getByText('simulated GPUs').waitFor();
+  await panel.getByText('simulated GPUs', { exact: true }).waitFor();
   await lab.arrange();
 
   // 1. two halves, planned on one GPU, live on two; both burst
   const homes = {};
-  for (const name of ['a.ipynb', 'b.ipynb']) {
-    await lab.notebook(name);
-    await run(name, '%gpu request 0.5');
+  for (const [name, ask] of [['a.ipynb', byMouse], ['b.ipynb', byKeyboard]]) {
+    await lab.command('launcher:create');
+    await ask(lab);
+    await lab.rename(name);
     const filled = await run(name, FILL);
     assert.match(filled.text, /filled SIM-GPU/, filled.text);
     homes[name] = uuid(filled.text);
@@ -43,7 +45,7 @@ await inLab(url, async lab => {
 
   // 2. a whole GPU for the third: granted at once, room is made by suspending, nobody is killed
   await lab.notebook('c.ipynb');
-  await run('c.ipynb', '%gpu request 1');
+  await inSidebar(lab, 'c.ipynb');
   const whole = await run('c.ipynb', 'from jupyter_gpushare import simgpu\nmine = simgpu.alloc("80GiB")\nprint("have", simgpu.device_uuid())');
   assert.match(whole.text, /have SIM-GPU/, whole.text);
   await shows('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
@@ -79,3 +81,30 @@ await inLab(url, async lab => {
   assert.deepEqual(await lab.dialogs(), []);
   assert.deepEqual(lab.complaints, []);
 }, { width: 1360, height: 820 });
+
+/** A card in the launcher. */
+async function byMouse({ page }) {
+  await page.locator('.jp-LauncherCard:visible', { hasText: 'Python 3 · ½ GPU' }).click();
+}
+
+/** The dialog: what is to be expected stands there before anything is asked. */
+async function byKeyboard({ page }) {
+  await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
+  await page.keyboard.press('Enter');
+  const dialog = page.locator('.jp-Dialog');
+  await dialog.getByText('Would start now').waitFor();
+  await dialog.getByLabel('Share', { exact: true }).focus();
+  await page.keyboard.press('Control+A');
+  await page.keyboard.type('0.5');
+  await page.keyboard.press('Enter');
+  await dialog.waitFor({ state: 'detached' });
+}
+
+async function inSidebar(lab, name) {
+  await lab.card(name).getByRole('button', { name: 'Request a GPU share…' }).click();
+  const form = lab.card(name).getByRole('form');
+  await form.getByRole('button', { name: '1 GPU' }).click();
+  await form.getByText('Would start now').waitFor();
+  await form.getByRole('button', { name: 'Request', exact: true }).click();
+  await form.waitFor({ state: 'detached' });
+}

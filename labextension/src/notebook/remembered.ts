@@ -23,14 +23,19 @@ export class RememberedShares {
     gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
   }
 
-  /** After a remembered share was asked for. */
+  /** After the share was asked for that a notebook came with. */
   get asked(): ISignal<this, IRememberedAsk> {
     return this._asked;
   }
 
   /** Look at a notebook as soon as it can be read. */
   follow(panel: NotebookPanel): void {
-    void panel.context.ready.then(() => this.look(panel));
+    void panel.context.ready.then(() => {
+      if (remembered(panel) !== null) {
+        this.old.add(panel);
+      }
+      this.look(panel);
+    });
     panel.sessionContext.kernelChanged.connect(() => this.look(panel));
   }
 
@@ -42,10 +47,12 @@ export class RememberedShares {
     this.seen.add(kernel.kernel_id);
     const request = remembered(panel);
     if (request !== null && isUntouched(kernel) && this.isWanted()) {
-      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && this._asked.emit({ panel, request }));
+      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && this.old.has(panel) && this._asked.emit({ panel, request }));
     }
   }
 
+  /** Notebooks that came with a share; who has just chosen one for a new notebook need not be told. */
+  private readonly old = new WeakSet<NotebookPanel>();
   private readonly seen = new Set<string>();
   private readonly _asked = new Signal<this, IRememberedAsk>(this);
 }

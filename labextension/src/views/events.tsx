@@ -5,7 +5,7 @@ import * as React from 'react';
 import { timeText } from '../format';
 import { Event } from '../schema';
 
-const SHOWN = 8;
+const SHOWN = 6;
 
 interface IEventsProps {
   events: readonly Event[];
