@@ -14,10 +14,11 @@ from node_agent.devices.checkpoints import Checkpoints, Times
 from tests.fakegpu.ground import TruthfulGround
 from tests.fakegpu.world import GIB, GpuWorld, Toy
 
-__all__ = ["HASTY", "Scene", "scene_of"]
+__all__ = ["HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
 
-HASTY = Deadlines(state=0.6, lock=0.6, copy=0.6, unlock=0.6, mib_per_s=1 << 20)
-"""Hangs are noticed soon: nothing in these tests is slow but what hangs."""
+HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
+"""Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for so long only makes one more hang."""
+PATIENT = Deadlines()
 QUICK = Times(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
 
 
@@ -59,6 +60,18 @@ class Scene:
 
     def close(self) -> None:
         self.copies.close()
+
+    def renew(self) -> None:
+        """As at the beginning, for the next test: nothing goes wrong, everybody lives and runs."""
+        self.world.clear()
+        self.driver.deadlines = PATIENT
+        for name, toys in self.kernels.items():
+            self.copies.settle(name)
+            if self.suspended() and name == "k":
+                self.copies.resume("k", (0,))
+            toys[:] = [toy if toy.is_alive() else self.toy(name, 2 * GIB) for toy in toys]
+        self.check_books()
+        self.driver.deadlines = self.deadlines
 
     def alive(self, name: str = "k") -> list[Toy]:
         return [toy for toy in self.kernels[name] if toy.is_alive()]

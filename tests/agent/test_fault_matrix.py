@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from tests.agent.gpus import Scene, attempt, scene_of
+from tests.agent.gpus import PATIENT, Scene, attempt, scene_of
 from tests.fakegpu.world import Faults
 
 CALLS = {
@@ -29,10 +29,17 @@ MATRIX = [
 CODES = [1, 3, 201, 401, 600, 800, 801, 999]
 
 
-@pytest.fixture
-def scene(tmp_path):
-    with scene_of(tmp_path) as made:
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory):
+    with scene_of(tmp_path_factory.mktemp("gpus")) as made:
         yield made
+
+
+@pytest.fixture
+def scene(machine):
+    """One machine for all of them: what a fault leaves behind would spoil the next test too."""
+    machine.renew()
+    return machine
 
 
 def go_through(scene: Scene, phase: str) -> bool:
@@ -49,6 +56,7 @@ def go_through(scene: Scene, phase: str) -> bool:
 def works_again(scene: Scene) -> None:
     """The driver behaves: there and back."""
     scene.world.clear()
+    scene.driver.deadlines = PATIENT
     if not scene.suspended():
         scene.copies.suspend("k", (0,))
     scene.check_books()

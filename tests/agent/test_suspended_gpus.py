@@ -117,11 +117,12 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
     play(story())
 
 
-def test_a_frozen_interpreter_gets_its_gpu_back():
+def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
     """A library that keeps Python's lock while it waits in the driver: nothing of this kernel runs any more, also not its pulse."""
 
     async def story():
         async with GpuNode() as world:
+            monkeypatch.setattr("node_agent.watchdog.FROZEN_MS", 2_500)
             a = await burst(world, 20)
             hold = "import ctypes, threading; frozen = ctypes.PyDLL('libcuda.so.1'); frozen.cuCtxSetCurrent(gpu._context)"
             await a.run(hold)
