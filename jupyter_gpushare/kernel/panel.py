@@ -153,12 +153,18 @@ def card_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
     """State, share, memory bar, why it waits, and what happened last."""
     if not ours:
         return f"<p>{html.escape(gpu.NOT_OURS.capitalize())}.</p>"
-    parts = [view.lines_html(view.kernel_text(kernel, away=away, bar=False)), _bar(kernel)]
+    lines = "".join(_line(name, text) for name, text in view.kernel_rows(kernel, away=away) if text)
+    parts = [f"<b>{html.escape(view.title(kernel))}</b><table>{lines}</table>", _bar(kernel)]
     if said:
         parts.append(
             f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'
         )
     return "".join(parts)
+
+
+def _line(name: str, text: str) -> str:
+    head = f'<th scope="row" style="text-align:left;vertical-align:top;font-weight:normal;padding:0 12px 0 0;opacity:.75">{name}</th>'
+    return f'<tr>{head}<td style="text-align:left;white-space:pre-line;padding:0">{html.escape(text)}</td></tr>'
 
 
 def _bar(kernel: Json) -> str:

@@ -11,7 +11,19 @@ from jupyter_gpushare.core.quantity import memory_text
 
 from .link import Json
 
-__all__ = ["Shown", "ShownKernel", "events_text", "kernel_text", "lines_html", "reason_text", "share_text", "table", "what_if_text"]
+__all__ = [
+    "Shown",
+    "ShownKernel",
+    "events_text",
+    "kernel_rows",
+    "kernel_text",
+    "lines_html",
+    "reason_text",
+    "share_text",
+    "table",
+    "title",
+    "what_if_text",
+]
 
 BAR_CELLS: Final = 24
 SIMULATED: Final = "simulated"
@@ -54,14 +66,25 @@ def share_text(share: Json) -> str:
     return memory_text(memory) if memory is not None else ""
 
 
-def kernel_text(kernel: Json, *, away: bool = False, bar: bool = True) -> str:
-    """The answer of `%gpu`; without the bar where one is drawn beside it."""
-    title = "GPU share of this notebook" + (f" ({SIMULATED} GPU)" if kernel.get("simulated") else "")
+def kernel_text(kernel: Json, *, away: bool = False) -> str:
+    """The answer of `%gpu`."""
+    bar = f"\n{_bar(kernel['memory_mib'], kernel['gpu_memory_total_mib'])}" if kernel["gpu_memory_total_mib"] else ""
+    rows = [(name, text + bar if name == "memory" else text) for name, text in kernel_rows(kernel, away=away)]
+    return "\n".join([title(kernel), *_aligned(rows)])
+
+
+def title(kernel: Json) -> str:
+    """What the rest is about; a simulated GPU is always called so."""
+    return "GPU share of this notebook" + (f" ({SIMULATED} GPU)" if kernel.get("simulated") else "")
+
+
+def kernel_rows(kernel: Json, *, away: bool = False) -> list[tuple[str, str]]:
+    """Names and what is to be said of each; a text may have several lines."""
     rows = [("state", _state_text(kernel))]
     if kernel["state"] == "detached" and not kernel["workload"]:
         rows.append(("", "ask for a share with `%gpu request 0.5`"))
     else:
-        rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel, bar=bar)), ("project", kernel["project"] or "")]
+        rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel)), ("project", kernel["project"] or "")]
     if kernel["reason"] is not None:
         rows += [("waiting", reason_text(kernel["reason"], kernel["queue_position"]))]
     if kernel["notice_deadline"]:
@@ -72,7 +95,7 @@ def kernel_text(kernel: Json, *, away: bool = False, bar: bool = True) -> str:
         rows.append(("last", _event_line(kernel["events"][-1])))
     if away:
         rows.append(("agent", "cannot be reached now; this is what it said last"))
-    return "\n".join([title, *_aligned(rows)])
+    return rows
 
 
 def reason_text(reason: Json, position: int | None = None) -> str:
@@ -145,12 +168,12 @@ def _request_text(kernel: Json) -> str:
     return " ".join(parts) + (f", up to {ceiling}" if ceiling else ", up to the whole GPU")
 
 
-def _memory_text(kernel: Json, *, bar: bool) -> str:
+def _memory_text(kernel: Json) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
     if not total:
         return "none on a GPU" + (f"; {memory_text(memory['used'])} saved in host memory" if memory["used"] else "")
     borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""
-    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (f"\n{_bar(memory, total)}" if bar else "")
+    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}"
 
 
 def _bar(memory: Json, total: int) -> str:

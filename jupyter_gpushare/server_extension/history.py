@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ..core.series import Series, thinned
+from ..core.series import Grain, Series, thinned
 from ..messages import Kernel, KernelHistory, KernelSample, stamp
 
 __all__ = ["Histories"]
 
 MOST_POINTS: Final = 360
 MINUTE: Final = 60_000
+GRAINS: Final = (Grain(1000, 2 * MINUTE), Grain(10_000, 20 * MINUTE), Grain(MINUTE, 180 * MINUTE), Grain(10 * MINUTE, 24 * 60 * MINUTE))
+"""Finer than the queues' while young: a person looks at what the cell of a moment ago did."""
 
 
 class Histories:
@@ -24,9 +26,15 @@ class Histories:
         """Take what these kernels hold now; kernels that are not among them are forgotten."""
         known, self._series = self._series, {}
         for kernel in kernels:
-            series = self._series[kernel.kernel_id] = known.get(kernel.kernel_id) or Series()
-            if series.is_due(now):
-                series.add(now, _sample(now, kernel))
+            if kernel.kernel_id in known:
+                self._series[kernel.kernel_id] = known[kernel.kernel_id]
+            self.changed(now, kernel)
+
+    def changed(self, now: int, kernel: Kernel) -> None:
+        """Take what this one holds now."""
+        series = self._series.setdefault(kernel.kernel_id, Series(GRAINS))
+        if series.is_due(now):
+            series.add(now, _sample(now, kernel))
 
     def of(self, kernel: Kernel, now: int, minutes: int) -> KernelHistory:
         """Oldest first; the last one is what is true now."""

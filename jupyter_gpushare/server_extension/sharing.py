@@ -405,6 +405,7 @@ class Sharing:
         if new == old:
             return
         self._shown[kernel_id] = new
+        self._histories.changed(_wall_ms(), new)
         self.broadcast.publish(lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new))
         known = old.events if old is not None else []
         for event in new.events:
