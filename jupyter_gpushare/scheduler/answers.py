@@ -16,7 +16,7 @@ from jupyter_gpushare.core.quantity import gpu_text, read_gpu
 from .fleet import Fleet
 from .records import Record, reason_of
 
-__all__ = ["what_if_answer"]
+__all__ = ["alternatives_of", "what_if_answer"]
 
 SHARES: Final = (MILLI, 500, 250, 100)
 """Smaller shares that are tried as alternatives, in milli-GPU."""
@@ -40,19 +40,22 @@ def what_if_answer(request: m.WorkloadRequest, ask: Ask, records: Mapping[str, R
         planned_gpu=fleet.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
         displaces=displaced,
         reason=reason_of(found.reason),
-        alternatives=[] if found.starts_now else list(_alternatives(request, ask, pools)),
+        alternatives=[] if found.starts_now else list(alternatives_of(request, ask, pools)),
     )
 
 
-def _alternatives(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> Iterator[m.Alternative]:
-    """The largest smaller share that would start now, and every single pool that has room."""
+def alternatives_of(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> Iterator[m.Alternative]:
+    """The largest smaller share that would start now, and of every other pool that has room the largest share that would start there."""
     for changed, words, sentence in _smaller(request):
         if _starts(changed, ask):
-            yield m.Alternative(request=words, message=sentence)
+            yield m.Alternative(request=words, message=f"{sentence}.")
             break
-    for pool in pools:
-        if [pool] != request.node_pools and len(pools) > 1 and _starts(replace(request, node_pools=[pool]), ask):
-            yield m.Alternative(request={"node_pools": [pool]}, message=f"It would start now in node pool {pool}.")
+    elsewhere = [pool for pool in pools if len(pools) > 1 and [pool] != request.node_pools]
+    for pool in elsewhere:
+        for changed, words, sentence in ((request, {}, "It would start now"), *_smaller(request)):
+            if _starts(replace(changed, node_pools=[pool]), ask):
+                yield m.Alternative(request={**words, "node_pools": [pool]}, message=f"{sentence} in node pool {pool}.")
+                break
 
 
 def _smaller(request: m.WorkloadRequest) -> Iterator[tuple[m.WorkloadRequest, dict[str, Any], str]]:
@@ -62,7 +65,7 @@ def _smaller(request: m.WorkloadRequest) -> Iterator[tuple[m.WorkloadRequest, di
     for share in SHARES:
         if share < read_gpu(pod.gpu):
             smaller = replace(pod, gpu=share / MILLI, gpu_limit=None)
-            yield replace(request, pods=[smaller]), {"gpu": share / MILLI}, f"{gpu_text(share)} GPU would start now."
+            yield replace(request, pods=[smaller]), {"gpu": share / MILLI}, f"{gpu_text(share)} GPU would start now"
 
 
 def _starts(request: m.WorkloadRequest, ask: Ask) -> bool:

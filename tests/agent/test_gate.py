@@ -143,11 +143,13 @@ def test_a_pending_kernel_waits_and_is_told_why_and_where_in_the_queue():
             said = await a.hear("waits", mark)
             while "quota" not in said["waits"]:
                 said = await a.hear("waits", len(a.said))
+            await world.until(lambda: "quota" in (world.server.reported["a"].cell_waits or ""), "the sidebar says it too")
             world.server.outlook("a", False, request=Share(gpu=0.5))
             await asyncio.sleep(0.1)
             assert not any("done" in body for body in a.said[mark:]), "the grant is on its way: the cell must not run without its GPU"
             world.scheduler.grant("a", gpu=0, request=HALF)
             assert (await a.hear("done", mark))["result"] == 80 << 30
+            await world.until(lambda: world.server.reported["a"].cell_waits is None, "no cell waits any more")
 
     play(story())
 

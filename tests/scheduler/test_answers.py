@@ -1,0 +1,29 @@
+"""What else would start now: asked of a core that is played here, because which of its answers count is what is tested."""
+
+from __future__ import annotations
+
+import pytest
+
+from jupyter_gpushare.core.decisions import WhatIf
+from jupyter_gpushare.messages import PodRequest, WorkloadRequest
+from jupyter_gpushare.scheduler.answers import alternatives_of
+
+CASES = {
+    "the largest smaller share": (2, [], {("", 1.0), ("", 0.5)}, ["1 GPU would start now."]),
+    "another pool as it is": (0.5, ["a"], {("t4", 0.5)}, ["It would start now in node pool t4."]),
+    "less in another pool": (1, ["a"], {("t4", 0.5), ("t4", 0.25)}, ["0.5 GPU would start now in node pool t4."]),
+    "nothing": (1, ["a"], set(), []),
+    "its own pool is none": (1, ["a"], {("a", 1.0)}, []),
+}
+
+
+@pytest.mark.parametrize(("gpu", "pools", "room", "expected"), CASES.values(), ids=CASES)
+def test_alternatives(gpu: float, pools: list[str], room: set[tuple[str, float]], expected: list[str]) -> None:
+    """`room`: in which pool ("": the project's own) which share would start."""
+
+    def ask(request: WorkloadRequest) -> WhatIf:
+        starts = (",".join(request.node_pools), float(request.pods[0].gpu or 0)) in room
+        return WhatIf(starts_now=starts, after_eviction=False, spots={}, displaces=(), reason=None)
+
+    request = WorkloadRequest(id="w", pods=[PodRequest(name="kernel", gpu=gpu)], node_pools=pools)
+    assert [one.message for one in alternatives_of(request, ask, ["a", "t4"])] == expected
