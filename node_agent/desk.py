@@ -173,11 +173,11 @@ class Desk:
             log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id)
 
     def _settle_in(self, book: Book, now: int) -> None:
-        """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place."""
+        """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place. A command is started after that."""
         node = self._node
         if not book.held() and book.transit is None and book.home:
             book.site = book.home
-        if book.lease is None or book.unwanted or not book.home or book.main is None or book.lease.wanted == "evict":
+        if book.lease is None or book.unwanted or not book.home or book.lease.wanted == "evict" or not book.is_here:
             return
         if not book.attached and book.entering is None:
             foreign = any(set(one.holding.held) & set(book.home) - set(one.home) for one in node.books.values() if one is not book)
@@ -256,11 +256,11 @@ class Desk:
         self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
 
     def _must_look(self, book: Book) -> bool:
-        """Whether what was seen last is older than the question, and somebody who runs beside it may have taken memory since then."""
-        question = book.question
-        if question is None or self._taken is None or self._taken >= question.since or self._node.clock() - question.since > LOOK_MS:
+        """Whether what was seen last is older than the question, and somebody beside it has run since then: it may have taken memory."""
+        question, taken, now = book.question, self._taken, self._node.clock()
+        if question is None or taken is None or taken >= question.since or now - question.since > LOOK_MS:
             return False
-        beside = [one for one in self._node.books.values() if one is not book and one.is_running(self._node.clock())]
+        beside = [one for one in self._node.books.values() if one is not book and (one.is_running(now) or one.idle_since >= taken)]
         return any(set(one.site or one.home) & set(book.home) for one in beside)
 
     def is_looking(self, book: Book) -> bool:

@@ -44,6 +44,10 @@ class Mover:
         """Start saving; `own`: its owner (or its own next cell) wants it."""
         if book.transit is not None:
             return
+        tiers, problems = self._node.devices.tiers()
+        if "suspend" not in tiers:  # asked again later: the self-test may still be on its way
+            self._cannot(book, problems.get("suspend", "this node cannot save GPU memory").partition(";")[0], self._node.clock() + RETRY_MS)
+            return
         book.transit = "out"
         self._start(self._suspend(book, asker, reason, own))
 

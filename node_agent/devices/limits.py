@@ -23,7 +23,7 @@ __all__ = ["LimitCalls", "Limits"]
 
 log = logging.getLogger("gpushare.agent")
 MIB: Final = 1 << 20
-TOO_OLD: Final = "the driver has no memory limits; they come with driver 615 (CUDA 13.4)"
+TOO_OLD: Final = "the driver has no memory limits, which came with driver 615 (CUDA 13.4); update it"
 
 
 class LimitCalls(Protocol):

@@ -53,13 +53,15 @@ static int sees_all(void) {
 static void read_cgroup(char *into, size_t size) {
   const char *given = getenv("GPUSHARE_FAKE_CGROUP");
   char line[256];
-  snprintf(into, size, "/sys/fs/cgroup");
+  const char *mount = getenv("GPUSHARE_FAKE_CGROUPS"); /* where the unified hierarchy is mounted */
+  if (!mount) mount = "/sys/fs/cgroup";
+  snprintf(into, size, "%s", mount);
   if (given) { snprintf(into, size, "%s", given); return; }
   FILE *file = fopen("/proc/self/cgroup", "re");
   while (file && fgets(line, sizeof line, file))
     if (!strncmp(line, "0::/", 4)) {
       line[strcspn(line, "\n")] = 0;
-      snprintf(into, size, "/sys/fs/cgroup%.200s", line[4] ? line + 3 : "");
+      snprintf(into, size, "%s%.200s", mount, line[4] ? line + 3 : "");
     }
   if (file) fclose(file);
 }

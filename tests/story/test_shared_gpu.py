@@ -1,0 +1,183 @@
+"""The story on a real GPU as far as software can tell: real servers, a real agent process on pynvml and the CUDA driver's library (played),
+notebooks that compute with PyTorch (a stand-in with its allocator's rules). A bursts, B arrives, and nobody loses a byte that could be kept.
+
+The GPU is small: what is saved has to fit into the memory of the machine that runs this.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.agent.test_cgroups import real_subtree
+from tests.fakegpu.world import GIB, MIB, ROOT
+
+from .played import PlayedServer
+from .world import Notebook, eventually, processes_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+
+BURST = "import torch\nx = torch.full(3 << 30, 7)"
+SHARE = "import torch\ny = torch.full(1 << 30, 9)"
+BUSY = "import time, pathlib\nprint('begun', flush=True)\nwhile not pathlib.Path('{stop}').exists(): torch.cuda.synchronize(); time.sleep(0.02)\nprint(x.values())"
+GROWS = "import time\nprint('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction() > 0.6: time.sleep(0.02)\nz = torch.full(512 << 20, 1)"
+GREEDY = "from tests.fakegpu.driver import CudaError, Gpu\ntry:\n    Gpu().alloc(3 << 30)\nexcept CudaError as error:\n    print(error.code)"
+
+
+class Shared(PlayedServer):
+    """Notebooks find the stand-ins; kernels get cgroups below `cgroup`."""
+
+    def __init__(self, folder: Path, *, cgroup: Path | None = None, **machine) -> None:
+        self.cgroup = cgroup
+        super().__init__(folder, remote=True, gpus=1, memory=4 * GIB, context=128 * MIB, **machine)
+
+    @property
+    def env(self) -> dict[str, str]:
+        path = {"PYTHONPATH": f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"}
+        if self.cgroup is None:
+            return super().env | path
+        return super().env | path | {"GPUSHARE_CGROUP": str(self.cgroup), "GPUSHARE_FAKE_CGROUPS": str(self.cgroup.parent)}
+
+    def tiers(self, *expected: str) -> None:
+        eventually(lambda: tuple(self.status()["tiers"]) == expected, f"tiers {expected}", 60)
+
+    def end_processes(self) -> None:
+        """Before the cgroups that they live in."""
+        for name in ("jupyter", "agent", "scheduler"):
+            self.processes[name].terminate()
+            self.processes[name].wait(30)
+        for process in processes_of(self.folder):
+            process.kill()
+
+    def half(self, name: str) -> Notebook:
+        made = self.notebook("half", f"{name}.ipynb")
+        made.until("attached")
+        return made
+
+
+@pytest.fixture
+def shared(tmp_path_factory):
+    """Starts a machine; ends with its test, and shows its logs when it failed."""
+    made: list[Shared] = []
+
+    def start(**options) -> Shared:
+        made.append(Shared(tmp_path_factory.mktemp("w"), **options))
+        made[-1].start()
+        return made[-1]
+
+    yield start
+    for one in made:
+        one.stop()
+        sys.stdout.write(one.logs())
+
+
+def last(shown: str) -> str:
+    """The last line: what is above it tells of waiting."""
+    return shown.strip().splitlines()[-1]
+
+
+def test_driver_580_an_idle_burster_is_saved_the_owner_runs_and_both_keep_their_values(shared):
+    server = shared(driver=580)
+    server.tiers("observe", "cooperate", "suspend")
+    assert "no two GPUs" in server.status()["tier_problems"]["relocate"]
+    a, b = server.half("a"), server.half("b")
+    a.ok(BURST)
+    eventually(lambda: a.view["memory_mib"]["borrowed"] > 1000, "a is shown as borrowing")
+    b.ok(SHARE)
+    assert a.view["state"] == "suspended"
+    assert server.machine.state(a.pid) == "checkpointed"
+    assert last(a.ok("print(x.values())")) == "{7}"
+    assert last(b.ok("print(y.values())")) == "{9}"
+    assert "killed" not in a.kinds() + b.kinds()
+    assert "notice" not in a.kinds(), "an idle one is not bothered"
+    a.shut_down()
+    b.shut_down()
+    server.nothing_is_left()
+    eventually(lambda: server.machine.used(0) == 0, "the GPU is empty")
+
+
+def test_driver_580_a_busy_burster_is_told_stands_still_and_goes_on(shared):
+    server = shared(driver=580)
+    server.tiers("observe", "cooperate", "suspend")
+    a, b = server.half("a"), server.half("b")
+    a.ok(BURST)
+    stop = server.folder / "stop"
+    running = a.submit(BUSY.format(stop=stop))
+    a.until_shown(running, "begun")
+    waiting = b.submit(SHARE)
+    a.until_shown(running, "taken back")
+    assert b.collect(waiting).ok
+    kinds = a.kinds()
+    assert kinds.index("notice") < kinds.index("suspended")
+    b.shut_down()
+    stop.touch()
+    done = a.collect(running)
+    assert done.ok
+    assert "{7}" in done.text
+
+
+def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_and_told_what_it_lost(shared):
+    server = shared(driver=550)
+    server.tiers("observe", "cooperate")
+    assert "570" in server.status()["tier_problems"]["suspend"]
+    a, b = server.half("a"), server.half("b")
+    a.ok(BURST)
+    running = a.submit(GROWS)
+    a.until_shown(running, "begun")
+    waiting = b.submit(SHARE)
+    eventually(lambda: "notice" in a.kinds(), "a is told")
+    assert a.collect(running).ename == "OutOfMemoryError", "its cap was lowered at once: the framework says so, and the kernel lives"
+    assert "killed" not in a.kinds()
+    assert b.collect(waiting, 60).ok
+    assert "killed" in a.kinds()
+    a.until("attached")
+    a.connect()
+    told = a.run("print('x' in globals())", 60)
+    assert "False" in told.text
+    assert "GiB" in told.text, "what was lost, and why"
+    a.ok("import torch\nx = torch.full(1 << 30, 5)")
+    assert last(a.ok("print(x.values())")) == "{5}"
+    assert last(b.ok("print(y.values())")) == "{9}"
+
+
+def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_and_the_kernel_lives(shared):
+    server = shared(driver=580)
+    a = server.half("a")
+    result = a.run("import torch\nx = torch.full(3 << 30, 1); y = torch.full(1 << 30, 1)")
+    assert result.ename == "OutOfMemoryError"
+    assert a.ok("del x; x = torch.full(1 << 30, 3); print(x.values())").split()[-1] == "{3}"
+
+
+def test_driver_615_the_driver_itself_holds_everybody_to_the_cap(shared):
+    subtree = real_subtree()
+    if subtree is None:
+        pytest.skip("this machine lets nobody make cgroups; tests/agent/test_limits.py tries the limits themselves")
+    server = shared(driver=615, cgroup=subtree)
+    try:
+        server.tiers("observe", "cooperate", "limit", "suspend")
+        a, b = server.half("a"), server.half("b")
+        a.ok(BURST)
+        leaf = next(str(path) for path in (subtree / "gpushare").glob("*-*.*") if str(a.pid) in (path / "cgroup.procs").read_text().split())
+        eventually(lambda: (server.machine.limits(leaf, 0) or (0, 0))[0] == a.view["memory_mib"]["guaranteed"] << 20, "soft is the share")
+        b.ok(SHARE)
+        assert last(a.ok("print(x.values())")) == "{7}"
+        a.shut_down()
+        b.shut_down()
+        # What a framework's cap cannot stop, the driver does: another library, in a kernel with a limit below the whole GPU.
+        limited = server.notebook("limited", "limited.ipynb")
+        limited.until("attached")
+        assert limited.ok(GREEDY).strip() == "2"
+        limited.shut_down()
+        server.nothing_is_left()
+        eventually(lambda: not list((subtree / "gpushare").glob("*-*.*")), "the cgroups are gone")
+        assert server.machine.limits(leaf, 0) == (0, 2**64 - 1), "zeroed before"
+        assert server.machine.used(0) == 0
+    finally:
+        server.end_processes()
+        for folder, _, _ in os.walk(subtree, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
