@@ -78,6 +78,8 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
         ("POST", "/api/v1/workloads", b"", 400, None),
         ("POST", "/api/v1/workloads", b"{", 400, None),
         ("POST", "/api/v1/workloads", b"\xff\xfe", 400, None),
+        ("POST", "/api/v1/workloads", b"[" * 100_000, 400, None),
+        ("POST", "/api/v1/workloads", b'{"pods":' * 50_000, 400, "pods"),
         ("POST", "/api/v1/workloads", b'{"pods": []}', 400, "id"),
         ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": 1, "colour": 1}]}', 400, "pods[0].colour"),
         ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": []}]}', 400, "pods[0].gpu"),
