@@ -13,7 +13,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler, stream_request_body
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.routes import ROUTES
 
 from .agent_link import AgentSession
@@ -37,6 +37,8 @@ TRY_AGAIN: Final = 1013
 """Close code: the peer may come back."""
 TOO_MUCH: Final = 1008
 """Close code: the peer broke the rules of this door."""
+RECHECK_S = 30.0
+"""For how long at most a link outlives its token."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
 """They are not counted: whoever floods the service must not make it look dead."""
 
@@ -156,6 +158,7 @@ class _Socket(WebSocketHandler):
         del prefix  # it has led here
         self._house, self._buckets, self._certified = house, buckets, certified
         self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._frames = Bucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
@@ -190,6 +193,23 @@ class _Socket(WebSocketHandler):
 
     def open(self, *_: str, **__: str) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
+        if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
+            self._watch = asyncio.get_running_loop().create_task(self._watch_token())
+
+    async def _watch_token(self) -> None:
+        """A link ends soon after its token: revoked, over, or of somebody who may do something else now."""
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            try:
+                caller = await self._house.callers.identify(self.request)
+                if caller is not None and caller == self.caller:
+                    continue
+            except Unavailable:
+                continue  # not knowing is not refusing
+            except GpuShareError as error:
+                log.info("a link ends: %s", error.message)
+            self.close(TOO_MUCH, "its token is not good any more")
+            return
 
     async def _run(self) -> None:
         raise NotImplementedError
@@ -203,8 +223,9 @@ class _Socket(WebSocketHandler):
         return True
 
     def on_close(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._watch):
+            if task is not None:
+                task.cancel()
 
 
 class StreamHandler(_Socket):

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
+from jupyter_gpushare.client import HttpTransport, Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, openapi
 from jupyter_gpushare.scheduler.auth import Identity
@@ -211,6 +211,29 @@ def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
             listed = await doors.admin.tokens()
             assert {t.id: t.revoked for t in listed.tokens}[made.id]
             assert not any(isinstance(t.token, str) for t in listed.tokens)
+
+    asyncio.run(story())
+
+
+def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("jupyter_gpushare.scheduler.rest.RECHECK_S", 0.05)
+
+    async def story():
+        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+            made = {name: await doors.admin.create_token(m.TokenRequest(scope="person", name=name)) for name in ("alice", "bob")}
+            streams = {name: doors.client(str(one.token)).changes() for name, one in made.items()}
+            for stream in streams.values():
+                assert isinstance(await anext(stream), m.SchedulerState)
+            await doors.admin.revoke_token(made["alice"].id)
+            assert isinstance(lost := await anext(streams["alice"]), Lost)
+            assert "not good any more" in lost.message
+            assert "a valid token is needed" in (await anext(streams["alice"])).message
+            await asyncio.sleep(0.3)  # longer than several checks
+            doors.house.service.status_changed()
+            assert isinstance(await anext(streams["bob"]), m.ServiceChanged)
+            assert (await doors.admin.status()).agents == ["n0"]
+            for stream in streams.values():
+                await stream.aclose()
 
     asyncio.run(story())
 
