@@ -35,6 +35,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "queue": ("jupyter_gpushare.cli.query:queue", "Quota, fair share and use of the queues."),
     "nodes": ("jupyter_gpushare.cli.query:nodes", "The nodes and their GPUs."),
     "pools": ("jupyter_gpushare.cli.query:pools", "The node pools."),
+    "waiting": ("jupyter_gpushare.cli.query:waiting", "Everybody's place in the queue."),
+    "whoami": ("jupyter_gpushare.cli.query:whoami", "Who you are to the scheduler."),
     "projects": ("jupyter_gpushare.cli.query:projects", "The projects that you may see."),
     "cordon": ("jupyter_gpushare.cli.cordon:cordon", "Place nothing new on a node."),
     "uncordon": ("jupyter_gpushare.cli.cordon:uncordon", "A node takes work again."),
@@ -42,6 +44,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "policy": ("jupyter_gpushare.cli.policy:policy", "What a policy file may say, and what one would change, for whom."),
     "why": ("jupyter_gpushare.cli.query:why", "Why a workload waits, and what would help."),
     "what-if": ("jupyter_gpushare.cli.query:what_if", "Would it start now, where, and whom would it displace?"),
+    "run": ("jupyter_gpushare.cli.run:run", "Run a command on a machine with GPUs, under the same quotas as notebooks."),
+    "logs": ("jupyter_gpushare.cli.run:logs", "What batch work has printed."),
+    "cancel": ("jupyter_gpushare.cli.run:cancel", "End batch work."),
+    "list": ("jupyter_gpushare.cli.run:list_", "Batch work: what runs, what waits, what is over."),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
 }
 """Name -> ("module:attribute", one line of help)."""

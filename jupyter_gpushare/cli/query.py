@@ -1,4 +1,4 @@
-"""`status`, `queue`, `nodes`, `pools`, `projects`, `why`, `what-if`: what the scheduler knows, as tables, JSON or CSV."""
+"""`status`, `queue`, `waiting`, `nodes`, `pools`, `projects`, `whoami`, `why`, `what-if`: what the scheduler knows, as tables, JSON or CSV."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
 from jupyter_gpushare.core.errors import InvalidInput, NotFound
 from jupyter_gpushare.routes import API_ROOT
 
-__all__ = ["nodes", "pools", "projects", "queue", "status", "what_if", "why"]
+__all__ = ["nodes", "pools", "projects", "queue", "status", "waiting", "what_if", "whoami", "why"]
 
 
 def _form_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,6 +117,31 @@ def projects(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str
     """The projects that you may see, and what they hold."""
     shown = ("name", "department", "pool", "member", "gpu_quota", "gpu_fair_share", "gpu_allocated", "gpu_requested")
     return _show_table(transport, "projects", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@_form_options
+def waiting(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """Everybody's place in the queue; whose it is as far as you may see it."""
+    shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "mine")
+    return _show_table(transport, "waiting", shown, as_json, as_csv, columns)
+
+
+@click.command()
+@scheduler_options
+@click.option("--json", "as_json", is_flag=True, help="JSON.")
+def whoami(transport: HttpTransport, as_json: bool) -> int:
+    """Who you are to the scheduler, and what you may do."""
+    who = ask(transport, lambda client: client.whoami())
+    if as_json:
+        click.echo(json.dumps(m.to_json(who), indent=2))
+        return 0
+    click.echo(f"{who.user} ({who.scope}{', admin' if who.admin and who.scope != 'admin' else ''}), known by {who.source}")
+    for name, values in (("groups", who.groups), ("projects", who.projects), ("asks for", who.users)):
+        if values:
+            click.echo(f"{name}: {', '.join('everybody' if value == '*' else value for value in values)}")
+    return 0
 
 
 @click.command()

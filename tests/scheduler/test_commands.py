@@ -139,6 +139,27 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
     asyncio.run(story())
 
 
+def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path) as doors:
+            for user, project in (("alice", "vision"), ("bob", "language")):
+                await doors.admin.submit(asking(f"{user}1", user=user, project=project, name=f"{user}.ipynb"))
+            alice = doors.token("alice")
+            assert (await shell(doors, "whoami", token=alice)).stdout == "alice (person), known by token\nprojects: vision\n"
+            assert json.loads((await shell(doors, "whoami", "--json", token=alice)).stdout)["user"] == "alice"
+            await asyncio.sleep(0)
+            async with asyncio.timeout(20):
+                while doors.house.service.needs_cycle:
+                    await asyncio.sleep(0.01)
+            rows = list(csv.DictReader(io.StringIO((await shell(doors, "waiting", "--csv", token=alice)).stdout)))
+            assert [(row["position"], row["project"], row["name"]) for row in rows] == [("1", "vision", "alice.ipynb"), ("2", "language", "")]
+            shown = (await shell(doors, "waiting", token=alice)).stdout
+            assert "alice.ipynb" in shown
+            assert "bob" not in shown
+
+    asyncio.run(story())
+
+
 def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
     """Whoever may write to the database is an admin."""
     made = gpushare("token", "create", "first", "--scope", "admin", "--state-dir", tmp_path / "state")
