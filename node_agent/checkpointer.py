@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
@@ -58,6 +59,7 @@ class _Helper:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "node_agent.helper"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},  # it has to see what the kernels see
             start_new_session=True,  # a Ctrl-C at the agent's terminal is the agent's
         )  # fmt: skip
         self.pid = self._process.pid

@@ -9,13 +9,15 @@ from typing import Final
 from ..checkpointer import Checkpointer, Unsure
 from ..processes import Ident
 from . import CopyFailed
-from .cuda import ILLEGAL_STATE, INVALID_VALUE, OPERATING_SYSTEM, OUT_OF_MEMORY, CudaError, ProcessState
+from .cuda import ILLEGAL_STATE, INVALID_VALUE, NOT_INITIALIZED, OPERATING_SYSTEM, OUT_OF_MEMORY, CudaError, ProcessState
 
 __all__ = ["Steps"]
 
 ROUNDS: Final = 3
 """How often to repeat what lost a race with cuInit, or was said to be done and was not."""
 PAUSE_S: Final = 0.02
+NO_CUDA: Final = (INVALID_VALUE, NOT_INITIALIZED)
+"""What the documentation names for a process that CUDA does not know."""
 GIVEN_UP: Final = "the driver has given up the state of its GPU memory"
 NOT_DONE: Final = "the driver said that it was done, and it was not"
 
@@ -27,15 +29,17 @@ class Steps:
         self._driver = driver
 
     def look(self, ident: Ident) -> ProcessState | None:
-        """None: it does not use CUDA, or is gone."""
-        if not ident.is_alive():
-            return None
-        try:
-            return self._driver.state(ident.pid)
-        except CudaError as error:
-            if error.code == INVALID_VALUE:
+        """Of any process: None means that it does not use CUDA (drivers differ in how they say so), or is gone."""
+        for _ in range(ROUNDS):
+            if not ident.is_alive():
                 return None
-            raise
+            try:
+                return self._driver.state(ident.pid)
+            except CudaError as error:
+                if error.code in NO_CUDA:
+                    return None
+            time.sleep(PAUSE_S)
+        return None
 
     def state(self, ident: Ident) -> ProcessState | None:
         """Of a process that is known to use CUDA: None means that it is gone, and a driver that denies a living one is asked again."""

@@ -14,10 +14,11 @@ from node_agent.devices.checkpoints import Checkpoints, Times
 from tests.fakegpu.ground import TruthfulGround
 from tests.fakegpu.world import GIB, GpuWorld, Toy
 
-__all__ = ["HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
+__all__ = ["CALM", "HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
 
 HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
 """Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for so long only makes one more hang."""
+CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
 PATIENT = Deadlines()
 QUICK = Times(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
 
@@ -25,7 +26,7 @@ QUICK = Times(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
 class Scene:
     """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in its memory that must survive whatever happens."""
 
-    def __init__(self, world: GpuWorld, folder: Path, *, relocates: bool = False, deadlines: Deadlines = HASTY) -> None:
+    def __init__(self, world: GpuWorld, folder: Path, *, relocates: bool = False, deadlines: Deadlines = PATIENT) -> None:
         self.world, self.folder, self.relocates, self.deadlines = world, folder, relocates, deadlines
         self.kernels: dict[str, list[Toy]] = {}
         self.texts: dict[int, tuple[str, str]] = {}
@@ -114,7 +115,7 @@ class Scene:
 def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
     """A machine with two GPUs and a scene on it; the helper finds the played driver by the environment."""
     relocates = bool(options.pop("relocates", False))
-    deadlines = options.pop("deadlines", HASTY)
+    deadlines = options.pop("deadlines", PATIENT)
     assert isinstance(deadlines, Deadlines)
     with GpuWorld(**{"gpus": 2, **options}) as world, pytest.MonkeyPatch.context() as patch:  # type: ignore[arg-type]
         for name, value in world.environment().items():

@@ -237,6 +237,24 @@ def test_a_broken_record_is_no_reason_not_to_start(tmp_path):
         assert json.loads((tmp_path / "parked.json").read_text())["kernels"]["k"]["where"] == [0]
 
 
+def test_an_agent_that_sees_no_gpu_itself_still_copies(scene: Scene, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert scene.driver.problem() == ""
+    scene.copies.suspend("k", (0,))
+    assert scene.states() == {"checkpointed"}
+
+
+@pytest.mark.parametrize("code", [3, 304, 801])
+def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, code: int):
+    """What a driver answers about such a process is not written anywhere."""
+    bystander = scene.world.toy()
+    assert bystander.do("alive") == "yes"
+    scene.kernels["k"].append(bystander)
+    scene.world.fault("cuCheckpointProcessGetState", Faults.FAIL, code, times=-1, pid=bystander.pid)
+    scene.restart()
+    assert scene.copies.parked() == {}
+
+
 def test_the_helper_ends_with_its_agent(scene: Scene):
     assert scene.driver.problem() == ""
     pid = scene.driver.helper_pid()

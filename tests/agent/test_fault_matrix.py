@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from tests.agent.gpus import PATIENT, Scene, attempt, scene_of
+from tests.agent.gpus import CALM, HASTY, PATIENT, Scene, attempt, scene_of
 from tests.fakegpu.world import Faults
 
 CALLS = {
@@ -31,7 +31,7 @@ CODES = [1, 3, 201, 401, 600, 800, 801, 999]
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
-    with scene_of(tmp_path_factory.mktemp("gpus")) as made:
+    with scene_of(tmp_path_factory.mktemp("gpus"), deadlines=HASTY) as made:
         yield made
 
 
@@ -48,6 +48,7 @@ def go_through(scene: Scene, phase: str) -> bool:
         failure = attempt(scene.copies.suspend, "k", (0,))
     else:
         failure = attempt(scene.copies.resume, "k", (0,))
+    scene.driver.deadlines = CALM
     scene.set_right()
     scene.check_books()
     return failure is not None and failure.lost
