@@ -15,6 +15,7 @@ from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES
 from node_agent.app import Agent, Config
+from node_agent.devices import Devices
 from node_agent.devices.simulated import read_simulation
 from node_agent.inventory import find_devices
 
@@ -26,7 +27,7 @@ from .peers import PeerUsers
 from .policy import default_demo_policy, load_policy, parse_policy
 from .streams import revision_in
 
-__all__ = ["EmbeddedHouse", "InProcessTransport"]
+__all__ = ["EmbeddedHouse", "InProcessTransport", "devices_here", "this_node"]
 
 log = logging.getLogger("gpushare.scheduler")
 
@@ -93,18 +94,29 @@ class _Link:
         raise Unavailable(f"the scheduler ended the link: {self._session.over}")
 
 
+def this_node() -> str:
+    """What this machine is called."""
+    return platform.node() or "localhost"
+
+
+def devices_here(state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", node: str | None = None) -> Devices:
+    """The GPUs of this machine, or simulated ones. Blocks for as long as a driver needs to wake up. Raises GpuShareError: there are none."""
+    make_state_dir(state_dir)
+    simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
+    return find_devices(node or this_node(), state_dir, simulation)
+
+
 class EmbeddedHouse:
     """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or `client`; `stop` leaves the kernels alone."""
 
     def __init__(
         self, state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", socket: Path | None = None, policy_file: Path | None = None,
-        user: str, node: str | None = None, host_memory_mib: int | None = None,
+        user: str, node: str | None = None, host_memory_mib: int | None = None, devices: Devices | None = None,
     ) -> None:  # fmt: skip
-        """Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
+        """`devices`: found already. Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
         make_state_dir(state_dir)
-        simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
-        self._agent_config = Config(node or platform.node() or "localhost", state_dir, socket, host_memory_mib=host_memory_mib)
-        self._devices = find_devices(self._agent_config.node, state_dir, simulation)
+        self._agent_config = Config(node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib)
+        self._devices = devices or devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node)
         count = len(self._devices.reports())
         policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")
         self._house = House(state_dir, policy_file=policy_file, policy=policy)

@@ -25,11 +25,13 @@ async def start_local(
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
-    from ..scheduler.embedded import EmbeddedHouse
+    from ..scheduler.embedded import EmbeddedHouse, devices_here
 
     bound = read_memory(host_memory, what="host_memory") if host_memory else None
+    # A driver without persistence mode takes seconds to wake its GPUs.
+    devices = await asyncio.to_thread(devices_here, state_dir, simulate=simulate, gpu_memory=gpu_memory)
     house = EmbeddedHouse(
-        state_dir, simulate=simulate, gpu_memory=gpu_memory, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound
+        state_dir, simulate=simulate, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound, devices=devices
     )
     await house.start()
     return house

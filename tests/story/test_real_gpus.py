@@ -18,6 +18,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SMALL = 8 * GIB
 CONTEXT = 256
 WRITE = GPU + "p = g.alloc({size})\ng.write(p, b'{text}')\nprint(g.uuid())"
+GROW = "import os, time\np = g.alloc({size})\nopen({flag!r}, 'w').close()\nwhile os.path.exists({flag!r}): time.sleep(0.05)"
 READ = "print(g.read(p, {length}).decode(), g.uuid())"
 
 
@@ -116,6 +117,35 @@ def test_where_memory_cannot_move_its_owner_is_warned_and_started_anew_there(pla
     assert write(a, 1, "anew") == b.view["gpu_uuid"]
     assert read(b, "of-b")[0] == "of-b"
     assert "killed" not in b.kinds()
+
+
+def test_what_strangers_hold_is_waited_for_and_never_taken(played):
+    server = played(gpus=1)
+    stranger = server.machine.toy()
+    stranger.do("alloc", 0, 6 * GIB)
+    eventually(lambda: server.devices()[0]["foreign_mib"], "the stranger is seen")
+    a = server.notebook("half", "a.ipynb")
+    cell = a.submit(WRITE.format(size=3 * GIB, text="of-a"))
+    eventually(lambda: "outside of the notebooks hold 6.2" in (a.view["cell_waits"] or ""), "its cell waits, and says for what")
+    assert stranger.is_alive()
+    stranger.kill()
+    assert a.collect(cell).ok
+
+
+def test_a_cell_starts_on_what_the_gpu_holds_at_that_moment(played, tmp_path):
+    """The last look may be a second old, and a neighbour who computes may have taken all the memory since."""
+    server = played(gpus=1)
+    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is through")
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
+    a.ok(GPU)
+    b.ok("1")
+    grown = tmp_path / "grown"
+    busy = a.submit(GROW.format(size=6 * GIB, flag=str(grown)))
+    eventually(grown.exists, "it took the memory")
+    assert write(b, 3, "of-b"), "it did not meet an out-of-memory error inside its share"
+    assert "notice" in a.kinds()
+    grown.unlink()
+    assert a.collect(busy).ok
 
 
 def test_a_kernel_without_a_share_has_no_gpu(played):
