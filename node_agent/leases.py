@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, NoticeGiven, Plan, stamp_ms
+from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, NoticeGiven, NoticeOver, Plan, stamp_ms
 
 from .books import Book, lodger, wall_ms
 from .node import Node, log
@@ -82,6 +82,8 @@ class Leases:
             return
         if lease.ends_at is not None and (book.lease is None or book.lease.ends_at != lease.ends_at):
             self._tell_end(book, lease)
+        elif book.lease is not None and book.lease.ends_at is not None and lease.ends_at is None and lease.wanted == "hold":
+            node.ports.to_kernel(book.kernel_id, NoticeOver(message="The rule was changed: the GPU stays."))
         book.lease, book.unwanted, node.dirty = lease, False, True
         if lease.kernel_id is not None and not book.registered and book.gone_at is None:
             book.gone_at = node.clock()

@@ -83,7 +83,7 @@ class Marks:
             if mark.draining:
                 self._evict(node)
         for node in self.ledger.fleet.reports:
-            pool = self.ledger.fleet.pool_of(self.ledger.fleet.labels(node)).name
+            pool = self.ledger.cluster.nodes[node].pool
             old = any(lease.pool != pool for _, lease in self._here(node)) if self._may_be_old(node, pool) else False
             if self.ledger.fleet.flag(node, NotReady.UNDRAINED_MIGRATED_NODE, on=old):
                 self._rejoin(node)

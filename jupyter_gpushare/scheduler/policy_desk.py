@@ -13,7 +13,7 @@ from .policy_changes import changes
 from .policy_effects import Use, effects
 from .records import Record
 
-__all__ = ["PolicyDesk"]
+__all__ = ["PolicyDesk", "lines_of"]
 
 log = logging.getLogger("gpushare.scheduler")
 MOST_LINES: Final = 100
@@ -43,7 +43,7 @@ class PolicyDesk:
 
     def taken(self, check: m.PolicyCheck) -> None:
         """That policy is in force now."""
-        lines = [change.message for change in check.changes] + [f"affected: {one.message}" for one in check.affected]
+        lines = lines_of(check)
         for line in lines:
             log.info("policy: %s", line)
         if lines:
@@ -83,3 +83,8 @@ class PolicyDesk:
         fleet = self.ledger.fleet
         both = {name: (fleet.pool_of(fleet.labels(name)).name, fleet.pool_of(fleet.labels(name), new).name) for name in fleet.reports}
         return {name: pools for name, pools in both.items() if pools[0] != pools[1]}
+
+
+def lines_of(check: m.PolicyCheck) -> list[str]:
+    """What changed, then who is affected, a sentence each."""
+    return [change.message for change in check.changes] + [f"affected: {one.message}" for one in check.affected]

@@ -148,6 +148,7 @@ def _node(shape: NodeShape) -> Node:
     return Node(
         shape.name, shape.pool or DEFAULT_POOL, shape.gpus, shape.gpu_memory, shape.cpu, shape.memory, shape.max_pods, shape.ready,
         tuple(shape.reasons), shape.labels, tuple((taint.key, taint.value, taint.effect) for taint in shape.taints), shape.mig,
+        frozenset(shape.unhealthy),
     )  # fmt: skip
 
 

@@ -91,6 +91,7 @@ class NodeShape(Shape):
     memory: Bytes = UNLIMITED
     max_pods: Count = 110
     ready: bool = True
+    unhealthy: list[Whole] = []
     reasons: list[Text] = []
     labels: dict[str, Text] = {}
     taints: list[TaintShape] = []

@@ -31,7 +31,7 @@ from .ledger import Announcer, Ledger
 from .marks import Marks
 from .metering import Meter
 from .policy import LoadedPolicy
-from .policy_desk import PolicyDesk
+from .policy_desk import PolicyDesk, lines_of
 from .records import Record, lease_body, reason_of, view, words
 from .reports import Reports
 from .requests import Asked, projects_of, read_request
@@ -361,26 +361,21 @@ class Service(Ledger):
         """A new policy is in force as a whole, or the old one as it was."""
         check = self.policy_desk.compare(loaded)
         try:
-            with self.together():
+            with self.together() as write:
                 self.cluster.apply(PolicyChanged(loaded.policy))
                 self.fleet.use_policy(loaded)
+                if check.changes:
+                    audit(write, self.clock(), "policy file", "policy", loaded.source, "; ".join(lines_of(check)))
         except BaseException:
             self.fleet.loaded = self.loaded
             raise
         self.loaded, self.policy_problems = loaded, []
         self.reports.terms.use_rules()
         self.policy_desk.taken(check)
-        self._audit_policy(check)
         for node in self.fleet.connected():
             self.reports.send_plan(node)
         self.status_changed()
         self.wake()
-
-    def _audit_policy(self, check: m.PolicyCheck) -> None:
-        if check.changes:
-            said = "; ".join([*(change.message for change in check.changes), *(f"affected: {one.message}" for one in check.affected)])
-            with self.store.transaction() as write:
-                audit(write, self.clock(), "policy file", "policy", self.loaded.source, said)
 
     def refuse_policy(self, problems: list[str]) -> None:
         """The file was refused: the old policy stays in force, and the status says what is wrong."""

@@ -140,6 +140,7 @@ def _node(node: Any, pool: str) -> Body:
         "max_pods": node.max_pods,
         "ready": node.ready,
         "reasons": list(node.reasons),
+        **({"unhealthy": sorted(node.unhealthy)} if node.unhealthy else {}),
         "labels": dict(node.labels),
         "taints": [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints],
         "mig": dict(node.mig),

@@ -34,6 +34,8 @@ class Terms:
         self.ledger = ledger
         self._rules: dict[tuple[str, str, str], Rule | None] = {}
         self._book: RuleBook | None = None
+        self._announced = {record.id for record in ledger.records.values() if self._told(record) is not None}
+        """Workloads that may have been told of their end: looked at when there are no rules any more."""
 
     def use_rules(self) -> None:
         """A new policy: leases in force are under its rules from now on. Not stored: a restart reads the policy again."""
@@ -112,13 +114,16 @@ class Terms:
 
     def _announce(self, record: Record, end: int, now: int, text: str) -> None:
         """Tells those of its leases that have not been told."""
+        self._announced.add(record.id)
         told = f"In {duration_text(end - now)} the GPU is taken back. {text}"
         untold = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is None]
         self._change(record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in untold])
 
     def _withdraw_all(self) -> None:
-        for record in self.ledger.records.values():
-            self._withdraw(record)
+        for id_ in self._announced:
+            if (record := self.ledger.records.get(id_)) is not None:
+                self._withdraw(record)
+        self._announced.clear()
 
     def _withdraw(self, record: Record) -> None:
         told = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is not None]
