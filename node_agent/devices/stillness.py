@@ -141,11 +141,12 @@ class Stillness:
         """`bare`: only what is certain, before anybody is locked."""
         look = self._ground.look()
         for gpu, mib in need.items():
-            loose = {name for name, processes in look.held.items() if any(gpu in held for held in processes.values())}
-            growing = loose - (still or set()) - {kernel_id}
+            ours = {name: sum(of.get(gpu, 0) for of in processes.values()) for name, processes in look.held.items() if name != kernel_id}
+            growing = {name for name, held in ours.items() if held} - (still or set())
             taken = 0 if bare else sum(look.growth.get(name, UNBOUNDED) for name in growing)
-            margin = MARGIN_MIB if gpu in look.strangers and not bare else 0
             free = look.free.get(gpu, 0)
+            # A margin that not even an empty GPU could give would keep an image that filled the GPU away for ever.
+            margin = min(MARGIN_MIB, max(0, free + sum(ours.values()) - mib)) if gpu in look.strangers and not bare else 0
             if free < mib + taken + margin:
                 why = f"{mib} MiB must go to GPU {gpu}, where {free} MiB are free"
                 raise CopyFailed(why if free < mib else f"{why} and others do not hold still", for_good=False)

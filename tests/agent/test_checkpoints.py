@@ -117,6 +117,18 @@ def test_strangers_are_never_locked_and_leave_a_margin(scene: Scene):
     assert scene.world.state(os.getpid()) == "running"
 
 
+def test_an_image_that_filled_the_gpu_beside_a_stranger_comes_back(scene: Scene):
+    scene.world.occupy(os.getpid(), 0, GIB)
+    scene.ground.strangers = frozenset({0})
+    scene.alive("n")[0].kill()
+    rest = 80 * GIB - scene.world.used(0)
+    scene.alive()[0].do("alloc", 0, rest)
+    scene.copies.suspend("k", (0,))
+    scene.copies.resume("k", (0,))
+    assert scene.world.used(0) == 80 * GIB
+    scene.check_values()
+
+
 def test_a_state_that_ran_out_of_room_is_lost_and_said_to_be(scene: Scene):
     scene.copies.suspend("k", (0,))
     scene.world.fault("cuCheckpointProcessRestore", Faults.FAIL, 2)
