@@ -148,6 +148,7 @@ class Desk:
         node.used, node.foreign = held, dict(reading.foreign)
         self._blame()
         self._lagging = {gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0}
+        node.draining.look(self._lagging, node.books.values(), now)
 
     def _blame(self) -> None:
         """Errors that programs made on the GPUs are their kernels' to know."""
@@ -217,9 +218,10 @@ class Desk:
             one = occupant(book, now, notice, least)
             if book.lease is None and not self._node.planned:
                 one = replace(one, gives_up=False)  # its lease may be in the plan that is still to come
+            one = replace(one, stuck=True) if one.id in self._node.draining.late else one
             if one.home or one.held or one.evict or one.gives_up:
                 found.append(one)
-        return Situation(self._node.offered(), tuple(found), self._lagging)
+        return Situation(self._node.offered(), tuple(found), self._lagging, dict(self._node.draining.stuck))
 
     # ---- what to do -----------------------------------------------------------------------------------------------
 

@@ -32,6 +32,7 @@ from jupyter_gpushare.simnode import now_ms
 
 from .books import Book, event, report, view
 from .devices import Devices
+from .draining import Draining
 from .story import Story
 
 __all__ = ["Config", "Node", "Ports", "log"]
@@ -54,6 +55,7 @@ class Config:
     socket: Path | None = None
     grace_ms: int = 7_000
     kill_after_ms: int = 250
+    drain_ms: int = 10_000
     notice_ms: int | None = None
     min_notice_ms: int = 5_000
     host_memory_mib: int | None = None
@@ -61,6 +63,8 @@ class Config:
     labels: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_mib: int = 0
+    run_commands: Literal["own", "users", "off"] = "own"
+    """Whose commands (batch work) run here: those of the agent's own user, as everybody's own unix user (needs root), or nobody's."""
 
     def socket_path(self) -> Path:
         """Where kernels and servers connect."""
@@ -98,6 +102,7 @@ class Node:
         self.planned = False
         """Whether the scheduler has told its plan since this agent started."""
         self.used: dict[int, int] = {}
+        self.draining = Draining(config.drain_ms)
         self.foreign: dict[int, int] = {}
         """MiB per GPU that processes hold which are no kernel's of ours: not offered to anybody."""
         self.story = Story(devices.simulated)
@@ -221,9 +226,9 @@ class Node:
         for book in self.books.values():
             book.last_report = None
 
-    def let_go(self, lease: str, *, ended: bool, message: str, held: bool = False) -> None:
+    def let_go(self, lease: str, *, ended: bool, message: str, held: bool = False, exit_code: int | None = None) -> None:
         """Say that a lease holds nothing any more, and keep saying it until it is acknowledged."""
-        body = LeaseLetGo(lease=lease, ended=ended, message=message, held=held)
+        body = LeaseLetGo(lease=lease, ended=ended, message=message, held=held, exit_code=exit_code)
         self.ends[lease] = body
         self.dirty = True
         self.ports.to_scheduler(body)

@@ -42,7 +42,8 @@ class Owners:
                 return
             gone = {name for name, kin in self._kernels.items() if kernels.get(name) != kin}
             self._kernels = dict(kernels)
-            self._found = {pid: known for pid, known in self._found.items() if known[1] and known[1] not in gone}
+            # Who was a kernel's and has ended is still told from a stranger, also after the kernel was relaunched.
+            self._found = {pid: (known[0], GONE) if known[1] in gone else known for pid, known in self._found.items() if known[1]}
 
     def of(self, pid: int) -> tuple[int, str]:
         """(start time, owner) of a pid that the driver lists. Of one that has ended: GONE, with the start time that it had.
@@ -54,7 +55,7 @@ class Owners:
             known, kernels = self._found.get(pid), self._kernels
         if start is None:
             return (known[0], GONE) if known else (0, STRANGER)
-        if known and known[0] == start:
+        if known and known[0] == start and known[1] != GONE:
             return known
         found = start, self._find(pid, start, kernels)
         with self._lock:

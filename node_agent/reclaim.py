@@ -235,12 +235,13 @@ def _block(books: _Books, one: Occupant) -> None:
 def _cover(books: _Books, one: Occupant, gpu: int, victims: list[Occupant], pending: list[str]) -> bool:
     """Add those who make room for `one` on this GPU to `victims`; False when even all of them are not enough."""
     short = books.short(one, gpu) - sum(books.claims[gpu].get(v.id, 0) for v in victims)
-    lag = books.situation.lagging.get(gpu, 0)
-    if short > 0 and lag:  # as good as free: the driver only has to say so
+    lag = books.situation.lagging.get(gpu, 0) - books.situation.stuck.get(gpu, 0)
+    if short > 0 and lag > 0:  # as good as free: the driver only has to say so
         short -= lag
         pending.append("")
     for other in books.situation.occupants:
-        if short > 0 and other.transit == "out" and other.id in books.claims[gpu] and other.id != one.id and other.id not in books.chosen:
+        leaving = other.transit == "out" and not other.stuck
+        if short > 0 and leaving and other.id in books.claims[gpu] and other.id != one.id and other.id not in books.chosen:
             short -= books.claims[gpu].get(other.id, 0)
             pending.append(other.id)
     for rung in _rungs(books, one, gpu, {v.id for v in victims}):

@@ -22,6 +22,7 @@ from jupyter_gpushare.messages import (
     FromAgent,
     LeaseUnwanted,
     LeaseWanted,
+    LogTaken,
     NodeChangedReport,
     NodeReport,
     Plan,
@@ -63,6 +64,7 @@ class Session:
         self._node, self._leases, self._open = node, leases, link_factory
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
+        self.on_log: Callable[[LogTaken], None] = lambda _order: None
         self._told_node: NodeReport | None = None
         self._told_at = 0
 
@@ -128,7 +130,7 @@ class Session:
 
     def _devices(self) -> list[DeviceReport]:
         """As measured; of simulated GPUs the agent itself knows what is used, and how busy they are."""
-        node, found = self._node, self._node.devices.reports()
+        node, found = self._node, [self._drained(one) for one in self._node.devices.reports()]
         if not node.devices.simulated:
             return found
         busy: dict[int, float] = {}
@@ -136,6 +138,11 @@ class Session:
             for gpu in book.site:
                 busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (book.utilization or 0.0))
         return [structs.replace(one, used_mib=node.used.get(one.index, 0), utilization=round(busy.get(one.index, 0.0), 2)) for one in found]
+
+    def _drained(self, one: DeviceReport) -> DeviceReport:
+        """Nothing new is sent to a GPU whose memory does not come free."""
+        problem = self._node.draining.problem(one.index, self._node.books.values())
+        return structs.replace(one, healthy=False, health=problem) if problem and one.healthy else one
 
     def tell_node(self) -> None:
         """Say what changed about the machine: at once when a GPU fell ill or a tier came or went, measurements now and then."""
@@ -164,6 +171,8 @@ class Session:
                     self._leases.wanted(order)
                 case LeaseUnwanted():
                     self._leases.unwanted(order)
+                case LogTaken():
+                    self.on_log(order)
             self._node.wake()
 
 

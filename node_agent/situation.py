@@ -21,7 +21,8 @@ class Occupant:
     still because the kernel is suspended). `wants_since`: it asks for its place now: a cell at the gate, a cell that stands still, or a
     lease that moves in; None when it asks for nothing. `transit`: a copy is under way, `out` of or `in`to its GPU. `evict`: the
     scheduler wants the lease back; `gives_up`: its owner gave the lease back. `caches`: when an idle kernel's time to drop its caches is
-    over; None: not asked. `notice`: the deadline that its owner was told.
+    over; None: not asked. `notice`: the deadline that its owner was told. `stuck`: it was ended long ago and still holds its memory: nobody
+    counts on that.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Occupant:
     notice: int | None = None
     notice_ms: int = 30_000
     idle_since: int = 0
+    stuck: bool = False
 
     def holds(self, gpu: int) -> int:
         """Memory on this GPU."""
@@ -77,11 +79,13 @@ class Occupant:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The node at one moment: the size of every GPU, and everyone on it. `lagging`: memory per GPU that should be free but is not yet."""
+    """The node at one moment: the size of every GPU, and everyone on it. `lagging`: memory per GPU that should be free but is not yet;
+    `stuck`: the part of it that nobody counts on any more."""
 
     totals: Mapping[int, int]
     occupants: tuple[Occupant, ...]
     lagging: Mapping[int, int] = field(default_factory=dict)
+    stuck: Mapping[int, int] = field(default_factory=dict)
 
     def of(self, name: str) -> Occupant:
         """The occupant with this id."""
