@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import logging
 import socket
 from collections.abc import Callable
@@ -25,6 +26,10 @@ __all__ = ["Standby", "keep_leading"]
 
 log = logging.getLogger("gpushare.scheduler")
 TRY_S: Final = 0.5
+FIRST_TRY_S: Final = 0.02
+"""The first pause, which doubles: the lock of a scheduler that was killed a moment ago is free in a moment."""
+SOON: Final = 5
+"""Tries that are nobody's business."""
 LONGEST_BODY: Final = 1 << 16
 """Nobody's body is read."""
 
@@ -63,13 +68,13 @@ class Standby:
         self.url = public_url or tcp or f"unix://{address.socket}"
 
     async def turn(self, say: Callable[[str], None]) -> None:
-        """Returns when this process leads. `say` is told when that is not at once."""
-        has_said = False
-        while not await self._leads():
-            if not has_said:
+        """Returns when this process leads. `say` is told when that takes a moment."""
+        for count in itertools.count():
+            if await self._leads():
+                return
+            if count == SOON:
                 say(f"standing by at {self.url}: {self._leadership.leader} leads")
-                has_said = True
-            await asyncio.sleep(TRY_S)
+            await asyncio.sleep(min(TRY_S, FIRST_TRY_S * 2**count))
 
     async def _leads(self) -> bool:
         try:

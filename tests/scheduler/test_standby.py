@@ -123,6 +123,42 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
     second.close()
 
 
+def test_after_a_commit_whose_answer_is_lost_nothing_is_committed_before_everything_is_read_again(postgresql: Database):
+    """It may have happened or not; who decided it must not go on from what is in its memory."""
+    store, other = Store(postgresql.url), Store(postgresql.url)
+    told: list[str] = []
+    store.on_over = told.append
+    with pytest.raises(StoreUnavailable), store.transaction() as write:
+        write.revision(1)
+        backend = write.connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
+        with other.engine.begin() as killing:
+            killing.execute(sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+    assert len(told) == 1
+    with pytest.raises(StoreUnavailable, match="not known"), store.transaction() as write:
+        write.revision(2)
+    assert len(told) == 1
+    store.close()
+    other.close()
+
+
+def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
+    """Nothing was committed, so the next one may try."""
+    store, other = Store(postgresql.url), Store(postgresql.url)
+    told: list[str] = []
+    store.on_over = told.append
+    with pytest.raises(StoreUnavailable), store.transaction() as write:
+        backend = write.connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
+        with other.engine.begin() as killing:
+            killing.execute(sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+        write.revision(1)
+    assert told == []
+    with store.transaction() as write:
+        write.revision(2)
+    assert store.remembered().revision == 2
+    store.close()
+    other.close()
+
+
 # -- whole services -----------------------------------------------------------------------------------------------------------------
 
 
