@@ -163,9 +163,7 @@ class Checkpoints:
             raise CopyFailed("GPU memory can only move to a GPU of the same model", for_good=True, lost=True)
         return [(self._uuids[old], self._uuids[new]) for old, new in sorted(full.items())]
 
-    def _confirm_moved(
-        self, kernel_id: str, held: Mapping[Ident, Mapping[int, int]], idents: Sequence[Ident], targets: set[int]
-    ) -> None:
+    def _confirm_moved(self, kernel_id: str, held: Mapping[Ident, Mapping[int, int]], idents: Sequence[Ident], targets: set[int]) -> None:
         """Some drivers accept a map and ignore it: where the memory is now, the process list says. What has not moved is saved again."""
         deadline = time.monotonic() + self._times.listed_s
         seen: set[int] = set()

@@ -77,5 +77,3 @@ class GpuNode(World):
     def state(self, child) -> str:
         """Of the kernel's main process."""
         return self.machine.state(child.pid)
-
-

@@ -134,5 +134,3 @@ def attempt(call: object, *args: object) -> CopyFailed | None:
     except CopyFailed as error:
         return error
     return None
-
-

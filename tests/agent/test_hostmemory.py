@@ -59,7 +59,10 @@ def test_every_ancestor_cgroup_is_read(tmp_path):
         "pods/memory.max": f"{64 << 30}\n", "pods/memory.current": f"{1 << 30}\n", "pods/memory.stat": "inactive_file 0\n",
     })  # fmt: skip
     assert (found.total, found.available) == (100 * GIB, 60 * GIB)
-    assert [(group.path[len(str(tmp_path)) :], group.room()) for group in found.groups] == [("/cgroup/pods/one", 7 * GIB), ("/cgroup/pods", 63 * GIB)]
+    assert [(group.path[len(str(tmp_path)) :], group.room()) for group in found.groups] == [
+        ("/cgroup/pods/one", 7 * GIB),
+        ("/cgroup/pods", 63 * GIB),
+    ]
 
 
 def test_the_older_layout_of_cgroups_is_read_too(tmp_path):

@@ -36,6 +36,8 @@ def libraries(driver: int = 580) -> Path:
 
 def _compile(source: Path, target: Path, driver: int) -> None:
     soname = f"-Wl,-soname,{target.name}"
-    done = subprocess.run(["cc", *FLAGS, f"-DFAKE_DRIVER={driver}", soname, "-o", target, source], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["cc", *FLAGS, f"-DFAKE_DRIVER={driver}", soname, "-o", target, source], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"{source.name} does not compile:\n{done.stderr}")

@@ -22,7 +22,7 @@ __all__ = ["GIB", "MIB", "Faults", "GpuWorld", "Toy"]
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 ROOT: Final = Path(__file__).parents[2]
-CUDA_OF: Final = {535: 12020, 550: 12040, 560: 12060, 565: 12070, 570: 12080, 575: 12090, 580: 13000, 590: 13010, 595: 13020, 610: 13030, 615: 13040}
+CUDA_OF: Final = {535: 12020, 550: 12040, 560: 12060, 565: 12070, 570: 12080, 575: 12090, 580: 13000, 590: 13010, 595: 13020, 610: 13030, 615: 13040}  # fmt: skip
 STATES: Final = {-1: "unknown", 0: "running", 1: "locked", 2: "checkpointed", 3: "failed"}
 
 
