@@ -2,7 +2,7 @@
 
 Only documented REST (https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET /user` with the caller's own token says
 who that is, `GET /groups` with this service's token says who belongs together. Neither the Hub's code nor its database is needed, so the
-scheduler runs beside any Hub since version 3. A Hub that cannot be asked makes a call fail with 503: not knowing is not refusing.
+scheduler needs no particular version of it (tested: 6). A Hub that cannot be asked makes a call fail with 503: not knowing is not refusing.
 """
 
 from __future__ import annotations
