@@ -81,9 +81,15 @@ class SchedulerClient:
         """One workload, with why it waits."""
         return await self._call("workload", m.WorkloadView, id=workload)
 
-    async def workloads(self, *, project: str | None = None, kernel_id: str | None = None) -> m.Workloads:
-        """All that the caller may see, of this project or kernel when one is given."""
+    async def logs(self, workload: str, *, pod: str | None = None, cursor: int = 0) -> m.Logs:
+        """What its pods have printed after the cursor."""
+        query = {"cursor": str(cursor)} | ({"pod": pod} if pod is not None else {})
+        return await self._call("logs", m.Logs, query=query, id=workload)
+
+    async def workloads(self, *, project: str | None = None, kernel_id: str | None = None, ended: bool = False) -> m.Workloads:
+        """All that the caller may see, of this project or kernel when one is given; `ended`: batch work that is over."""
         query = {name: value for name, value in (("project", project), ("kernel_id", kernel_id)) if value is not None}
+        query |= {"ended": "true"} if ended else {}
         return await self._call("workloads", m.Workloads, query=query)
 
     async def what_if(self, request: m.WorkloadRequest) -> m.WhatIfAnswer:

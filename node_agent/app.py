@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
 from jupyter_gpushare.simnode import now_ms
 
+from .batch import Batch
 from .desk import Desk
 from .devices import Devices
 from .enclosures import Enclosures
@@ -48,6 +49,8 @@ class Agent:
         self.gate = Gate(config.socket_path(), lambda: self.talk)
         self.talk = Talk(self.node, self.gate, self.desk, self.lifecycle, self.mover)
         self.session = Session(self.node, self.leases, link_factory)
+        self.batch = Batch(self.node, self.lifecycle)
+        self.session.on_log = self.batch.taken
         self.journal = Journal(config.state_dir / "agent.journal.json")
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -87,7 +90,7 @@ class Agent:
                 self.mover.settle(book)
         self._tasks = [
             self._forever("desk", self.desk.run()), self._forever("session", self.session.run()), self._forever("usage", self._sample()),
-            self._forever("journal", self._keep()),
+            self._forever("journal", self._keep()), self._forever("batch", self.batch.run()),
         ]  # fmt: skip
         kind = "simulated " if self.devices.simulated else ""
         log.info("node %s: %d %sGPUs, listening on %s", self.config.node, len(self.node.totals), kind, self.config.socket_path())

@@ -164,6 +164,11 @@ class Book:
         """Whether it is batch work: the agent itself runs it."""
         return self.lease is not None and self.lease.command is not None
 
+    @property
+    def is_here(self) -> bool:
+        """Whether somebody is here to be attached: a process, or a command that has yet to begin."""
+        return self.main is not None or (self.is_command and self.gone_at is None)
+
     def has_gate(self, now: int) -> bool:
         """Whether its cells ask before they run; a kernel that is still starting is believed to."""
         if self.language.lower() != "python":

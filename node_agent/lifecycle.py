@@ -140,6 +140,29 @@ class Lifecycle:
         book.relaunched = relaunched and book.lease is not None
         book.attached, book.entering, book.entered, book.bound = False, None, False, ()
 
+    # ---- commands (batch work) ------------------------------------------------------------------------------------
+
+    def prepare(self, book: Book) -> dict[str, str]:
+        """What the environment of its command must say. It has no gate, so it gets no token."""
+        self._enclosures.open(book)
+        return self._visible(book) | {"GPUSHARE_KERNEL_ID": book.kernel_id, MARKER: book.launch}
+
+    def end_processes(self, book: Book) -> None:
+        """Kill its whole tree."""
+        self._spawn(self._kill_late(book, book.main, book.launch, book.leaf, 0))
+
+    def leave(self, book: Book) -> None:
+        """Its command is over, and its book closed: what it left running is killed, its enclosure taken away."""
+        if book.watch is not None:
+            book.watch.close()
+        self._spawn(self._clear(book.launch, book.main, book.leaf))
+        self._node.dirty = True
+
+    async def _clear(self, launch: str, main: Ident | None, leaf: str) -> None:
+        if launch:
+            await self._enclosures.end(launch, main, leaf)
+        await self._enclosures.close_leaf(leaf)
+
     # ---- going ----------------------------------------------------------------------------------------------------
 
     def gone(self, body: KernelGone) -> None:
@@ -156,7 +179,7 @@ class Lifecycle:
         if book.main != ident:
             return
         node, held = self._node, book.held() + book.image()
-        if held and not book.killing and not book.relaunched:
+        if held and not book.killing and not book.relaunched and not book.is_command:
             node.happened(book, "lost", node.story.lost(held))
         book.main, book.watch, book.gone_at = None, None, node.clock()
         book.cells, book.question, book.stalled, book.killing, book.connected = set(), None, None, False, False

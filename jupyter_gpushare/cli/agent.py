@@ -10,7 +10,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -41,11 +41,16 @@ __all__ = ["agent"]
 @click.option("--socket", metavar="FILE", help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory).")
 @click.option("--host-memory", metavar="SIZE", help="At most so much host memory for saved GPU memory (default: what the machine can spare).")
 @click.option("--host-reserve", metavar="SIZE", help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).")
+@click.option(
+    "--run-commands", type=click.Choice(["own", "users", "off"]), default="own", show_default=True,
+    help="Batch work of the agent's own user, of everybody as their own unix user (the agent runs as root), or of nobody.",
+)
 @click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
 def agent(
     scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
     simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
-    labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None, self_test: bool,
+    labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None,
+    run_commands: Literal["own", "users", "off"], self_test: bool,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
     from node_agent.app import Config
@@ -61,7 +66,8 @@ def agent(
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
     host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
-    config = Config(node, folder, Path(socket) if socket else None, labels=dict(_label(text) for text in labels), **host, **_machine())
+    tags = dict(_label(text) for text in labels)
+    config = Config(node, folder, Path(socket) if socket else None, labels=tags, run_commands=run_commands, **host, **_machine())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}

@@ -18,6 +18,8 @@ __all__ = [
     "LeaseUnwanted",
     "LeaseUsage",
     "LeaseWanted",
+    "LogChunk",
+    "LogTaken",
     "NodeChangedReport",
     "NodeReport",
     "NodeRules",
@@ -87,12 +89,30 @@ class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
     message: str = ""
     held: bool = False
     """The idle rule gave it back: its workload asks for nothing until `AskAgain`."""
+    exit_code: int | None = None
+    """The lease's command is over (then `ended` is true): this pod's alone, not its workload's."""
 
 
 class AskAgain(Tagged, frozen=True, kw_only=True, tag="ask_again"):
     """The owner of a workload that the idle rule had given back is at work again: it waits for a GPU like any other. Idempotent."""
 
     workload: str
+
+
+class LogChunk(Tagged, frozen=True, kw_only=True, tag="log"):
+    """What a command printed: bytes `start` to `stop` of what it has printed under this lease, as text. Sent again until taken."""
+
+    lease: str
+    start: int
+    stop: int
+    text: str
+
+
+class LogTaken(Tagged, frozen=True, kw_only=True, tag="log_taken"):
+    """Up to here what the command of this lease printed is kept; the agent goes on from there."""
+
+    lease: str
+    stop: int
 
 
 class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
@@ -118,7 +138,7 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
     borrowed_mib_ms: int
 
 
-FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport | AskAgain
+FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport | AskAgain | LogChunk
 
 
 class Pressure(Body, frozen=True, kw_only=True):
@@ -164,4 +184,4 @@ class LeaseUnwanted(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
     lease: str
 
 
-ToAgent = Plan | LeaseWanted | LeaseUnwanted
+ToAgent = Plan | LeaseWanted | LeaseUnwanted | LogTaken

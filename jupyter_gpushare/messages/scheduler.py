@@ -9,10 +9,13 @@ from msgspec import UNSET, Struct, UnsetType, field
 from .nouns import Body, Event, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
+    "CommandRequest",
     "Ended",
     "GroupRequest",
     "LeaseBody",
     "LeaseReport",
+    "LogText",
+    "Logs",
     "LeaseRules",
     "NodeMark",
     "PodRequest",
@@ -75,6 +78,15 @@ class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     groups: list[GroupRequest] = field(default_factory=list)
 
 
+class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the agent of a pod's node runs for it, as the person who asked: argument vector, environment beside the node's own, and the
+    working directory there ("": the person's home)."""
+
+    argv: list[str]
+    env: dict[str, str] = field(default_factory=dict)
+    cwd: str = ""
+
+
 class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook kernel's workload."""
 
@@ -90,6 +102,8 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     groups: list[GroupRequest] = field(default_factory=list)
     topology: TogetherRequest | None = None
     node_pools: list[str] = field(default_factory=list)
+    command: CommandRequest | None = None
+    """Every pod is a process that runs this; null: whoever asks runs something by itself (a kernel)."""
     user: str | None = None
     """On whose behalf (only servers and admins may say so)."""
 
@@ -134,6 +148,8 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     rules: LeaseRules = LeaseRules()
     ends_at: Stamp | None = None
     """Its running time is over at this moment, and `message` says why: its holder is to be told."""
+    command: CommandRequest | None = None
+    """What the agent runs under this lease; null: somebody else does (a kernel's server)."""
 
 
 class LeaseReport(Body, frozen=True, kw_only=True):
@@ -154,6 +170,8 @@ class PodView(Body, frozen=True, kw_only=True):
     state: Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
     lease: LeaseBody | None = None
     report: LeaseReport | None = None
+    exit_code: int | None = None
+    """Of its command, once it is over."""
 
 
 class WorkloadView(Body, frozen=True, kw_only=True):
@@ -173,10 +191,33 @@ class WorkloadView(Body, frozen=True, kw_only=True):
     reason: ReasonBody | None = None
     queue_position: int | None = None
     revision: int = 0
+    command: list[str] | None = None
+    """What its pods run; null: it is no batch work, or the caller may not see it."""
+    exit_code: int | None = None
+    """Of batch work that is over: the first that was not 0, else 0."""
+    message: str = ""
+    """How it ended; "" before."""
 
 
 class Workloads(Body, frozen=True, kw_only=True):
     workloads: list[WorkloadView]
+
+
+class Logs(Body, frozen=True, kw_only=True):
+    """What the pods of a workload have printed after the cursor that was given; at most some 256 KiB at a time."""
+
+    lines: list[LogText]
+    cursor: int
+    """Ask again with this."""
+    is_over: bool
+    """Nothing more will come."""
+
+
+class LogText(Body, frozen=True, kw_only=True):
+    """A piece of what one pod printed, in order."""
+
+    pod: str
+    text: str
 
 
 class Ended(Body, frozen=True, kw_only=True):

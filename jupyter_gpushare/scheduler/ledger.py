@@ -16,7 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.facts import PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.facts import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 from jupyter_gpushare.core.model import Spot
 
 from .fleet import Fleet
@@ -70,7 +70,9 @@ class Ledger:
         unreadable = set()
         for row in known.workloads:
             try:
-                self._adopt(row).events.extend(known.events.get(row.request.id, []))
+                record = self._adopt(row)
+                record.events.extend(known.events.get(record.id, []))
+                self._recall_exits(record, known.exits.get(record.id, {}))
             except GpuShareError as error:
                 # one that an older version took and this one would not: it stays in the store, and does not keep the others waiting
                 log.error("workload %s cannot be taken over and is left alone: %s", row.request.id, error.message)
@@ -90,6 +92,11 @@ class Ledger:
         self.cluster.apply(WorkloadSubmitted(asked.workload))
         record = self.records[row.request.id] = Record(row.request, asked.workload, row.user, revision=self.revision)
         return record
+
+    def _recall_exits(self, record: Record, exits: dict[str, int]) -> None:
+        record.exits.update(exits)
+        for pod, code in exits.items():
+            self.cluster.apply(PodEnded(record.id, pod, "succeeded" if code == 0 else "failed"))
 
     def _recall_wait(self, record: Record) -> None:
         """What has no lease waits (since now, when it had one: how long is not known any more), or rests, if that was its last news."""

@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec.structs import replace
+
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import MILLI
 from jupyter_gpushare.core.cluster import Cluster
@@ -14,9 +16,9 @@ from jupyter_gpushare.core.quantity import gpu_text, memory_text
 from jupyter_gpushare.core.reasons import Reason
 
 from .requests import share_of
-from .store import EVENTS_KEPT
+from .store import EVENTS_KEPT, Over
 
-__all__ = ["Record", "lease_body", "reason_of", "view", "words"]
+__all__ = ["Record", "lease_body", "over_view", "reason_of", "view", "words"]
 
 
 @dataclass(slots=True)
@@ -40,6 +42,8 @@ class Record:
     """Since when it waits for a GPU (ms); None: it has one, or asks for none now."""
     rests: bool = False
     """The idle rule gave its GPU back: it is held until its owner works again."""
+    exits: dict[str, int] = field(default_factory=dict)
+    """Exit codes of its commands that are over, by pod."""
     ending: str = ""
     """Why it ends as soon as its last lease is let go; "": it asks again then."""
 
@@ -54,6 +58,10 @@ class Record:
     @property
     def kernel_id(self) -> str | None:
         return self.request.kernel_id
+
+    def lease(self, id_: str) -> m.LeaseBody:
+        """The one with this id, which it has."""
+        return next(lease for lease in self.leases.values() if lease.id == id_)
 
 
 def reason_of(reason: Reason | None) -> m.ReasonBody | None:
@@ -85,12 +93,45 @@ def view(record: Record, cluster: Cluster) -> m.WorkloadView:
         reason=reason_of(record.reason),
         queue_position=record.position,
         revision=record.revision,
+        command=None if record.request.command is None else list(record.request.command.argv),
     )
 
 
 def _pod_view(record: Record, cluster: Cluster, name: str) -> m.PodView:
     lease = record.leases.get(name)
-    return m.PodView(name=name, state=cluster.state(record.id, name), lease=lease, report=record.reports.get(lease.id) if lease else None)
+    shown = None if lease is None else replace(lease, command=None)  # its environment is nobody's to read
+    report = record.reports.get(lease.id) if lease else None
+    return m.PodView(name=name, state=cluster.state(record.id, name), lease=shown, report=report, exit_code=record.exits.get(name))
+
+
+def over_view(over: Over) -> m.WorkloadView:
+    """Batch work that is over, as its owner sees it."""
+    request = over.row.request
+    asked, limit = share_of(request.pods[0])
+    assert request.command is not None
+    codes = list(over.exits.values())
+    return m.WorkloadView(
+        id=request.id,
+        name=request.name,
+        kernel_id=None,
+        user=over.row.user,
+        project=over.row.project,
+        priority=over.row.priority,
+        preemptible=over.row.preemptible,
+        node_pools=list(request.node_pools),
+        created=m.stamp(over.row.created_ms),
+        state="ended",
+        request=asked,
+        limit=limit,
+        pods=[_over_pod(pod.name, over.exits.get(pod.name)) for pod in request.pods],
+        command=list(request.command.argv),
+        exit_code=next((code for code in codes if code), 0 if codes else None),
+        message=over.message,
+    )
+
+
+def _over_pod(name: str, exit_code: int | None) -> m.PodView:
+    return m.PodView(name=name, state="succeeded" if exit_code == 0 else "failed", exit_code=exit_code)
 
 
 def _state(pods: list[str]) -> Literal["pending", "running", "partial", "ended"]:
@@ -129,6 +170,7 @@ def lease_body(
         request=request,
         limit=limit,
         rules=rules,
+        command=record.request.command,
     )
 
 

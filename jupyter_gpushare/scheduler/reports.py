@@ -10,6 +10,7 @@ from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
 from jupyter_gpushare.core.readiness import NotReady
 
+from .commands import Commands
 from .fleet import Send
 from .ledger import Ledger
 from .records import Record
@@ -30,6 +31,7 @@ class Reports:
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
         self.terms = Terms(ledger)
+        self.commands = Commands(ledger)
         self._unwritten: dict[str, tuple[str, list[int]]] = {}
         """Lease -> its project and what was reported since the last writing."""
 
@@ -84,6 +86,9 @@ class Reports:
                     with self.ledger.together() as write:
                         write.event(record.id, event)
                         self.ledger.untold.append((record, event))
+            case m.LogChunk(lease=lease):
+                if (record := self._holder(node, lease)) is not None:
+                    self.commands.printed(node, record, record.lease(lease), message)
             case m.AskAgain(workload=workload):
                 self.terms.ask_again(node, workload)
             case m.UsageReport(rows=rows):
@@ -127,9 +132,12 @@ class Reports:
         record = self.ledger.holder(message.lease)
         if record is None:
             return  # it was told before, or its owner was quicker
-        body = next(lease for lease in record.leases.values() if lease.id == message.lease)
+        body = record.lease(message.lease)
         if body.node != node:
             raise Conflict(f"lease {message.lease} is not on node {node}", field="lease")
+        if message.exit_code is not None:
+            self.commands.over(record, body, message.exit_code, message.message)
+            return
         if message.ended:
             self.ledger.finish(record, "lost", message.message or "Its process is gone.")
             return
@@ -147,6 +155,9 @@ class Reports:
         record.started.pop(body.id, None)
         record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
         record.reports.pop(body.id, None)
+        if stranded := self.commands.stranded(record):
+            self.ledger.finish(record, "lost", stranded)
+            return
         self.ledger.changed(record)
         self.ledger.wake()
 

@@ -19,6 +19,9 @@ __all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "projects_of", "read_re
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
+MAX_COMMAND: Final = 2**18
+"""Characters of a command with its environment."""
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,7 @@ def read_request(
         NotAllowed: the person is not a member of the project.
     """
     _check_names(request)
+    _check_command(request)
     project = _project(request, policy, user, allowed, default)
     priority = _priority(request.priority_class, policy)
     pods = tuple(_pod(pod, f"pods[{i}]." if len(request.pods) > 1 else "") for i, pod in enumerate(request.pods))
@@ -80,6 +84,26 @@ def _check_names(request: m.WorkloadRequest) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(f"two pods are named {twice!r}", field="pods")
+
+
+def _check_command(request: m.WorkloadRequest) -> None:
+    command = request.command
+    if command is None:
+        return
+    if request.kernel_id is not None:
+        raise InvalidInput("a kernel is run by its server: command does not go with kernel_id", field="command")
+    if not command.argv or not command.argv[0]:
+        raise InvalidInput("a command needs at least a program", field="command.argv")
+    if command.cwd and not command.cwd.startswith("/"):
+        raise InvalidInput(f"the working directory must be an absolute path, got {command.cwd!r}", field="command.cwd")
+    for name in command.env:
+        if not VARIABLE.fullmatch(name):
+            raise InvalidInput(f"{name!r} is no name of an environment variable", field="command.env")
+    texts = [*command.argv, command.cwd, *command.env, *command.env.values()]
+    if any("\x00" in text for text in texts):
+        raise InvalidInput("a command cannot contain NUL", field="command")
+    if (size := sum(map(len, texts))) > MAX_COMMAND:
+        raise InvalidInput(f"a command with its environment has at most {MAX_COMMAND} characters, got {size}", field="command")
 
 
 def _project(request: m.WorkloadRequest, policy: Policy, user: str, allowed: Sequence[str], default: str | None) -> str:

@@ -13,8 +13,8 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
-    "LeaseRow", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "leadership", "leases", "metadata", "node_marks",
-    "nodes", "tokens", "usage", "workloads",
+    "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "leadership", "leases", "logs", "metadata", "node_marks",
+    "nodes", "outcomes", "tokens", "usage", "workloads",
 ]  # fmt: skip
 
 LONGEST_LEASE: Final = 1100
@@ -99,6 +99,23 @@ node_marks = sql.Table(
     sql.Column("actor", sql.String(1000), nullable=False),
     sql.Column("since_ms", sql.BigInteger, nullable=False),
 )  # fmt: skip
+outcomes = sql.Table(
+    "outcomes", metadata,
+    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sql.Column("workload", sql.String(1000), nullable=False, index=True),
+    sql.Column("pod", sql.String(1000), nullable=False),
+    sql.Column("exit_code", sql.Integer, nullable=False),
+    sql.Column("ended_ms", sql.BigInteger, nullable=False),
+)  # fmt: skip
+logs = sql.Table(
+    "logs", metadata,
+    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sql.Column("workload", sql.String(1000), nullable=False, index=True),
+    sql.Column("lease", sql.String(LONGEST_LEASE), nullable=False, index=True),
+    sql.Column("pod", sql.String(1000), nullable=False),
+    sql.Column("stop", sql.BigInteger, nullable=False),
+    sql.Column("text", sql.Text, nullable=False),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +134,16 @@ class WorkloadRow:
 class LeaseRow:
     body: m.LeaseBody
     started_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """Batch work that is over: when (ms), how, and the exit code of each pod's command that ended by itself."""
+
+    row: WorkloadRow
+    ended_ms: int
+    message: str
+    exits: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +172,5 @@ class Remembered:
     leases: list[LeaseRow]
     nodes: list[m.NodeReport]
     events: dict[str, list[m.Event]]
+    exits: dict[str, dict[str, int]]
+    """Workload -> pod -> exit code of its command, of pods that are over."""

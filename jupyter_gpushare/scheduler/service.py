@@ -25,6 +25,7 @@ from jupyter_gpushare.core.series import minutes_in
 from .answers import what_if_answer
 from .audit import audit
 from .auth import Identity
+from .commands import PAGE, cursor_in
 from .fleet import Send
 from .history import History
 from .ledger import Announcer, Ledger
@@ -32,7 +33,7 @@ from .marks import Marks
 from .metering import Meter
 from .policy import LoadedPolicy
 from .policy_desk import PolicyDesk, lines_of
-from .records import Record, lease_body, reason_of, view, words
+from .records import Record, lease_body, over_view, reason_of, view, words
 from .reports import Reports
 from .requests import Asked, projects_of, read_request
 from .snapshot import snapshot
@@ -130,14 +131,41 @@ class Service(Ledger):
 
     def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
         record = self.records.get(id_)
-        if record is None or not self._sees(identity, record):
+        if record is None:
+            return self._over(identity, id_)
+        if not self._sees(identity, record):
             raise NotFound(f"there is no workload {id_!r}", field="id")
         return self.visibility.shown(identity, self._view(record))
 
-    def workloads(self, identity: Identity, project: str | None = None, kernel_id: str | None = None) -> m.Workloads:
+    def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
+        """Batch work that is over. Raises NotFound."""
+        for one in self._all_over(identity, id_):
+            return one
+        raise NotFound(f"there is no workload {id_!r}", field="id")
+
+    def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
+        views = [over_view(over) for over in self.store.over(id_)]
+        seen = [view for view in views if self.visibility.reaches(identity, "workload", view.project, view.user)]
+        return [self.visibility.shown(identity, view) for view in seen]
+
+    def logs(self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None) -> m.Logs:
+        """What the pods of batch work have printed. Raises NotFound, NotAllowed, InvalidInput."""
+        view = self.workload(identity, id_)
+        if not self.visibility.reaches(identity, "logs", view.project, view.user):
+            raise NotAllowed(f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints", field="id")
+        if pod is not None and pod not in [one.name for one in view.pods]:
+            raise InvalidInput(f"workload {id_!r} has no pod {pod!r}", field="pod")
+        lines, after = self.store.logs(id_, pod, cursor_in(cursor), PAGE)
+        return m.Logs(lines=lines, cursor=after, is_over=view.state == "ended" and not lines)
+
+    def workloads(
+        self, identity: Identity, project: str | None = None, kernel_id: str | None = None, ended: bool = False
+    ) -> m.Workloads:  # fmt: skip
         """Those that the caller may see. Raises InvalidInput: there is no such project."""
         if project is not None and project not in self._known_projects():
             raise InvalidInput(f"there is no project {project!r}", field="project")
+        if ended:
+            return m.Workloads(workloads=[view for view in self._all_over(identity) if project in (None, view.project)])
         return m.Workloads(
             workloads=[
                 self.visibility.shown(identity, self._view(record))

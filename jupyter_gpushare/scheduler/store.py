@@ -19,10 +19,10 @@ from jupyter_gpushare.core.errors import GpuShareError
 
 from . import schema as s
 from .database import StoreUnavailable, open_engine, ours, prepare
-from .schema import LeaseRow, Remembered, TokenRow, WorkloadRow
+from .schema import LeaseRow, Over, Remembered, TokenRow, WorkloadRow
 from .writing import Write
 
-__all__ = ["Cutoffs", "LeaseRow", "Remembered", "Retention", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
+__all__ = ["Cutoffs", "LeaseRow", "Over", "Remembered", "Retention", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
 
 EVENTS_KEPT: Final = 100
 """Events per workload that are given back after a restart; older ones stay in the table until retention removes them."""
@@ -139,6 +139,7 @@ class Store:
                 [LeaseRow(m.decode(m.LeaseBody, r.body), r.started_ms) for r in leases],
                 [m.decode(m.NodeReport, text) for text in nodes],
                 self._events(connection),
+                self._exits(connection),
             )
 
     @staticmethod
@@ -152,6 +153,53 @@ class Store:
         for workload, time, kind, message in connection.execute(query.order_by(ranked.c.number)):
             found.setdefault(workload, []).append(m.Event(time=time, kind=kind, message=message))
         return found
+
+    @staticmethod
+    def _exits(connection: sql.Connection) -> dict[str, dict[str, int]]:
+        unended = sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms.is_(None))
+        found: dict[str, dict[str, int]] = {}
+        for row in connection.execute(sql.select(s.outcomes).where(s.outcomes.c.workload.in_(unended))):
+            found.setdefault(row.workload, {})[row.pod] = row.exit_code
+        return found
+
+    # -- batch work --
+
+    def over(self, workload: str | None = None, most: int = 50) -> list[Over]:
+        """Workloads with a command that are over, the last first; or the one of this id."""
+        query = sql.select(s.workloads).where(s.workloads.c.ended_ms.is_not(None), s.workloads.c.kernel_id.is_(None))
+        if workload is not None:
+            query = query.where(s.workloads.c.id == workload)
+        with ours(), self.engine.connect() as connection:
+            rows = connection.execute(query.order_by(s.workloads.c.ended_ms.desc()).limit(most)).all()
+            codes = sql.select(s.outcomes).where(s.outcomes.c.workload.in_([row.id for row in rows])).order_by(s.outcomes.c.number)
+            exits: dict[str, dict[str, int]] = {}
+            for row in connection.execute(codes):
+                exits.setdefault(row.workload, {})[row.pod] = row.exit_code
+            found = [
+                (WorkloadRow(m.decode(m.WorkloadRequest, r.request), r.user, r.project, r.priority, r.preemptible, r.created_ms), r)
+                for r in rows
+            ]
+            return [Over(row, r.ended_ms, r.message, exits.get(r.id, {})) for row, r in found if row.request.command is not None]
+
+    def logs(self, workload: str, pod: str | None, after: int, most: int) -> tuple[list[m.LogText], int]:
+        """What its pods (or one of them) printed after a cursor, some `most` characters of it, and the cursor to go on from."""
+        query = sql.select(s.logs).where(s.logs.c.workload == workload, s.logs.c.number > after).order_by(s.logs.c.number)
+        if pod is not None:
+            query = query.where(s.logs.c.pod == pod)
+        found: list[m.LogText] = []
+        size = 0
+        with ours(), self.engine.connect() as connection:
+            for row in connection.execute(query.limit(200)):
+                found.append(m.LogText(pod=row.pod, text=row.text))
+                after, size = row.number, size + len(row.text)
+                if size >= most:
+                    break
+        return found, after
+
+    def logged_up_to(self, lease: str) -> int:
+        """Bytes of this lease's log that are kept."""
+        with ours(), self.engine.connect() as connection:
+            return int(connection.execute(sql.select(sql.func.max(s.logs.c.stop)).where(s.logs.c.lease == lease)).scalar() or 0)
 
     def is_ended(self, workload: str) -> bool:
         """Whether a workload of this id was there once and is over."""
@@ -179,9 +227,12 @@ class Store:
         """
         with self.transaction() as write:
             over = self._over_before(write, s.workloads, before.workloads, most)
-            _delete(write, s.events, "workload", over)
+            for table in (s.events, s.outcomes, s.logs):
+                _delete(write, table, "workload", over)
             _delete(write, s.workloads, "id", over)
-            _delete(write, s.events, "workload", self._told_before(write, before.events, most))
+            told = self._told_before(write, before.events, most)
+            _delete(write, s.events, "workload", told)
+            _delete(write, s.logs, "workload", told)
             used = self._over_before(write, s.leases, before.usage, most)
             _delete(write, s.usage, "lease", used)
             _delete(write, s.leases, "id", used)

@@ -80,4 +80,4 @@ class Visibility:
 def without_names(view: m.WorkloadView) -> m.WorkloadView:
     """A workload without what its owner called it: what it asks for, holds and waits for is its project's business, the name is not."""
     pods = [replace(pod, lease=replace(pod.lease, name="")) if pod.lease is not None and pod.lease.name else pod for pod in view.pods]
-    return replace(view, name="", pods=pods)
+    return replace(view, name="", pods=pods, command=None)

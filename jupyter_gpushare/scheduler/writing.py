@@ -30,6 +30,8 @@ _NODE: Final = _upsert(s.nodes, "name", ["report"])
 _USED: Final = _upsert(s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"])
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
+_OUTCOME: Final = s.outcomes.insert()
+_LOG: Final = s.logs.insert()
 _ENDED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None))
 _LEASES_ENDED: Final = s.leases.update().where(s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None))
 _LEASE_ENDED: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of"))
@@ -72,6 +74,13 @@ class Write:
 
     def event(self, workload: str, event: m.Event) -> None:
         self.do(_EVENT, {"workload": workload, "time": event.time, "kind": event.kind, "message": event.message})
+
+    def outcome(self, workload: str, pod: str, exit_code: int, now_ms: int) -> None:
+        self.do(_OUTCOME, {"workload": workload, "pod": pod, "exit_code": exit_code, "ended_ms": now_ms})
+
+    def logged(self, workload: str, lease: str, pod: str, stop: int, text: str) -> None:
+        """A piece of what a command printed, up to this byte of it."""
+        self.do(_LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text})
 
     def node(self, report: m.NodeReport) -> None:
         self.do(_NODE[self._dialect], {"name": report.name, "report": _text(report)})

@@ -1,0 +1,267 @@
+"""Batch work beside notebooks: commands run on the agent's machine under the same quotas, with their logs and exit statuses."""
+
+from __future__ import annotations
+
+import asyncio
+import getpass
+import json
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import GpuShareError, NotFound
+from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
+
+pytestmark = pytest.mark.slow
+ME = getpass.getuser()
+PATIENCE = 40
+POLICY = """\
+projects:
+  - {name: vision, pools: {default: {gpu: {quota: 2}}}}
+  - {name: night, pools: {default: {gpu: {quota: 0}}}}
+defaults: {notice: 5s}
+"""
+
+
+class Lab:
+    """A scheduler and an agent with two simulated GPUs; `again` is another life of both on the same machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "gpushare.yaml").write_text(POLICY)
+
+    async def up(self) -> None:
+        self.house = EmbeddedHouse(self.folder / "state", simulate="A100:2", policy_file=self.folder / "gpushare.yaml", user=ME)
+        await self.house.start()
+        self.client = self.house.client
+
+    async def down(self) -> None:
+        await self.house.stop()
+
+    async def submit(self, script: str, id_: str = "w", *, pods: int = 1, gpu: float = 1, **more: object) -> None:
+        more.setdefault("project", "vision")
+        command = m.CommandRequest(argv=["sh", "-c", script], cwd=str(self.folder), env={"PYTHON": sys.executable})
+        asked = [m.PodRequest(name=str(i), gpu=gpu) for i in range(pods)]
+        await self.client.submit(m.WorkloadRequest(id=id_, pods=asked, command=command, **more))
+
+    async def until(self, id_: str, seen: Callable[[m.WorkloadView], bool]) -> m.WorkloadView:
+        deadline = time.monotonic() + PATIENCE
+        while not seen(view := await self.client.workload(id_)):
+            assert time.monotonic() < deadline, (view, await self.printed(id_))
+            await asyncio.sleep(0.05)
+        return view
+
+    async def over(self, id_: str = "w") -> m.WorkloadView:
+        return await self.until(id_, lambda view: view.state == "ended")
+
+    async def printed(self, id_: str = "w") -> str:
+        found, cursor = "", 0
+        while (logs := await self.client.logs(id_, cursor=cursor)).lines:
+            cursor, found = logs.cursor, found + "".join(line.text for line in logs.lines)
+        return found
+
+    async def file(self, name: str) -> str:
+        """Its contents, once it is there."""
+        deadline = time.monotonic() + PATIENCE
+        while not (self.folder / name).is_file() or not (self.folder / name).read_text():
+            assert time.monotonic() < deadline, name
+            await asyncio.sleep(0.02)
+        return (self.folder / name).read_text()
+
+
+@asynccontextmanager
+async def lab(folder: Path) -> AsyncIterator[Lab]:
+    here = Lab(folder)
+    await here.up()
+    try:
+        yield here
+    finally:
+        for one in (await here.client.workloads()).workloads:
+            await here.client.end(one.id)
+        deadline = time.monotonic() + PATIENCE
+        while any(book.main is not None for book in here.house._agent.node.books.values()) and time.monotonic() < deadline:
+            await asyncio.sleep(0.05)
+        await here.down()
+
+
+def story(folder: Path, told: Callable[[Lab], object]) -> None:
+    async def run() -> None:
+        async with lab(folder) as here:
+            await told(here)
+
+    asyncio.run(run())
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_command_runs_with_its_share_and_its_output_and_status_come_back(tmp_path: Path):
+    script = (
+        '"$PYTHON" -c "from jupyter_gpushare import simgpu; print(simgpu.alloc(\'3GiB\').nbytes >> 30, simgpu.memory_info()[1] >> 30)";'
+        " pwd; echo grüße; echo oops >&2; exit 7"
+    )
+
+    async def told(here: Lab) -> None:
+        await here.submit(script, gpu=0.5)
+        view = await here.over()
+        assert (view.exit_code, view.message) == (7, "Pod 0 failed with exit code 7.")
+        assert await here.printed() == f"3 80\n{tmp_path}\ngrüße\noops\n"
+        assert [one.id for one in (await here.client.workloads(ended=True)).workloads] == ["w"]
+        assert (await here.client.logs("w", cursor=10**6)).is_over
+
+    story(tmp_path, told)
+
+
+def test_pods_above_the_minimum_follow_when_there_is_room(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit('echo $GPUSHARE_POD >> began; while [ ! -f go$GPUSHARE_POD ]; do sleep 0.05; done', pods=3, min_pods=2)
+        view = await here.until("w", lambda view: view.state == "partial")
+        assert sum(pod.state == "pending" for pod in view.pods) == 1
+        assert {pod.name for pod in view.pods if pod.state != "pending"} == {"0", "1"}
+        (tmp_path / "go0").touch()
+        while sorted((await here.file("began")).split()) != ["0", "1", "2"]:
+            await asyncio.sleep(0.05)
+        (tmp_path / "go1").touch()
+        (tmp_path / "go2").touch()
+        view = await here.over()
+        assert view.exit_code == 0
+        assert [pod.exit_code for pod in view.pods] == [0, 0, 0]
+
+    story(tmp_path, told)
+
+
+def test_one_pod_that_fails_ends_the_others(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit('if [ $GPUSHARE_POD = 1 ]; then exit 4; fi; echo $$ > pid; sleep 600', pods=2)
+        assert (await here.over()).exit_code == 4
+        pid = int(await here.file("pid"))
+        deadline = time.monotonic() + PATIENCE
+        while is_alive(pid):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+    story(tmp_path, told)
+
+
+def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
+    """An over-quota command gives way to a project within its quota, after SIGTERM, and is run again when there is room."""
+
+    async def told(here: Lab) -> None:
+        await here.submit("echo start >> runs; trap 'echo asked >> runs; exit 0' TERM; while :; do sleep 0.05; [ -f done ] && exit 0; done",
+                          "night", pods=1, gpu=2, project="night")  # fmt: skip
+        assert await here.file("runs") == "start\n"
+        await here.submit("sleep 600", "day", gpu=2)
+        await here.until("day", lambda view: view.state == "running")
+        assert (tmp_path / "runs").read_text() == "start\nasked\n"
+        waiting = await here.until("night", lambda view: view.state == "pending" and view.reason is not None)
+        assert waiting.reason.code.startswith("Waiting")
+        await here.client.end("day")
+        while (tmp_path / "runs").read_text().count("start") < 2:
+            await asyncio.sleep(0.05)
+        (tmp_path / "done").touch()
+        assert (await here.over("night")).exit_code == 0
+
+    story(tmp_path, told)
+
+
+def test_cancelling_ends_the_whole_tree(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit("trap '' TERM; setsid sleep 611 & echo $! > pid; sleep 612")
+        pid = int(await here.file("pid"))
+        await here.client.end("w")
+        deadline = time.monotonic() + PATIENCE
+        while is_alive(pid):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        assert (await here.over()).exit_code is None
+
+    story(tmp_path, told)
+
+
+def test_a_command_outlives_its_agent_and_what_it_did_meanwhile_is_known(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit("echo one; echo x > began; while [ ! -f go ]; do sleep 0.05; done; echo two", "slow")
+        await here.submit("echo a; echo x > began2; while [ ! -f go2 ]; do sleep 0.05; done; echo b; exit 9; ", "quick")
+        await here.file("began")
+        await here.file("began2")
+        await here.down()
+        (tmp_path / "go2").touch()
+        await asyncio.sleep(0.5)
+        await here.up()
+        assert (await here.over("quick")).exit_code == 9
+        assert await here.printed("quick") == "a\nb\n"
+        (tmp_path / "go").touch()
+        assert (await here.over("slow")).exit_code == 0
+        assert await here.printed("slow") == "one\ntwo\n"
+
+    story(tmp_path, told)
+
+
+def test_a_node_runs_nobody_elses_commands_unless_told_to(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit("echo never", user="somebody-else")
+        view = await here.over()
+        assert view.exit_code == 126
+        assert "somebody-else" in view.message
+        await here.client.submit(m.WorkloadRequest(id="lost", pods=[m.PodRequest()], project="vision",
+                                                   command=m.CommandRequest(argv=["true"], cwd="/no/such/place")))  # fmt: skip
+        assert "/no/such/place" in (await here.over("lost")).message
+
+    story(tmp_path, told)
+
+
+def test_what_makes_no_sense_is_refused_by_field(tmp_path: Path):
+    cases = {
+        "command.argv": m.CommandRequest(argv=[]),
+        "command.cwd": m.CommandRequest(argv=["true"], cwd="here"),
+        "command.env": m.CommandRequest(argv=["true"], env={"A=B": "1"}),
+        "command": m.CommandRequest(argv=["true\x00"]),
+    }
+
+    async def told(here: Lab) -> None:
+        for field, command in cases.items():
+            with pytest.raises(GpuShareError) as refused:
+                await here.client.submit(m.WorkloadRequest(id="x", project="vision", pods=[m.PodRequest()], command=command))
+            assert refused.value.field == field
+        with pytest.raises(NotFound):
+            await here.client.logs("x")
+
+    story(tmp_path, told)
+
+
+def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        async def call(*argv: str) -> tuple[int, str, str]:
+            environment = {**os.environ, "GPUSHARE_STATE": str(here.folder / "state")}
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "jupyter_gpushare.cli", *argv, stdout=-1, stderr=-1, env=environment, cwd=tmp_path
+            )
+            out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+            return process.returncode, out.decode(), err.decode()
+
+        code, out, err = await call("run", "--project", "vision", "--gpu", "0.5", "--env", "WORD=hello", "--", "sh", "-c", "echo $WORD; pwd; exit 3")
+        assert (code, out) == (3, f"hello\n{tmp_path}\n"), err
+        assert "runs on" in err or "failed" in err
+        code, out, _ = await call("run", "--project", "vision", "--pods", "2", "--", "sh", "-c", "echo pod $GPUSHARE_POD")
+        assert (code, sorted(out.splitlines())) == (0, ["[0] pod 0", "[1] pod 1"])
+        code, id_, _ = await call("run", "--project", "vision", "--gpu", "1", "--detach", "--", "sleep", "600")
+        assert code == 0
+        assert "sleep 600" in (await call("list"))[1]
+        assert (await call("cancel", id_.strip()))[0] == 0
+        listed = json.loads((await call("list", "--all", "--json"))[1])
+        assert [one["state"] for one in listed if one["id"] == id_.strip()] == ["ended"]
+        code, _, err = await call("run", "--project", "nowhere", "--", "true")
+        assert (code, err.count("\n")) == (2, 1)
+        assert "nowhere" in err
+
+    story(tmp_path, told)
