@@ -11,7 +11,8 @@ import click
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.finding import ask, scheduler_options
-from jupyter_gpushare.cli.tables import amount, table
+from jupyter_gpushare.cli.gpus import show_gpus
+from jupyter_gpushare.cli.tables import amount, csv_text, table
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
 from jupyter_gpushare.core.errors import InvalidInput, NotFound
 from jupyter_gpushare.routes import API_ROOT
@@ -78,6 +79,8 @@ def _cell(value: object, column: str) -> str:
         return "yes" if value else "no"
     if value is None or isinstance(value, (int, float)):
         return amount(value)
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {what}" for name, what in value.items())
     if isinstance(value, list):
         return ", ".join(one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value)
     return str(value)
@@ -95,9 +98,12 @@ def queue(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | 
 @click.command()
 @scheduler_options
 @_form_options
-def nodes(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@click.option("--gpus", is_flag=True, help="A row per GPU: what it holds, what strangers hold there, how busy and how well it is.")
+def nodes(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None, gpus: bool) -> int:
     """The nodes, whether they take work, and their GPUs."""
-    shown = ("name", "pool", "status", "gpus", "gpu_allocated", "simulated", "reasons")
+    if gpus:
+        return show_gpus(ask(transport, operator.methodcaller("nodes")).nodes, as_json, as_csv, columns)
+    shown = ("name", "pool", "status", "gpus", "gpu_allocated", "simulated", "tiers", "reasons")
     return _show_table(transport, "nodes", shown, as_json, as_csv, columns)
 
 
@@ -159,7 +165,7 @@ def status(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str |
         raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(_WORKLOAD_COLUMNS)}", field="columns")
     cells = [[row[column] for column in wanted] for row in rows]
     if as_csv:
-        click.echo(_csv_text(wanted, cells), nl=False)
+        click.echo(csv_text(wanted, cells), nl=False)
         return 0
     click.echo("\n".join(_about(said)) + "\n")
     click.echo(table("", wanted, cells) if cells else "Nothing is asked for.")
@@ -196,15 +202,6 @@ def _about(said: m.ServiceStatus) -> list[str]:
         f"agents: {', '.join(said.agents) or 'none'}",
     ]
     return lines + [f"policy problem: {problem}" for problem in said.policy_problems]
-
-
-def _csv_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    import csv
-    import io
-
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([head, *rows])
-    return text.getvalue()
 
 
 async def _named(client: SchedulerClient, name: str) -> m.WorkloadView:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 
-__all__ = ["amount", "table"]
+__all__ = ["amount", "csv_text", "table"]
 
 
 def amount(value: float | None) -> str:
@@ -19,6 +21,13 @@ def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str
     right = [i > 0 and bool(rows) and all(_is_number(cell) for cell in column[1:]) for i, column in enumerate(columns)]
     lines = [_line(head, widths, right), "  ".join("-" * width for width in widths), *(_line(row, widths, right) for row in rows)]
     return "\n".join([title, *lines, ""] if title else [*lines, ""])
+
+
+def csv_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A head and rows as CSV."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([head, *rows])
+    return text.getvalue()
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

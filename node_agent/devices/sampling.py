@@ -39,6 +39,13 @@ BUSY_MS: Final = 900
 """Utilisation is asked for once a second, also when memory is looked at more often."""
 
 
+UNSEEN: Final = (
+    "GPU %d: the driver lists process %d, which cannot be seen from here; what it holds counts as a stranger's. Where that goes on, the agent "
+    "lives in a pid namespace of its own: give it the host's (hostPID: true, `docker run --pid=host`), else kernels are not recognised"
+)
+"""Said once per device: the same happens for a moment when a process ends between two questions."""
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The GPUs as they were at `taken` (monotonic ms). `memory` lacks devices that did not answer."""
@@ -81,6 +88,7 @@ class Sampler:
         self._busy: dict[str, float] = {}
         self._nameless: dict[int, deque[tuple[int, int]]] = {gpu.index: deque() for gpu in nvml.gpus}
         self._listed: dict[int, list[Listed]] = {}
+        self._unseen: set[int] = set()
         self._faults: deque[Fault] = deque(maxlen=64)
         self._events = self._listen()
         self.last = Sample()
@@ -191,7 +199,11 @@ class Sampler:
         told = self._ask("processes", gpu, partial(self._nvml.processes, gpu))
         if told is None:
             return self._listed.get(gpu, [])
-        return [Listed(gpu, one.pid, *_found(self._owners.of(one.pid), one.size)) for one in told]
+        listed = [Listed(gpu, one.pid, *_found(self._owners.of(one.pid), one.size)) for one in told]
+        if gpu not in self._unseen and (unseen := [one.pid for one in listed if not one.start]):
+            self._unseen.add(gpu)
+            log.warning(UNSEEN, gpu, unseen[0])
+        return listed
 
     def _settled(self, now: int) -> dict[int, int]:
         """What has been nobody's for long. At first everything: whoever was here before us is no kernel that is leaving."""

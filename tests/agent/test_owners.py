@@ -7,6 +7,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+import pytest
+
 from jupyter_gpushare.simnode import start_of
 from node_agent.accounting import GONE, STRANGER
 from node_agent.devices import Kin
@@ -106,3 +108,26 @@ def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
 def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
     with running(FAMILY) as (main, _):
         assert here(main.pid, "k.1") == Ident(main.pid, start_of(main.pid))
+
+
+def may_unshare():
+    return subprocess.run(["unshare", "-p", "--fork", "true"], capture_output=True, check=False).returncode == 0
+
+
+@pytest.mark.skipif(not may_unshare(), reason="needs the right to make a pid namespace")
+def test_a_server_in_a_container_counts_differently():
+    command = ["unshare", "-p", "--fork", "--kill-child", sys.executable, "-c", FAMILY]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {MARKER: "k.1"})
+    try:
+        inner = [1, *map(int, process.stdout.readline().split())]
+        found = [here(pid, "k.1") for pid in inner[:3]]  # the last one carries no mark
+        assert None not in found
+        assert len({one.pid for one in found}) == 3
+        assert process.pid not in {one.pid for one in found}
+        owners = Owners()
+        owners.follow({"k": Kin((found[0].pid, found[0].start), "k.1")})
+        assert {one.pid for one in found} <= {one.pid for one in owners.members("k")}
+    finally:
+        process.stdin.close()
+        process.stdout.close()
+        process.wait(10)

@@ -48,9 +48,13 @@ def read(notebook, text):
     return notebook.ok(READ.format(length=len(text))).strip().splitlines()[-1].split()
 
 
-def gpushare(machine, *args):
-    """The command line on that machine."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE"))} | machine.environment()
+def on(machine):
+    """The environment of a shell on that machine."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE"))} | machine.environment()
+
+
+def gpushare(env, *args):
+    """The command line."""
     return subprocess.run([sys.executable, "-m", "jupyter_gpushare.cli", *args], env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -72,6 +76,9 @@ def test_plain_scripts_land_on_their_own_gpus_and_what_is_there_is_shown(played)
     assert [device["foreign_mib"] for device in node["devices"]] == [1024 + CONTEXT, 0]
     assert [device["model"] for device in node["devices"]] == [server.machine.model] * 2
     assert stranger.is_alive()
+
+    shown = gpushare(server.env | {"GPUSHARE_STATE": str(server.state)}, "nodes", "--gpus", "--csv", "--columns", "gpu,foreign_mib,foreign_processes,kernels,health")
+    assert shown.stdout.splitlines() == ["gpu,foreign_mib,foreign_processes,kernels,health", f"0,{1024 + CONTEXT},1,1,ok", "1,0,0,1,ok"], shown.stderr
 
     alone = (a, b)[gpus.index(server.machine.uuids[1])]  # on its GPU: an error there can only have been its own
     server.machine.event(1, 8, 43)
@@ -158,7 +165,7 @@ def test_a_kernel_without_a_share_has_no_gpu(played):
 @pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
 def test_the_command_line_says_what_a_driver_lacks(driver):
     with GpuWorld(gpus=2, driver=driver, memory=SMALL) as machine:
-        done = gpushare(machine, "agent", "--self-test", "--state-dir", str(machine.folder / "state"))
+        done = gpushare(on(machine), "agent", "--self-test", "--state-dir", str(machine.folder / "state"))
     assert done.returncode == 0, done.stderr
     lines = {line.split()[0]: line for line in done.stdout.splitlines()[1:] if line.split()[:1] and line.split()[0] in TIERS}
     assert "NVIDIA A100-SXM4-80GB" in done.stdout.splitlines()[0]
@@ -171,7 +178,7 @@ def test_the_command_line_says_what_a_driver_lacks(driver):
 def test_a_broken_driver_stops_the_agent_with_one_line():
     with GpuWorld(gpus=1) as machine:
         machine.fault("nvmlInitWithFlags", Faults.FAIL, 18, times=-1)
-        done = gpushare(machine, "agent", "--self-test", "--state-dir", str(machine.folder / "state"))
+        done = gpushare(on(machine), "agent", "--self-test", "--state-dir", str(machine.folder / "state"))
     assert done.returncode != 0
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,54 @@
+"""`jupyter gpushare nodes --gpus`: a row per GPU, with what is there that is nobody's of ours, and how well it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import click
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.tables import amount, csv_text, table
+from jupyter_gpushare.core.errors import InvalidInput
+
+__all__ = ["COLUMNS", "show_gpus"]
+
+COLUMNS: Final = (
+    "node", "gpu", "model", "total_mib", "guaranteed_mib", "used_mib", "foreign_mib", "foreign_processes", "utilization", "kernels", "health",
+    "uuid",
+)  # fmt: skip
+
+
+def show_gpus(nodes: Iterable[m.NodeRow], as_json: bool, as_csv: bool, columns: str | None) -> int:
+    """In the wanted form. Raises InvalidInput for a column that there is not."""
+    rows = [_row(node.name, number, device) for node in nodes for number, device in enumerate(node.devices)]
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))
+        return 0
+    wanted = [column.strip() for column in columns.split(",")] if columns else list(COLUMNS)
+    if unknown := [column for column in wanted if column not in COLUMNS]:
+        raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(COLUMNS)}", field="columns")
+    cells = [[_cell(row[column]) for column in wanted] for row in rows]
+    if as_csv:
+        click.echo(csv_text(wanted, cells), nl=False)
+        return 0
+    click.echo(table("", wanted, cells) if cells else "There are no GPUs to see.")
+    return 0
+
+
+def _row(node: str, number: int, device: m.DeviceRow) -> dict[str, Any]:
+    memory = device.memory_mib
+    return {
+        "node": node, "gpu": number, "model": device.model, "uuid": device.uuid, "total_mib": memory.total,
+        "guaranteed_mib": memory.guaranteed, "used_mib": memory.used, "foreign_mib": device.foreign_mib,
+        "foreign_processes": device.foreign_processes, "utilization": device.utilization, "kernels": len(device.kernels),
+        "health": device.health or ("ok" if device.healthy else "not healthy"),
+    }  # fmt: skip
+
+
+def _cell(value: float | str | None) -> str:
+    """`-`: not known."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) else amount(value)
