@@ -1,0 +1,67 @@
+"""`cordon`, `drain`, `uncordon` and `policy diff` against a real scheduler with an agent on a real socket; and who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from .agents import FakeAgent
+from .doors import asking, open_house
+from .test_commands import shell
+
+pytestmark = pytest.mark.slow
+LESS = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}]\n"
+
+
+def test_an_admin_takes_a_node_out_of_service_and_back(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_house(tmp_path) as doors:
+            agent = FakeAgent(gpus=1)
+            async with agent.linked(doors.admin):
+                await doors.of("alice").submit(asking("a"))
+                await agent.until(lambda: agent.holds)
+                assert (await shell(doors, "cordon", "n0")).stdout == "Node n0 takes nothing new; 1 lease stays on it.\n"
+                refused = await shell(doors, "drain", "n0", token=doors.token("alice"))
+                assert (refused.status, len(refused.stderr.splitlines())) == (1, 1)
+                assert agent.holds
+                drained = await shell(doors, "drain", "n0", "--timeout", 30)
+                assert drained.status == 0, drained
+                assert drained.stdout.splitlines()[-1] == "Node n0 is drained: it holds nothing any more."
+                assert not agent.holds
+                (row,) = json.loads((await shell(doors, "nodes", "--json")).stdout)["nodes"]
+                assert (row["status"], row["reasons"], row["cordoned"]) == ("Not ready", ["scheduling disabled"], True)
+                metrics = (await doors.raw("GET", "/metrics")).body.decode()
+                assert 'gpushare_node_ready{node="n0",reason="scheduling disabled"} 0.0' in metrics
+                assert json.loads((await shell(doors, "uncordon", "n0", "--json")).stdout)["cordoned"] is False
+                await agent.until(lambda: agent.holds)
+                unknown = await shell(doors, "cordon", "n9")
+                assert (unknown.status, unknown.stdout) == (1, "")
+                assert "there is no node 'n9'" in unknown.stderr
+
+    asyncio.run(story())
+
+
+def test_what_a_policy_would_change_is_asked_of_the_running_scheduler(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with open_house(tmp_path) as doors:
+            agent = FakeAgent(gpus=1)
+            async with agent.linked(doors.admin):
+                await doors.of("alice").submit(asking("a"))
+                await agent.until(lambda: agent.holds)
+                file = tmp_path / "less.yaml"
+                file.write_text(LESS)
+                said = await shell(doors, "policy", "diff", file)
+                assert said.status == 0, said
+                assert "vision: GPU quota in default 1 -> 0" in said.stdout
+                assert "affected: project vision: GPU quota in default 1 -> 0; uses 0.5: 0.5 GPUs become reclaimable by others [a]" in said.stdout
+                assert (await shell(doors, "validate", file, "--dry-run")).stdout == said.stdout
+                refused = await shell(doors, "policy", "diff", file, token=doors.token("bob"))
+                assert (refused.status, refused.stdout) == (1, "")
+                file.write_text("projects: 5")
+                assert (await shell(doors, "policy", "diff", file)).status == 2
+                assert agent.holds, "asking changes nothing"
+
+    asyncio.run(story())
