@@ -11,7 +11,7 @@ import time
 import pytest
 
 from node_agent.devices import CopyFailed
-from tests.agent.gpus import Scene, scene_of
+from tests.agent.gpus import HASTY, Scene, scene_of
 from tests.fakegpu.world import GIB, MIB, Faults
 
 CONTEXT = 256
@@ -274,6 +274,19 @@ def test_the_helper_ends_with_its_agent(scene: Scene):
     scene.copies.close()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_call_that_hangs_costs_the_helper(tmp_path):
+    """A thread that hangs in the driver cannot be ended: it would hang, and hold what it holds, for ever."""
+    with scene_of(tmp_path, deadlines=HASTY) as scene:
+        assert scene.driver.problem() == ""
+        pid = scene.driver.helper_pid()
+        assert pid
+        scene.world.fault("cuCheckpointProcessLock", Faults.HANG, pid=scene.alive()[0].pid)
+        with pytest.raises(CopyFailed, match="did not return"):
+            scene.copies.suspend("k", (0,))
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
 
 
 def test_a_dead_helper_is_replaced_without_a_word(scene: Scene):

@@ -112,3 +112,16 @@ get_ipython().kernel.comm_manager.register_target('t', opened)
     nb.send("comm_msg", {"comm_id": "c", "data": {"method": "custom"}})
     nb.until("attached")
     assert "custom" in nb.ok("print(heard)")
+
+
+def test_an_interrupt_brings_a_suspended_kernel_back_first(server, notebook):
+    """Its owner saved it in the middle of a cell: Python inside a driver call would hear no signal."""
+    nb = notebook("half")
+    nb.ok("from jupyter_gpushare import simgpu\nimport time\nx = simgpu.alloc('10GiB')")
+    cell = nb.submit("while True: time.sleep(0.05)")
+    eventually(lambda: nb.view["busy"], "it runs")
+    server.rest("POST", f"gpushare/api/kernels/{nb.kernel_id}/actions/suspend")
+    nb.until("suspended")
+    nb.interrupt()
+    assert nb.collect(cell).ename == "KeyboardInterrupt"
+    nb.until("attached")
