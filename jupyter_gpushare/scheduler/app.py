@@ -58,6 +58,7 @@ class SchedulerApp(JupyterApp):
     calls_at_once = Integer(GENEROUS.calls_at_once, min=1, config=True, help="Calls that a caller who was quiet may make at once.")
     body_bytes = Integer(GENEROUS.body_bytes, min=1024, config=True, help="The largest body of a call.")
     frames_per_second = Float(GENEROUS.frames_per_s, min=0, config=True, help="Frames per second that one link of an agent may send; 0: any number.")
+    links_per_caller = Integer(GENEROUS.links, min=0, config=True, help="WebSockets that one caller may have open; 0: any number.")
     frame_bytes = Integer(GENEROUS.frame_bytes, min=1024, config=True, help="The largest frame on a WebSocket.")
     state_dir = Unicode(config=True, help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
     db_url = Unicode("", config=True, help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.")
@@ -121,6 +122,7 @@ class SchedulerApp(JupyterApp):
                 body_bytes=self.body_bytes,
                 frames_per_s=self.frames_per_second,
                 frame_bytes=self.frame_bytes,
+                links=self.links_per_caller,
             ),
         )
 

@@ -28,6 +28,7 @@ from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
 from .auth import Groups, Identity
 from .house import House
 from .hub_quotas import HubGroup, with_groups
+from .limits import Bucket
 from .policy import LoadedPolicy
 
 __all__ = ["ADMIN_SCOPE", "HubAddress", "JupyterHub", "joined", "managed_by_hub"]
@@ -38,6 +39,9 @@ MOST_KNOWN: Final = 10_000
 """Tokens whose owner is remembered."""
 BAD_S: Final = 5.0
 """For how long a token that the Hub does not know stays unknown."""
+QUESTIONS_PER_S: Final = 50.0
+QUESTIONS_AT_ONCE: Final = 1000
+"""Whoever makes tokens up shall not keep the Hub busy through us; a class of students that begins together may ask."""
 PAGE: Final = 200
 MOST_GROUPS: Final = 10_000
 ADMIN_SCOPE: Final = "custom:gpushare:admin"
@@ -84,6 +88,7 @@ class JupyterHub:
         self._other_groups, self._remember, self._refresh, self._ca_file, self._clock = groups_of, remember, refresh, ca_file, clock
         self._known: OrderedDict[str, tuple[float, Identity | NotAllowed | None]] = OrderedDict()
         """By hash of the token: until when this is known."""
+        self._questions = Bucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE, clock())
         self._asking: dict[str, asyncio.Task[Identity | NotAllowed | None]] = {}
         self._http: SimpleAsyncHTTPClient | None = None
         self._task: asyncio.Task[None] | None = None
@@ -116,6 +121,8 @@ class JupyterHub:
         return await asyncio.shield(task)
 
     async def _ask(self, key: str, secret: str) -> Identity | NotAllowed | None:
+        if self._questions.take(self._clock()):
+            raise Unavailable("too many tokens that nobody here knows; JupyterHub is asked about some of them a second")
         answer = await self._get("/user", secret)
         found: Identity | NotAllowed | None = None
         if answer.code == 200:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
 from jupyter_gpushare.core.errors import GpuShareError
 
-__all__ = ["GENEROUS", "Bucket", "Buckets", "Limits", "TooMany"]
+__all__ = ["GENEROUS", "Bucket", "Buckets", "Limits", "Links", "TooMany"]
 
+LINK_S: Final = 10
+"""When a caller with too many links may try again."""
 MOST_CALLERS: Final = 10_000
 """Callers whose bucket is remembered: those who were here last. A forgotten caller begins with a full bucket."""
 
@@ -30,6 +32,8 @@ class Limits:
     """An agent with thousands of leases says hello, and then a frame for each."""
     frame_bytes: int = 8 << 20
     """A hello with thousands of leases is the longest thing that an agent says."""
+    links: int = 2_000
+    """WebSockets that one caller may have open; 0: as many as they like."""
 
 
 GENEROUS: Final = Limits()
@@ -43,6 +47,25 @@ class TooMany(GpuShareError):
     def __init__(self, after: float) -> None:
         self.after = max(1, math.ceil(after))
         super().__init__(f"too many calls; ask again in {self.after} s")
+
+
+class Links:
+    """How many WebSockets each caller has open."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: Counter[Hashable] = Counter()
+
+    def take(self, caller: Hashable) -> None:
+        """Counts one that is being opened. Raises TooMany."""
+        if self._most and self._open[caller] >= self._most:
+            raise TooMany(LINK_S)
+        self._open[caller] += 1
+
+    def give_back(self, caller: Hashable) -> None:
+        self._open[caller] -= 1
+        if self._open[caller] <= 0:
+            del self._open[caller]
 
 
 class Bucket:

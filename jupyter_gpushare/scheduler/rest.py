@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 import time
+from collections.abc import Hashable
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from .auth import Identity
 from .callers import Callers, certificate_names, is_local
 from .dispatch import Answer, NoSuchVerb, TooLarge, error_answer
 from .house import House
-from .limits import Bucket, Buckets
+from .limits import Bucket, Buckets, Links
 from .streams import revision_in
 
 __all__ = ["application"]
@@ -54,10 +55,11 @@ def application(house: House, *, agents_show_certificates: bool = False, prefix:
     start = f"(?:{re.escape(prefix)})?"
     paths = {route.name: start + re.escape(route.path) for route in ROUTES if route.verb == "WS"}
     doors = {"house": house, "buckets": Buckets(house.limits.calls_per_s, house.limits.calls_at_once), "prefix": prefix}
+    linked = {**doors, "links": Links(house.limits.links)}
     return Application(
         [
-            (paths["stream"], StreamHandler, doors),
-            (paths["agent"], AgentHandler, {**doors, "certified": agents_show_certificates}),
+            (paths["stream"], StreamHandler, linked),
+            (paths["agent"], AgentHandler, {**linked, "certified": agents_show_certificates}),
             (r".*", CallHandler, doors),
         ],
         log_function=_log_call,
@@ -154,9 +156,10 @@ class _Socket(WebSocketHandler):
 
     route: str
 
-    def initialize(self, house: House, buckets: Buckets, prefix: str, certified: bool = False) -> None:
+    def initialize(self, house: House, buckets: Buckets, prefix: str, links: Links, certified: bool = False) -> None:
         del prefix  # it has led here
-        self._house, self._buckets, self._certified = house, buckets, certified
+        self._house, self._buckets, self._links, self._certified = house, buckets, links, certified
+        self._counted: Hashable | None = None
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._frames = Bucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
@@ -170,11 +173,17 @@ class _Socket(WebSocketHandler):
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
                 raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
             self.since = revision_in(_query(self).get("since"))
+            self._links.take(key := Callers.key(caller, self.request))
+            self._counted = key
         except GpuShareError as error:
             _write(self, error_answer(error))
             await self.finish()
             return
-        await super().get(*args, **kwargs)
+        try:
+            await super().get(*args, **kwargs)
+        finally:
+            if self.ws_connection is None:
+                self._forget_link()
 
     def check(self) -> None:
         """What else a caller needs here. Raises GpuShareError."""
@@ -222,7 +231,13 @@ class _Socket(WebSocketHandler):
             return False
         return True
 
+    def _forget_link(self) -> None:
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            self._links.give_back(counted)
+
     def on_close(self) -> None:
+        self._forget_link()
         for task in (self._task, self._watch):
             if task is not None:
                 task.cancel()

@@ -97,6 +97,17 @@ async def test_many_calls_at_once_are_one_question(fake: FakeHub, hub: JupyterHu
 
 
 @story
+async def test_the_hub_is_not_kept_busy_by_made_up_tokens(fake: FakeHub, hub: JupyterHub, clock: Clock):
+    for i in range(1000):
+        assert await hub.identity(f"made-up-{i}") is None
+    with pytest.raises(Unavailable, match="too many tokens"):
+        await hub.identity("one-more")
+    assert fake.asked["/user"] == 1000
+    clock.time = 1
+    assert await hub.identity(fake.knows("alice")) is not None
+
+
+@story
 async def test_a_hub_that_cannot_be_asked_refuses_nobody(fake: FakeHub, hub: JupyterHub, clock: Clock):
     token, other = fake.knows("alice"), fake.knows("bob")
     await hub.identity(token)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tornado.httpclient import HTTPRequest
+from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_gpushare import messages as m
@@ -116,10 +116,10 @@ def test_a_body_has_the_size_that_was_configured(tmp_path: Path):
 
 
 @asynccontextmanager
-async def speaking(doors: Doors) -> AsyncIterator[WebSocketClientConnection]:
-    request = HTTPRequest(f"ws{doors.url[4:]}/api/v1/agent", headers={"Authorization": f"Bearer {doors.token('n0', 'agent')}"})
+async def speaking(doors: Doors, name: str = "n0") -> AsyncIterator[WebSocketClientConnection]:
+    request = HTTPRequest(f"ws{doors.url[4:]}/api/v1/agent", headers={"Authorization": f"Bearer {doors.token('*', 'agent')}"})
     wire = await websocket_connect(request)
-    await wire.write_message(m.encode(m.AgentHello(version="1", node=node())))
+    await wire.write_message(m.encode(m.AgentHello(version="1", node=node(name))))
     assert await wire.read_message() is not None
     try:
         yield wire
@@ -142,6 +142,26 @@ def test_a_link_that_says_too_much_is_ended_and_the_service_is_not(tmp_path: Pat
                 assert await ended(wire) == 1008
             async with speaking(doors):
                 assert (await doors.admin.status()).agents == ["n0"]
+
+    asyncio.run(story())
+
+
+def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
+    async def story():
+        async with open_house(tmp_path, limits=Limits(links=2)) as doors:
+            for _ in range(3):
+                async with speaking(doors), speaking(doors, "n1"):
+                    with pytest.raises(HTTPClientError) as refused:
+                        async with speaking(doors, "n2"):
+                            pass
+                    assert refused.value.code == 429
+                    assert (await status(doors, doors.token("n0")))[0] == 200
+                    frames = doors.of("alice").changes()
+                    assert isinstance(await anext(frames), m.SchedulerState)
+                    await frames.aclose()
+                async with asyncio.timeout(20):
+                    while (await doors.admin.status()).agents:
+                        await asyncio.sleep(0.02)
 
     asyncio.run(story())
 
