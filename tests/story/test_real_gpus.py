@@ -196,3 +196,15 @@ def test_a_server_on_a_machine_with_a_broken_driver_says_so(tmp_path):
         server.stop()
         sys.stdout.write(server.logs())
 
+
+
+def test_an_unhealthy_gpu_gets_nobody(played):
+    server = played(gpus=2)
+    server.machine.event(1, 8, 48)
+    eventually(lambda: not server.devices()[1]["healthy"], "the GPU is unhealthy")
+    notebooks = [server.notebook("half", name) for name in ("a.ipynb", "b.ipynb")]
+    assert {write(one, 1, "x") for one in notebooks} == {server.machine.uuids[0]}
+    waits = server.notebook("half", "c.ipynb")
+    waits.until("pending")
+    assert {one.view["gpu_uuid"] for one in notebooks} == {server.machine.uuids[0]}, "idle ones are not moved there"
+    assert server.rest("GET", "gpushare/api/nodes")["nodes"][0]["status"] == "Ready"
