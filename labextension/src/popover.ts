@@ -1,4 +1,8 @@
-/** A small window below a button. It closes by Escape, by a press elsewhere, and when its button goes; focus goes in and back. */
+/**
+ * A small window below a button. It closes by Escape and by a press elsewhere; focus goes in and back.
+ *
+ * `anchor` is the widget's node that holds the button: a toolbar that runs out of room makes its buttons anew.
+ */
 import { Message } from '@lumino/messaging';
 import { PanelLayout, Widget } from '@lumino/widgets';
 
@@ -27,19 +31,12 @@ export class Popover extends Widget {
   handleEvent(event: Event): void {
     switch (event.type) {
       case 'keydown':
-        // a button that was pressed may be disabled by now, and then nothing has the focus
-        if ((event as KeyboardEvent).key === 'Escape' && (this.node.contains(event.target as Node) || event.target === document.body)) {
-          event.stopPropagation();
-          this.closeAndReturn();
-        }
+        this.onKey(event as KeyboardEvent);
         break;
       case 'pointerdown':
         if (!this.node.contains(event.target as Node) && !this.anchor.contains(event.target as Node)) {
           this.dispose();
         }
-        break;
-      case 'focusout':
-        this.onFocusOut((event as FocusEvent).relatedTarget as Node | null);
         break;
       case 'resize':
         this.place();
@@ -49,13 +46,12 @@ export class Popover extends Widget {
 
   closeAndReturn(): void {
     this.dispose();
-    this.anchor.focus();
+    this.anchor.querySelector('button')?.focus();
   }
 
   protected onAfterAttach(msg: Message): void {
     super.onAfterAttach(msg);
     document.addEventListener('keydown', this, true);
-    this.node.addEventListener('focusout', this);
     document.addEventListener('pointerdown', this, true);
     window.addEventListener('resize', this);
     this.observer = new ResizeObserver(() => {
@@ -71,17 +67,20 @@ export class Popover extends Widget {
 
   protected onBeforeDetach(msg: Message): void {
     document.removeEventListener('keydown', this, true);
-    this.node.removeEventListener('focusout', this);
     document.removeEventListener('pointerdown', this, true);
     window.removeEventListener('resize', this);
     this.observer?.disconnect();
     super.onBeforeDetach(msg);
   }
 
-  /** Tabbing out of it leaves it; a control that vanished under the focus does not. */
-  private onFocusOut(to: Node | null): void {
-    if (to !== null && !this.node.contains(to) && !this.anchor.contains(to)) {
-      this.dispose();
+  /** Escape closes it, also when nothing has the focus: a button that was pressed may be disabled by now. Tabbing out of it leaves it. */
+  private onKey(event: KeyboardEvent): void {
+    const inside = this.node.contains(event.target as Node);
+    if (event.key === 'Escape' && (inside || event.target === document.body)) {
+      event.stopPropagation();
+      this.closeAndReturn();
+    } else if (event.key === 'Tab' && inside) {
+      window.setTimeout(() => !this.node.contains(document.activeElement) && this.dispose());
     }
   }
 

@@ -46,10 +46,9 @@ export class GpuControl extends ReactWidget {
 
   /** Open the popover; `asking`: with the form to ask for another share. */
   open(asking: boolean): void {
-    const button = this.node.querySelector('button');
-    if (this.popover === null && button !== null) {
+    if (this.popover === null && this.isVisible) {
       const body = new ControlBody(this.gpushare, this.panel, asking, this.trans);
-      this.popover = new Popover(body, button, this.trans.__("This notebook's GPU share"));
+      this.popover = new Popover(body, this.node, this.trans.__("This notebook's GPU share"));
       this.popover.disposed.connect(() => {
         this.popover = null;
         this.update();

@@ -30,7 +30,7 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
       </div>
       <div className="jp-GpuShare-actions">
         <button
-          className="jp-GpuShare-button jp-mod-accept"
+          className="jp-GpuShare-button jp-mod-primary"
           title={trans.__('Save the GPU memory to host memory now and let the GPU go; it comes back when it is resumed')}
           onClick={choose('suspend')}
         >

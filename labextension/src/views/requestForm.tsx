@@ -97,7 +97,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
         />
       )}
       <div className="jp-GpuShare-actions">
-        <button type="submit" className="jp-GpuShare-button jp-mod-accept" disabled={props.busy}>
+        <button type="submit" className="jp-GpuShare-button jp-mod-primary" disabled={props.busy}>
           {trans.__('Request')}
         </button>
         <button type="button" className="jp-GpuShare-button" onClick={props.onCancel}>
