@@ -52,9 +52,10 @@ c.JupyterHub.load_groups = given["groups"]
 c.JupyterHub.services = [
     {{"name": "gpushare", "url": given["service"], "command": given["command"], "environment": given["environment"]}},
     {{"name": "tester", "api_token": given["token"]}},
+    {{"name": "beside", "api_token": given["beside"]}},
 ]
 c.JupyterHub.load_roles = [
-    {{"name": "gpushare", "scopes": ["read:groups", "list:groups"], "services": ["gpushare"]}},
+    {{"name": "gpushare", "scopes": ["read:groups", "list:groups"], "services": ["gpushare", "beside"]}},
     {{"name": "gpu-users", "scopes": ["access:services!service=gpushare"], "groups": ["vision", "language"]}},
     {{"name": "tester", "scopes": ["admin:users", "admin:servers", "tokens", "access:servers"], "services": ["tester"]}},
 ]
@@ -87,6 +88,7 @@ class HubWorld:
         self.state = folder / "state"
         self.service = f"http://127.0.0.1:{free_port()}"
         self.hub = Rest(self.port, secrets.token_hex(16), "/hub/api/")
+        self.beside_token = secrets.token_hex(16)
         self.processes: list[subprocess.Popen] = []
         self.people: dict[str, Person] = {}
         for name in ("state", "config", "data/kernels/half", "runtime", "homes"):
@@ -115,7 +117,7 @@ class HubWorld:
         given = {
             "folder": str(f), "url": f"http://127.0.0.1:{self.port}/", "hub_port": free_port(), "proxy": str(PROXY),
             "proxy_api": f"http://127.0.0.1:{free_port()}", "environment": self.environment, "singleuser": [python, "-m", "jupyterhub.singleuser"], "service": self.service, "command": command,
-            "token": self.hub.token, "groups": {"vision": {"users": ["alice"]}, "language": {"users": ["bob"], "properties": {"gpushare": LANGUAGE}}},
+            "token": self.hub.token, "beside": self.beside_token, "groups": {"vision": {"users": ["alice"]}, "language": {"users": ["bob"], "properties": {"gpushare": LANGUAGE}}},
         }  # fmt: skip
         (f / "given.json").write_text(json.dumps(given))
         (f / "hub.py").write_text(HUB_CONFIG.format(given=str(f / "given.json")))
@@ -147,6 +149,16 @@ class HubWorld:
             "agent", *cli, "agent", "--scheduler", self.service, "--node", "box", "--simulate", "A100:1", "--state-dir", str(self.state),
             "--token-file", str(token),
         )  # fmt: skip
+
+    def start_beside(self) -> str:
+        """Another scheduler, that the Hub does not know of: it was told where the Hub is. Gives its address."""
+        state, token = self.folder / "beside", self.folder / "beside.token"
+        token.write_text(self.beside_token)
+        config = {"hub_api_url": f"http://127.0.0.1:{self.port}/hub/api", "hub_api_token_file": str(token), "port": 0}
+        (self.folder / "beside.json").write_text(json.dumps({"SchedulerApp": config}))
+        self._start("beside", "-m", "jupyter_gpushare.cli", "scheduler", "--config", str(self.folder / "beside.json"), "--state-dir", str(state))
+        eventually(lambda: (state / "scheduler.json").exists(), "the scheduler beside the Hub decides", 60)
+        return str(json.loads((state / "scheduler.json").read_text())["url"])
 
     def _env(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))}

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from .hub_world import PROXY, HubWorld, Person
-from .world import Notebook, eventually
+from .world import Notebook, Rest, RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -146,6 +146,19 @@ def test_who_is_in_no_group_is_let_in_by_nobody(world: HubWorld):
     status, error = world.person("mallory").refused("GET", "workloads", scheduler=True)
     assert status == 403
     assert "access:services!service=gpushare" in error["message"]
+
+
+def test_a_scheduler_beside_the_hub_knows_its_people_too(world: HubWorld, alice: Person):
+    """And whose word it is that projects stand in groups."""
+    beside = Rest(int(world.start_beside().rpartition(":")[2]), alice.token, "/api/v1/")
+    who = beside.rest("GET", "whoami")
+    assert (who["user"], who["groups"], who["source"]) == ("alice", ["vision"], "hub")
+    problems = eventually(lambda: beside.rest("GET", "status")["policy_problems"], "the groups were read")
+    assert problems == ["JupyterHub group language: gpushare: department: there is no department 'research'"]
+    made_up = Rest(beside.port, "made-up", "/api/v1/")
+    with pytest.raises(RestError) as refused:
+        made_up.rest("GET", "whoami")
+    assert refused.value.status == 401
 
 
 def test_kernels_have_no_token_of_the_hub(world: HubWorld, hers: Notebook, his: Notebook):
