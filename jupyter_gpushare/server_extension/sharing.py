@@ -36,7 +36,6 @@ from ..messages import (
     RegisterKernel,
     RelaunchKernel,
     SchedulerState,
-    SchedulerStatus,
     ServerWelcome,
     ServiceChanged,
     ServiceStatus,
@@ -59,6 +58,7 @@ from .machine import MachineLink
 from .peers import Jupyter, Scheduler
 from .presets import Presets
 from .questions import answer
+from .standing import status_of
 from .tables import Table
 
 __all__ = ["Sharing"]
@@ -173,9 +173,12 @@ class Sharing:
         for kernel_id in missing & self._missing:
             self.gone(kernel_id)
         self._missing = missing
+        await self._learn_names()
+
+    async def _learn_names(self) -> None:
         with contextlib.suppress(GpuShareError):
             names = await self._jupyter.kernel_names()
-            self._changed({k for one in living for k in self._directory.appeared(one, names.get(one, ""))})
+            self._changed({k for one in self._jupyter.kernel_ids() for k in self._directory.appeared(one, names.get(one, ""))})
 
     async def _lay_ghosts(self) -> None:
         """End what a killed server of this machine left waiting."""
@@ -219,6 +222,8 @@ class Sharing:
         """Ask for a share; the new view, and what was asked before."""
         self._need(kernel_id)
         self._need_ours(kernel_id)
+        if not self._directory.entry(kernel_id).name:
+            await self._learn_names()  # a new notebook's: the scheduler will call it so for as long as it lives
         before = await self._desk.request(kernel_id, self.presets.resolved(request))
         return self.kernel(kernel_id), before
 
@@ -431,29 +436,17 @@ class Sharing:
 
     def _status(self) -> Status:
         """The status without its kernels."""
-        service, welcome = self.service, self._machine.welcome
-        problems = [self.problem] if self.problem else list(service.policy_problems) if service else []
-        away = "cannot be reached" if self.started.is_set() else "is starting"
-        return Status(
+        return status_of(
             mode=self.mode,
-            simulated=welcome.simulated if welcome is not None else self.simulated,
-            scheduler=SchedulerStatus(
-                reachable=self._scheduler.reachable and not self.problem,
-                version=service.version if service else None,
-                problem="; ".join(problems) or (None if self._scheduler.reachable else f"the scheduler {away}"),
-            ),
-            agent=SchedulerStatus(
-                reachable=self._machine.connected.is_set(),
-                problem=None if self._machine.connected.is_set() else self.problem or f"the node agent of this machine {away}",
-            ),
-            node=welcome.node if welcome is not None else None,
-            tiers=list(welcome.tiers) if welcome is not None else [],
-            tier_problems=dict(welcome.tier_problems) if welcome is not None else {},
-            user=self.user if self.mode == "remote" or service is None or not service.user else service.user,
-            projects=list(service.projects) if service else [],
-            node_pools=list(service.node_pools) if service else [],
-            priority_classes=list(service.priority_classes) if service else [],
-            presets=list(self.presets.offered),
+            user=self.user,
+            simulated=self.simulated,
+            presets=self.presets.offered,
+            problem=self.problem,
+            has_started=self.started.is_set(),
+            service=self.service,
+            scheduler_answers=self._scheduler.reachable,
+            welcome=self._machine.welcome,
+            agent_answers=self._machine.connected.is_set(),
         )
 
     # ---- parts
