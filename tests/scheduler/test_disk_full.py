@@ -16,8 +16,8 @@ from jupyter_gpushare.core.errors import Unavailable
 from .agents import FakeAgent
 from .nursery import Child, Nursery
 
-ROOM = 300_000
-"""The largest file, in bytes, that the scheduler may write while its disk is full."""
+ROOM = 600_000
+"""The largest file, in bytes, that the scheduler may write while its disk is full. The empty tables take half of it."""
 
 
 @pytest.fixture
