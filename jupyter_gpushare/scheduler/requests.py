@@ -19,6 +19,8 @@ __all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "projects_of", "read_re
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
+MAX_BYTES: Final = 2_000
+"""PostgreSQL keeps no zero bytes, and has no room for more than 2704 bytes in an index, where a lease's id is this and a little more."""
 MAX_COMMAND: Final = 2**18
 """Characters of a command with its environment."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -76,6 +78,10 @@ def read_request(
 def _check_names(request: m.WorkloadRequest) -> None:
     if not request.id or len(request.id) > MAX_NAME:
         raise InvalidInput(f"id must have 1 to {MAX_NAME} characters", field="id")
+    for field in ("id", "kernel_id", "name"):
+        text = getattr(request, field) or ""
+        if "\0" in text or len(text.encode(errors="replace")) > MAX_BYTES:
+            raise InvalidInput(f"{field} must have at most {MAX_BYTES} bytes, and none that is zero", field=field)
     if len(request.name) > MAX_NAME:
         raise InvalidInput(f"name must have at most {MAX_NAME} characters", field="name")
     if not 1 <= len(request.pods) <= MAX_PODS:

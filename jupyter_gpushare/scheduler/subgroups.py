@@ -23,6 +23,8 @@ def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[Group, ...]
         InvalidInput: a pod stands in no leaf, a leaf has no pods or wants more than it has, a name is used twice, an inner group has a
             minimum of its own (all its groups are required), or the workload has one beside its groups.
     """
+    if not request.groups and not any(pod.group for pod in request.pods):
+        return ()
     if request.groups and request.min_pods is not None:
         raise InvalidInput("a workload with groups has no min_pods of its own: its leaves have", field="min_pods")
     every = list(_every(request.groups))

@@ -185,6 +185,27 @@ def test_a_commit_that_fails_changes_nothing(house: House, database: Database):
     assert house.ask("b").state == "running"
 
 
+@pytest.mark.parametrize(("more", "field"), [({"kernel_id": "k" * 5000}, "kernel_id"), ({"kernel_id": "k\0"}, "kernel_id"), ({"name": "n\0"}, "name")])
+def test_names_that_no_database_keeps_are_refused(house: House, more, field):
+    with pytest.raises(InvalidInput) as caught:
+        house.ask("x", **more)
+    assert caught.value.field == field
+
+
+@pytest.mark.parametrize("id_", ["\N{GRINNING FACE}" * 1000, "a\0b"], ids=["four bytes each", "a zero"])
+def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
+    with pytest.raises(InvalidInput):
+        house.ask(id_)
+
+
+def test_the_longest_id_is_kept_with_its_lease(house: House):
+    """The lease's id is longer still, and all of it stands in indexes."""
+    id_ = "".join(chr(0x4E00 + i % 2000) for i in range(660))
+    house.ask(id_)
+    house.start()
+    assert [lease.workload for lease in house.leases()] == [id_]
+
+
 REFUSED = {
     "negative": ({"gpu": -1}, InvalidInput, "gpu"),
     "not a number": ({"gpu": "nan"}, InvalidInput, "gpu"),
