@@ -252,10 +252,10 @@ class NvidiaDevices:
         return tuple(gpu for gpu, _ in places) if places else tuple(sorted(held))
 
     def look(self) -> Look:
-        """For copies, in their threads: read anew. Raises DevicesBusy."""
+        """For copies, in their threads: read anew; a GPU that does not answer has nothing free. Raises DevicesBusy when none does."""
         sample = self._sampler.look()
-        if missing := [gpu.index for gpu in self._nvml.gpus if gpu.index not in sample.memory]:
-            raise DevicesBusy(f"GPU {missing[0]} does not answer")
+        if not sample.memory:
+            raise DevicesBusy("no GPU answers")
         account = sample.account
         held = {
             name: {Ident(*process): account.each[process] for process in processes} for name, processes in account.processes.items()

@@ -1,0 +1,239 @@
+"""Real GPUs as the desk sees them: what is offered, what is foreign, what lags, what is parked, and what is told to the scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+
+import pytest
+
+from jupyter_gpushare.messages import AgentHello, LeaseBody, NodeChangedReport, Share
+from jupyter_gpushare.simnode import start_of
+from node_agent.app import Agent, Config
+from node_agent.books import is_stranded, lodger, occupant
+from node_agent.devices import DevicesBusy, Kin
+from node_agent.devices.nvidia import NvidiaDevices
+from node_agent.devices.nvml import Nvml
+from node_agent.processes import Ident
+from tests.fakegpu.world import GIB, GpuWorld
+
+from .played import loaded
+
+CONTEXT = 256
+SLACK = 16
+"""One 512th of 8 GiB, in MiB."""
+
+
+@contextmanager
+def devices(tmp_path, **options):
+    with GpuWorld(**{"gpus": 2, "memory": 8 * GIB, **options}) as world, loaded(world):
+        found = NvidiaDevices(Nvml(), tmp_path)
+        kernels = {}
+
+        def kernel(name, gib, ordinal=0):
+            toy = world.toy()
+            toy.do("alloc", ordinal, int(gib * GIB))
+            kernels[name] = Kin((toy.pid, start_of(toy.pid)), "")
+            found.follow(kernels)
+            found.look()
+            return toy
+
+        found.kernel = kernel
+        try:
+            yield world, found
+        finally:
+            found.close()
+
+
+def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
+    with devices(tmp_path) as (world, found):
+        found.kernel("a", 2)
+        stranger = world.toy()
+        stranger.do("alloc", 0, GIB)
+        found.look()
+        reading = found.read()
+        assert {name: dict(one.held) for name, one in reading.kernels.items()} == {"a": {0: 2048 + CONTEXT}}
+        assert reading.used == {0: 2048 + CONTEXT, 1: 0}
+        assert reading.foreign == {0: 1024 + CONTEXT - SLACK, 1: 0}
+        [first, second] = found.reports()
+        assert (first.total_mib, first.foreign_mib, first.foreign_processes) == (8192 - SLACK, 1024 + CONTEXT, 1)
+        assert (second.used_mib, second.healthy, second.health) == (0, True, "")
+
+
+def test_a_little_of_the_drivers_own_stands_in_nobodys_way(tmp_path):
+    with devices(tmp_path, context=0) as (world, found):
+        stranger = world.toy()
+        stranger.do("alloc", 0, SLACK << 20)
+        found.look()
+        assert found.read().foreign[0] == 0
+
+
+def test_what_lags_is_used_and_nobodys(tmp_path):
+    with devices(tmp_path) as (world, found):
+        a = found.kernel("a", 2)
+        world.set("lag_ms", 60_000)
+        a.kill()
+        found.look()
+        reading = found.read()
+        assert (reading.kernels, reading.foreign[0]) == ({}, 0)
+        assert reading.used[0] == 2048 + CONTEXT - SLACK
+
+
+def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
+    with devices(tmp_path) as (world, found):
+        a = found.kernel("a", 2)
+        found.attach({"a": [(0, 8000)]})
+        assert found.attached() == {"a"}
+        assert found.suspend("a", lambda _mib: "") == 2048 + CONTEXT
+        holding = found.read().kernels["a"]
+        assert (dict(holding.held), holding.image, holding.suspended, holding.processes) == ({}, (2048 + CONTEXT,), True, ((a.pid, start_of(a.pid)),))
+        assert world.state(a.pid) == "checkpointed"
+        assert found.resume("a", [0]) == 2048 + CONTEXT
+        holding = found.read().kernels["a"]
+        assert (dict(holding.held), holding.image, holding.suspended) == ({0: 2048 + CONTEXT}, (), False)
+
+
+def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_path):
+    with devices(tmp_path) as (world, found):
+        a = found.kernel("a", 2)
+        found.suspend("a", lambda _mib: "")  # it was attached by an agent that is gone: where it holds memory is where it was
+        found.close()
+        again = NvidiaDevices(Nvml(), tmp_path)
+        try:
+            again.follow({"a": Kin((a.pid, start_of(a.pid)), "")})
+            assert again.read().kernels["a"].half_done, "nobody knows yet how far the last one came"
+            again.settle("a")
+            assert again.read().kernels["a"].suspended
+            assert again.resume("a", [0]) == 2048 + CONTEXT
+            assert world.state(a.pid) == "running"
+        finally:
+            again.close()
+
+
+def test_one_lost_gpu_does_not_stop_copies_on_the_others(tmp_path):
+    with devices(tmp_path) as (world, found):
+        found.kernel("a", 1, 1)
+        world.set("healthy", 0, gpu=0)
+        assert set(found.look().free) == {1}
+        assert [one.healthy for one in found.reports()] == [False, True]
+        world.set("healthy", 0, gpu=1)
+        with pytest.raises(DevicesBusy):
+            found.look()
+
+
+def test_who_may_still_grow_is_told_to_the_copies(tmp_path):
+    with devices(tmp_path) as (_, found):
+        found.kernel("a", 2)
+        found.attach({"a": [(0, 4096)]})
+        look = found.look()
+        assert (look.growth, look.strangers) == ({"a": 2048 - CONTEXT}, frozenset())
+        found.attach({"a": []})
+        assert found.attached() == set()
+
+
+def test_a_kernel_sees_no_gpu_before_it_has_a_share(tmp_path):
+    with devices(tmp_path) as (_, found):
+        assert found.environment()["CUDA_VISIBLE_DEVICES"] == ""
+        assert found.driver() == "580.65.06"
+
+
+def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
+    with GpuWorld(gpus=1) as world:
+        world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        with loaded(world):
+            found = NvidiaDevices(Nvml(), tmp_path)
+            try:
+                found.probe()
+                tiers, problems = found.tiers()
+                assert "suspend" not in tiers
+                assert "MIG" in problems["suspend"]
+                assert [one.mig for one in found.reports()] == [True]
+            finally:
+                found.close()
+
+
+# ---- at the desk ------------------------------------------------------------------------------------------------------------------------
+
+
+def lease(name, gpu, mib=4000, whole=8000):
+    return LeaseBody(
+        id=f"l-{name}", workload=f"w-{name}", pod="kernel", kernel_id=name, project="p", node="n0", pool="default", planned_gpus=[gpu],
+        request_mib=mib, limit_mib=whole, request=Share(gpu=0.5),
+    )  # fmt: skip
+
+
+def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
+    with devices(tmp_path) as (_, found):
+        agent = Agent(Config("n0", tmp_path), found)
+        assert agent.node.binds(), "nothing is proven yet"
+        toy = found.kernel("a", 2)
+        book = agent.node.book("a")
+        book.lease, book.home, book.bound = lease("a", 0), (0,), (0,)
+        book.main, book.holding = Ident(toy.pid, start_of(toy.pid)), found.read().kernels["a"]
+        assert not lodger(book, 0).movable
+        assert occupant(book, 0, 30_000, 5_000).suspendable
+        book.home = (1,)
+        assert is_stranded(book)
+        assert not occupant(book, 0, 30_000, 5_000).suspendable
+
+
+class Line:
+    """A scheduler that only listens: every report, as it came."""
+
+    def __init__(self):
+        self.heard = []
+
+    async def send(self, body):
+        self.heard.append(body)
+
+    async def __aiter__(self):
+        await asyncio.Event().wait()
+        yield None
+
+
+def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measurements(tmp_path):
+    async def story():
+        line = Line()
+
+        class Opened:
+            async def __aenter__(self):
+                return line
+
+            async def __aexit__(self, *_):
+                return None
+
+        with devices(tmp_path) as (world, found):
+            now = 1_000_000
+            agent = Agent(Config("n0", tmp_path), found, Opened, clock=lambda: now)
+            found.probe()
+            link = asyncio.ensure_future(agent.session.run())
+            await asyncio.wait_for(agent.session.connected.wait(), 20)
+            hello = next(body for body in line.heard if isinstance(body, AgentHello))
+            assert (hello.node.driver, [one.healthy for one in hello.node.devices]) == ("580.65.06", [True, True])
+
+            def told():
+                return [body.node for body in line.heard if isinstance(body, NodeChangedReport)]
+
+            async def settled(count):
+                async with asyncio.timeout(20):
+                    while len(told()) < count:
+                        await asyncio.sleep(0.01)
+                return told()
+
+            world.toy().do("alloc", 0, GIB)
+            found.look()
+            agent.session.tell_node()
+            await asyncio.sleep(0.05)
+            assert told() == [], "a measurement alone waits"
+            now += 5_000
+            agent.session.tell_node()
+            assert (await settled(1))[0].devices[0].foreign_processes == 1
+            agent.session.tell_node()
+            world.event(1, 8, 79)
+            found.look()
+            agent.session.tell_node()
+            assert "fallen off the bus" in (await settled(2))[1].devices[1].health
+            link.cancel()
+            await asyncio.gather(link, return_exceptions=True)
+
+    asyncio.run(story())
