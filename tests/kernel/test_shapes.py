@@ -18,6 +18,7 @@ SENT = [
     {"type": "cell_end", "n": 1},
     {"type": "ask", "n": 1, "action": "request", "body": {"gpu": 0.5}},
     {"type": "caches_dropped"},
+    {"type": "ping"},
 ]
 HEAVY = "msgspec tornado jupyter_client jupyter_server sqlalchemy numpy pydantic yaml click rich"
 
