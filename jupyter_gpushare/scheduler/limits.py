@@ -24,7 +24,8 @@ class Limits:
     """0 calls or frames per second: as many as they like."""
 
     calls_per_s: float = 500.0
-    calls_at_once: int = 2_000
+    calls_at_once: int = 20_000
+    """A script that submits a night's work is no flood."""
     body_bytes: int = 1 << 20
     frames_per_s: float = 1_000.0
     """What one agent's link may say; a usage report is one frame."""
