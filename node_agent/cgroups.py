@@ -136,6 +136,10 @@ class Cgroups:
             return []
         return sorted(entry.path for entry in os.scandir(self._folder) if entry.is_dir())
 
+    def leaf_of(self, pid: int) -> str:
+        """The leaf that a process is in already; "" for none."""
+        return next((leaf for leaf in self.leaves() if pid in _listed(leaf)), "")
+
     def remove(self, leaf: str) -> bool:
         """Take an empty leaf away; False: somebody is still inside. The driver's limits must be zeroed before (`limits`)."""
         if not leaf:

@@ -32,6 +32,7 @@ class Enclosures:
 
     def move_in(self, book: Book, ident: Ident) -> None:
         """The kernel's process has started, or was found again: it and what it has forked so far live here from now on."""
+        book.leaf = book.leaf or self._cgroups.leaf_of(ident.pid)  # an agent that lost its journal finds it again
         if not book.leaf:
             return
         self._cgroups.join(book.leaf, [ident.pid])
