@@ -249,3 +249,14 @@ def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
         await house.stop()
 
     asyncio.run(story())
+
+
+def test_two_schedulers_on_one_file_cannot_both_run_whatever_their_directories(tmp_path: Path):
+    url = f"sqlite:///{tmp_path}/shared.sqlite"
+    house = House(tmp_path / "a", db_url=url)
+    with pytest.raises(Unavailable, match="another scheduler runs on this database") as caught:
+        House(tmp_path / "b", db_url=url)
+    assert caught.value.field == f"{tmp_path}/shared.sqlite"
+    asyncio.run(house.stop())
+    asyncio.run(House(tmp_path / "b", db_url=url).stop())
+    asyncio.run(House(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop())  # the directory's own file, said aloud

@@ -8,7 +8,9 @@ import json
 import os
 import re
 import signal
+import socket
 from collections.abc import Iterator
+from contextlib import aclosing
 from pathlib import Path
 
 import pytest
@@ -17,14 +19,17 @@ from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import SchedulerClient, token_in
+from jupyter_gpushare.client import Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import GpuShareError, Unavailable
 from jupyter_gpushare.failover import to_schedulers
 from jupyter_gpushare.scheduler.leadership import Deposed, Leadership
+from jupyter_gpushare.scheduler.listening import Address
+from jupyter_gpushare.scheduler.standby import Standby
 from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
 
 from .agents import FakeAgent
 from .databases import Database, check_invariants
+from .doors import open_house
 from .nursery import Child, Nursery
 
 PATIENCE_S = 40
@@ -123,16 +128,24 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
     second.close()
 
 
+def write_and_lose_the_connection(store: Store, other: Store, *, write_again: bool = False) -> None:
+    """In the middle of a transaction; without another write it is the commit that finds out."""
+    with store.transaction() as write:
+        write.revision(1)
+        backend = write.connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
+        with other.engine.begin() as killing:
+            killing.execute(sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+        if write_again:
+            write.revision(2)
+
+
 def test_after_a_commit_whose_answer_is_lost_nothing_is_committed_before_everything_is_read_again(postgresql: Database):
     """It may have happened or not; who decided it must not go on from what is in its memory."""
     store, other = Store(postgresql.url), Store(postgresql.url)
     told: list[str] = []
     store.on_over = told.append
-    with pytest.raises(StoreUnavailable), store.transaction() as write:
-        write.revision(1)
-        backend = write.connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
-        with other.engine.begin() as killing:
-            killing.execute(sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
+    with pytest.raises(StoreUnavailable):
+        write_and_lose_the_connection(store, other)
     assert len(told) == 1
     with pytest.raises(StoreUnavailable, match="not known"), store.transaction() as write:
         write.revision(2)
@@ -146,11 +159,8 @@ def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
     store, other = Store(postgresql.url), Store(postgresql.url)
     told: list[str] = []
     store.on_over = told.append
-    with pytest.raises(StoreUnavailable), store.transaction() as write:
-        backend = write.connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
-        with other.engine.begin() as killing:
-            killing.execute(sql.text("SELECT pg_terminate_backend(:pid, 5000)"), {"pid": backend})
-        write.revision(1)
+    with pytest.raises(StoreUnavailable):
+        write_and_lose_the_connection(store, other, write_again=True)
     assert told == []
     with store.transaction() as write:
         write.revision(2)
@@ -244,6 +254,68 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(nurse
 
     asyncio.run(story())
     check_invariants(postgresql.url)
+
+
+@pytest.mark.slow
+def test_streams_go_on_at_the_next_leader(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+    """Whoever listens is told that the line was lost, then the state as the new leader read it, then its changes."""
+
+    async def story() -> None:
+        leader = start(nurseries[0], tmp_path / "a", postgresql)
+        standby = start(nurseries[1], tmp_path / "b", postgresql)
+        client = to_both(leader, standby)
+        await client.submit(asking("before"))
+        async with asyncio.timeout(PATIENCE_S), aclosing(client.changes()) as frames:
+            first = await anext(frames)
+            assert isinstance(first, m.SchedulerState)
+            leader.kill()
+            while not isinstance(frame := await anext(frames), m.SchedulerState):
+                assert isinstance(frame, Lost) or frame.revision >= first.revision
+            assert [view.id for view in frame.workloads] == ["before"]
+            assert frame.revision > first.revision
+            await until_led(client)
+            await client.submit(asking("after"))
+            while not (isinstance(frame, m.WorkloadChanged) and frame.workload.id == "after"):
+                frame = await anext(frames)
+        client.transport.close()
+        standby.kill()
+
+    asyncio.run(story())
+
+
+def test_a_dead_scheduler_and_a_standby_are_passed_over(tmp_path: Path):
+    """The first cannot be reached, the second is a standby, the third leads; when nobody leads, the standby's answer is the answer."""
+    asyncio.run(_pass_over(tmp_path))
+
+
+async def _pass_over(tmp_path: Path) -> None:
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    async with open_house(tmp_path) as doors:
+        waiting = Waiting()
+        standby = Standby(waiting, Address(), "")
+        client = SchedulerClient(to_schedulers(f"{dead}, {standby.url},{doors.url}", doors.admin_token))
+        assert (await client.submit(asking("a"))).id == "a"
+        assert client.transport.url == doors.url
+        nobody = SchedulerClient(to_schedulers(f"{dead},{standby.url}", doors.admin_token))
+        with pytest.raises(Unavailable, match="somebody leads") as caught:
+            await nobody.status()
+        assert caught.value.code == "standby"
+        with pytest.raises(Unavailable, match="cannot be reached"):
+            await SchedulerClient(to_schedulers(f"{dead},{dead}", "x")).status()
+        client.transport.close()
+        nobody.transport.close()
+        await standby.stop()
+
+
+class Waiting:
+    """A claim that is never granted."""
+
+    leader = "somebody"
+
+    def try_to_lead(self, address: str) -> bool:
+        return False
 
 
 @pytest.mark.slow
