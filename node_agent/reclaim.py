@@ -22,8 +22,9 @@ from .situation import Occupant, Situation
 
 __all__ = ["Admit", "Decision", "DropCaches", "Kill", "LetGo", "Notice", "Recall", "Step", "Suspend", "Wait", "decide"]
 
-CACHES_MS: Final = 100
-"""Time for an idle kernel to give cached memory back before it is suspended: well inside the 300 ms that a reclaim may cost."""
+CACHES_MS: Final = 250
+"""Time for an idle kernel to give cached memory back before it is suspended: what the kernel takes at most (`kernel.frameworks`), so that it
+is never suspended in the middle of it, and inside the 300 ms that a reclaim may cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ BUSY = replace(IDLE, running=True)
 CASES = {
     "room enough": ([replace(IDLE, held={0: 40})], [Admit("b")]),
     "an idle borrower is suspended": ([IDLE], [Suspend("a", "b"), Wait("b", ("a",), None)]),
-    "it is asked for its caches first": ([replace(IDLE, has_caches=True)], [DropCaches("a", 200), Wait("b", ("a",), None)]),
+    "it is asked for its caches first": ([replace(IDLE, has_caches=True)], [DropCaches("a", 350), Wait("b", ("a",), None)]),
     "and has its time for that": ([replace(IDLE, has_caches=True, caches=150)], [Wait("b", ("a",), None)]),
     "a borrower on its way out is waited for": ([replace(IDLE, transit="out")], [Wait("b", ("a",), None)]),
     "a busy borrower has a notice": ([BUSY], [Notice("a", 1100, 30, "b"), Wait("b", ("a",), 1100)]),

@@ -105,6 +105,15 @@ def test_a_checkpoint_that_fails_names_the_call():
         assert "cuCheckpointProcessCheckpoint" in self_test(world)["suspend"][1]
 
 
+def test_a_gpu_that_is_cut_into_instances_shares_and_does_not_suspend():
+    with GpuWorld(gpus=1) as world:
+        world.set("mig_mode", 1, gpu=0)
+        world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        found = self_test(world)
+        assert has(found) == ["observe", "cooperate"]
+        assert "MIG" in found["suspend"][1]
+
+
 def test_a_full_gpu_is_a_reason_not_a_crash():
     with GpuWorld(gpus=1, memory=8 * GIB) as world:
         sleeper = subprocess.Popen(["sleep", "100"])
