@@ -93,7 +93,8 @@ class Terms:
         if rule is None or rule.ms is None:
             self._withdraw(record)
             return
-        text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back, the workload ends."
+        text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back and the workload ends."
+        text += " What could be saved comes back when a GPU is asked for again."
         due, told = started + rule.ms, self._told(record)
         if any(lease.wanted == "evict" and lease.message == text for lease in record.leases.values()):
             record.ending = text  # also after a restart

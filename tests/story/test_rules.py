@@ -95,3 +95,22 @@ def test_a_kernelspec_with_an_unknown_key_starts_and_says_so(world):
     a.ok("1")
     assert any("'proyect' (did you mean 'project'?)" in text for text in said(a, "refused"))
     a.shut_down()
+
+
+def test_a_notebook_that_runs_too_long_is_told_and_what_it_held_comes_back_when_it_asks_again(world):
+    server = world()
+    a = server.notebook("half", "a.ipynb")
+    a.ok(FILL)
+    use(server, "{max_running: 10s}")
+    running = a.submit("while True:\n    simgpu.busy(0.05)")
+    eventually(lambda: said(a, "notice"), "told")
+    assert "defaults.rules.max_running" in said(a, "notice")[0]
+    a.until("detached", within=60)
+    kinds = a.kinds()
+    assert kinds.index("notice") < kinds.index("suspended")
+    assert not a.collect(running).ok
+    eventually(lambda: server.allocated() == 0, "its GPU is free")
+    use(server, "{max_running: 8h}")
+    server.rest("POST", f"gpushare/api/kernels/{a.kernel_id}", {"gpu": 0.5})
+    assert a.ok(CHECK).splitlines()[-1] == "True", "what was saved came back"
+    a.shut_down()
