@@ -167,7 +167,7 @@ def status(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str |
     if as_csv:
         click.echo(csv_text(wanted, cells), nl=False)
         return 0
-    click.echo("\n".join(_about(said)) + "\n")
+    click.echo("\n".join(_about(said) + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]) + "\n")
     click.echo(table("", wanted, cells) if cells else "Nothing is asked for.")
     return 0
 
@@ -201,7 +201,14 @@ def _about(said: m.ServiceStatus) -> list[str]:
         f"you are {said.user}{' (admin)' if said.admin else ''}; projects: {', '.join(said.projects) or 'none'}",
         f"agents: {', '.join(said.agents) or 'none'}",
     ]
+    lines += [f"policy changed {said.policy_changed}: {line}" for line in said.policy_changes]
     return lines + [f"policy problem: {problem}" for problem in said.policy_problems]
+
+
+def _can(node: m.NodeRow) -> str:
+    """What a node can do for its notebooks, and why not the rest."""
+    lacks = [f"not {tier} ({why.partition(';')[0]})" for tier, why in node.tier_problems.items()]
+    return f"node {node.name}: {', '.join([*node.tiers, *lacks]) or 'nothing is known of it yet'}"
 
 
 async def _named(client: SchedulerClient, name: str) -> m.WorkloadView:

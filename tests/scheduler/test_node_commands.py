@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.scheduler.policy import parse_policy
+
 from .agents import FakeAgent
 from .doors import asking, open_house
 from .test_commands import shell
@@ -63,5 +65,8 @@ def test_what_a_policy_would_change_is_asked_of_the_running_scheduler(tmp_path: 
                 file.write_text("projects: 5")
                 assert (await shell(doors, "policy", "diff", file)).status == 2
                 assert agent.holds, "asking changes nothing"
+                doors.house.service.use_policy(parse_policy(LESS))
+                line = "vision: GPU quota in default 1 -> 0"
+                assert any(text.startswith("policy changed ") and text.endswith(line) for text in (await shell(doors, "status")).stdout.splitlines())
 
     asyncio.run(story())
