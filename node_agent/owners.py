@@ -16,7 +16,7 @@ from jupyter_gpushare.simnode import start_of
 
 from .accounting import GONE, STRANGER
 from .devices import Kin
-from .processes import MARKER, Ident, tree_of
+from .processes import MARKER, SELF_TEST, Ident, tree_of
 
 __all__ = ["Owners"]
 
@@ -82,6 +82,8 @@ class Owners:
             return mains[pid, start]
         launches = {kin.launch: name for name, kin in kernels.items() if kin.launch}
         mark = _mark(pid)
+        if mark == SELF_TEST:
+            return GONE
         if mark is not None:  # marked: a kernel of ours, or what is left of one
             return launches.get(mark, STRANGER)
         return _by_parent(pid, mains) or _by_cgroup(pid, kernels) or STRANGER

@@ -18,10 +18,12 @@ from typing import Final
 
 from jupyter_gpushare.simnode import start_of
 
-__all__ = ["MARKER", "Ident", "Watched", "here", "identify", "kill_tree", "parent_of", "started", "tree_of"]
+__all__ = ["MARKER", "SELF_TEST", "Ident", "Watched", "here", "identify", "kill_tree", "parent_of", "started", "tree_of"]
 
 MARKER: Final = "GPUSHARE_LAUNCH"
 """Environment variable; one value per launch, so that what is left of an old launch is never mixed up with the new kernel."""
+SELF_TEST: Final = "gpushare-self-test"
+"""The mark of the agent's own toys: nobody's memory, and gone in a moment."""
 YOUNG_S: Final = 60.0
 ROUNDS: Final = 20
 """A process may fork while its tree is killed: look again until nothing is left, but not for ever."""

@@ -21,6 +21,7 @@ from typing import Final, Protocol
 from .cgroups import Cgroups
 from .checkpointer import Checkpointer, Unsure
 from .devices.cuda import CudaError
+from .processes import MARKER, SELF_TEST
 
 __all__ = ["ADVICE", "Bench", "Gpu", "advised", "mps_runs", "tested"]
 
@@ -201,7 +202,7 @@ class _Toy:
 
     def __init__(self, visible: Sequence[str]) -> None:
         """It sees what a kernel sees: its own GPU first, the others too where memory is to be moved."""
-        env = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible)}
+        env = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible), MARKER: SELF_TEST}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "node_agent.toy", visible[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
             start_new_session=True,

@@ -13,7 +13,7 @@ from jupyter_gpushare.simnode import start_of
 from node_agent.accounting import GONE, STRANGER
 from node_agent.devices import Kin
 from node_agent.owners import Owners
-from node_agent.processes import MARKER, Ident, here
+from node_agent.processes import MARKER, SELF_TEST, Ident, here
 
 FAMILY = """
 import os, subprocess, sys
@@ -72,6 +72,11 @@ def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_stranger
         assert owners.of(main.pid)[1] == "k"
         owners.follow({"k": Kin(None, "k.3")})
         assert owners.of(main.pid)[1] == STRANGER
+
+
+def test_the_agents_own_toys_are_nobodys():
+    with running(FAMILY, launch=SELF_TEST) as (main, _):
+        assert Owners().of(main.pid)[1] == GONE
 
 
 def test_a_stranger_becomes_a_kernels_when_it_is_registered():
