@@ -19,7 +19,7 @@ from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, def
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.transports import token_in
 
-from .database import StoreUnavailable, file_in, open_engine, prepare
+from .database import StoreUnavailable, is_shared, open_engine, prepare
 from .house import House
 from .hub import HubAddress, JupyterHub, joined, managed_by_hub
 from .leadership import SILENT_S, Leadership
@@ -164,7 +164,7 @@ class SchedulerApp(JupyterApp):
         """Runs until SIGINT or SIGTERM. `say` is told when calls are answered and decisions are made. Raises GpuShareError."""
         over = asyncio.Event()
         self._signals(over)
-        if self.db_url and file_in(self.db_url) is None:
+        if self.db_url and is_shared(self.db_url):
             await self._serve_in_turn(over, say)
         else:
             await self._lead(self.address(), None, over, say)

@@ -22,7 +22,7 @@ from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, 
 from .schema import metadata
 
 __all__ = [
-    "LEAD_LOCK", "NEWEST", "NeedsUpgrade", "StoreUnavailable", "TooNew", "backup_file", "bring_up_to_date", "file_in", "found_version",
+    "LEAD_LOCK", "NEWEST", "NeedsUpgrade", "StoreUnavailable", "TooNew", "backup_file", "bring_up_to_date", "file_in", "found_version", "is_shared",
     "lock_of", "open_engine", "ours", "prepare", "steps",
 ]  # fmt: skip
 
@@ -174,6 +174,8 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
             connection.exec_driver_sql("BEGIN IMMEDIATE")  # or the driver would commit every change of a table by itself
         elif not connection.execute(sql.select(sql.func.pg_try_advisory_xact_lock(LEAD_LOCK))).scalar():
             raise Conflict("a scheduler runs on this database: stop it first", field="db-url")
+        else:
+            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a large table takes its time
         if found != NOTHING and not sql.inspect(connection).has_table("alembic_version"):
             _stamp(connection, found)
         _run_steps(connection)
@@ -214,6 +216,11 @@ def file_in(url: str) -> Path | None:
     parsed = _parsed(url)
     name = parsed.database if parsed.get_backend_name() == "sqlite" else None
     return None if not name or name == ":memory:" else Path(name)
+
+
+def is_shared(url: str) -> bool:
+    """Whether several schedulers may be on it. Raises InvalidInput."""
+    return _parsed(url).get_backend_name() == "postgresql"
 
 
 def _parsed(url: str) -> sql.URL:

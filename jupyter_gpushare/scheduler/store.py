@@ -69,6 +69,8 @@ class Store:
         self.on_over: Callable[[str], None] = lambda _why: None
         """Is told once when nothing can be committed any more, and why: what is in memory may not be what is in the database."""
         self._over: str | None = None
+        self._looked = 0
+        """What happened to workloads that ended before this time (ms) is forgotten: so far back nobody need look again."""
         try:
             prepare(self.engine, upgrade=upgrade)
         except BaseException:
@@ -243,12 +245,13 @@ class Store:
         query = sql.select(table.c.id).where(table.c.ended_ms < before).order_by(table.c.ended_ms).limit(most)
         return list(write.connection.execute(query).scalars())
 
-    @staticmethod
-    def _told_before(write: Write, before: int, most: int) -> list[str]:
-        """Workloads that ended so long ago and whose events are still there."""
-        has_events = sql.exists().where(s.events.c.workload == s.workloads.c.id)
-        query = sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms < before, has_events).order_by(s.workloads.c.ended_ms)
-        return list(write.connection.execute(query.limit(most)).scalars())
+    def _told_before(self, write: Write, before: int, most: int) -> list[str]:
+        """Workloads that ended so long ago and whose events are still there. (They may be remembered for much longer than their events.)"""
+        ended, has_events = s.workloads.c.ended_ms, sql.exists().where(s.events.c.workload == s.workloads.c.id)
+        query = sql.select(s.workloads.c.id, ended).where(ended >= self._looked, ended < before, has_events).order_by(ended).limit(most)
+        found = write.connection.execute(query).all()
+        self._looked = found[-1].ended_ms if len(found) == most else max(self._looked, before)
+        return [row.id for row in found]
 
     # -- tokens --
 

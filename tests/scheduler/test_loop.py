@@ -16,9 +16,10 @@ from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.loop import Loop
 from jupyter_gpushare.scheduler.policy import load_policy
 from jupyter_gpushare.scheduler.service import BREATH, Service
-from jupyter_gpushare.scheduler.store import Retention, Store, StoreUnavailable
+from jupyter_gpushare.scheduler.store import Cutoffs, Retention, Store, StoreUnavailable
 
 from .agents import node
+from .databases import tables
 from .doors import asking, open_house
 from .nursery import Nursery
 
@@ -164,7 +165,9 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
 
 def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
     """A grant beside many that wait counts nobody's place; the telling does, and whoever asks gets theirs at once."""
-    bench = Bench(tmp_path, "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n")
+    bench = Bench(
+        tmp_path, "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
+    )
     for i in range(600):
         bench.ask(f"w{i:04}", project="none")
     bench.loop.turn(is_tick=False)
@@ -198,6 +201,39 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     assert bench.store.usage() == []
     assert [body.workload for body, _, _ in bench.store.lease_spans(0)] == ["alive"]
     assert [row.request.id for row in bench.store.remembered().workloads] == ["alive"]
+
+
+def test_every_kind_is_remembered_for_its_own_time(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    bench.loop.retention = Retention(workloads=3 * DAY, events=DAY, usage=5 * DAY)
+    bench.ask("old", 0.5)
+    bench.tick()
+    bench.service.end(ADMIN, "old")
+
+    def kept() -> tuple[bool, bool, bool]:
+        rows = tables(f"sqlite:///{tmp_path}/x.db")
+        return bool(rows["workloads"]), bool(rows["events"]), bool(rows["leases"])
+
+    bench.tick(DAY - 1000)
+    assert kept() == (True, True, True)
+    bench.tick(2000)
+    assert kept() == (True, False, True)
+    bench.tick(2 * DAY)
+    assert kept() == (False, False, True)
+    bench.tick(2 * DAY)
+    assert kept() == (False, False, False)
+
+
+def test_what_is_too_much_for_one_go_is_forgotten_in_several(tmp_path: Path):
+    bench = Bench(tmp_path, ONE)
+    for i in range(5):
+        bench.ask(f"w{i}", 0.1)
+        bench.service.end(ADMIN, f"w{i}")
+    before = Cutoffs(workloads=0, events=bench.time + 1, usage=0)
+    for _ in range(3):
+        assert tables(f"sqlite:///{tmp_path}/x.db")["events"]
+        bench.store.forget(before, most=2)
+    assert tables(f"sqlite:///{tmp_path}/x.db")["events"] == []
 
 
 def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
