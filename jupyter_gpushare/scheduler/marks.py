@@ -82,10 +82,15 @@ class Marks:
         for node, mark in self._marks.items():
             if mark.draining:
                 self._evict(node)
-        for node in self.ledger.fleet.reports:
-            pool = self.ledger.cluster.nodes[node].pool
-            old = any(lease.pool != pool for _, lease in self._here(node)) if self._may_be_old(node, pool) else False
-            if self.ledger.fleet.flag(node, NotReady.UNDRAINED_MIGRATED_NODE, on=old):
+        pools = {node: self.ledger.cluster.nodes[node].pool for node in self.ledger.fleet.reports}
+        suspects = [node for node, pool in pools.items() if self._may_be_old(node, pool)]
+        if not suspects:
+            return
+        old = {
+            lease.node for record in self.ledger.records.values() for lease in record.leases.values() if lease.pool != pools.get(lease.node)
+        }
+        for node in suspects:
+            if self.ledger.fleet.flag(node, NotReady.UNDRAINED_MIGRATED_NODE, on=node in old):
                 self._rejoin(node)
 
     def _may_be_old(self, node: str, pool: str) -> bool:

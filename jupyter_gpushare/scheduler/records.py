@@ -44,6 +44,8 @@ class Record:
     """The idle rule gave its GPU back: it is held until its owner works again."""
     exits: dict[str, int] = field(default_factory=dict)
     """Exit codes of its commands that are over, by pod."""
+    look_at: int = 0
+    """Before this moment (ms) no rule about running and waiting times has anything to say about it."""
     ending: str = ""
     """Why it ends as soon as its last lease is let go; "": it asks again then."""
 

@@ -153,6 +153,7 @@ class Reports:
                 self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)
+        record.look_at = 0
         record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
         record.reports.pop(body.id, None)
         if stranded := self.commands.stranded(record):

@@ -292,7 +292,7 @@ class Service(Ledger):
         for record, lease in given:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
-                record.started[lease.id], record.waits_since = now, None
+                record.started[lease.id], record.waits_since, record.look_at = now, None, 0
             self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
         self._explain(decisions, {record.id for record, _ in given})
         return decisions

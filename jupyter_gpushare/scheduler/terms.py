@@ -23,6 +23,7 @@ from .rules import Rule, RuleBook
 __all__ = ["Terms"]
 
 log = logging.getLogger("gpushare.scheduler")
+NEVER: Final = 1 << 62
 LAST_NOTICE: Final = 5_000
 """ms. Once the announced moment has come, whoever still runs a cell is warned by the agent once more, no longer than this."""
 
@@ -41,6 +42,7 @@ class Terms:
         """A new policy: leases in force are under its rules from now on. Not stored: a restart reads the policy again."""
         rules = self.ledger.loaded.rules
         for record in self.ledger.records.values():
+            record.look_at = 0
             for lease in record.leases.values():
                 record.leases[lease.pod] = replace(lease, rules=rules.lease_rules(record.project, lease.pool))
 
@@ -49,7 +51,8 @@ class Terms:
         if not any(key.endswith((".max_running", ".max_waiting")) for key, _ in self.ledger.loaded.rules.all()):
             self._withdraw_all()
             return
-        for record in list(self.ledger.records.values()):
+        for record in [record for record in self.ledger.records.values() if record.look_at <= now]:
+            record.look_at = now
             if record.leases:
                 self._running(record, now)
             elif record.waits_since is not None:
@@ -71,6 +74,7 @@ class Terms:
         """The first pool of its list speaks for it: that is where it wants to be."""
         rule = self._rule("max_waiting", record.project, self._first_pool(record))
         if rule is None or rule.ms is None or record.waits_since is None or now - record.waits_since < rule.ms:
+            record.look_at = NEVER if rule is None or rule.ms is None or record.waits_since is None else record.waits_since + rule.ms
             return
         why = self.ledger.decisions.reasons.get(record.id)
         because = f" It waited because: {why.message}" if why is not None else ""
@@ -92,6 +96,7 @@ class Terms:
         rule = self._rule("max_running", record.project, pool)
         if rule is None or rule.ms is None:
             self._withdraw(record)
+            record.look_at = NEVER
             return
         text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back and the workload ends."
         text += " What could be saved comes back when a GPU is asked for again."
@@ -104,6 +109,8 @@ class Terms:
             self._evict(record, text)
         elif told is not None or now >= due - self._notice():
             self._announce(record, told or max(due, now + self._notice()), now, text)
+        else:
+            record.look_at = due - self._notice()
 
     def _notice(self) -> int:
         return self.ledger.loaded.admin.notice
@@ -154,6 +161,6 @@ class Terms:
         with self.ledger.together() as write:
             self.ledger.cluster.apply(WorkloadHeld(record.id, held=False))
             self.ledger.event(write, record, "requested", "Asked for again: a cell waits for it.")
-        record.rests, record.waits_since = False, self.ledger.clock()
+        record.rests, record.waits_since, record.look_at = False, self.ledger.clock(), 0
         self.ledger.changed(record)
         self.ledger.wake()
