@@ -227,6 +227,7 @@ def joined(house: House, hub: JupyterHub) -> None:
             if problem not in house.service.beside_policy:
                 log.error("%s", problem)
         house.service.beside_policy = problems
+        house.service.visibility.groups_changed()
         return extended
 
     house.callers.foreign = hub

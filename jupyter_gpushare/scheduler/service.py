@@ -247,6 +247,11 @@ class Service(Ledger):
         """Whether a frame about this project and user is for this identity. None: for everybody."""
         return project is None or self.visibility.reaches(identity, "stream", project, user or "")
 
+    @property
+    def rules(self) -> object:
+        """Another object when other people may see something: by the policy, or by who is in which group."""
+        return self.visibility.rules
+
     def sees_names(self, identity: Identity, user: str | None) -> bool:
         """Whether a frame about this user is for this identity with the names of notebooks in it."""
         return self.visibility.sees_names(identity, user or "")

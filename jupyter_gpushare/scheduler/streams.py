@@ -24,6 +24,7 @@ __all__ = ["Hub", "Source", "revision_in"]
 
 REMEMBERED: Final = 10_000
 """Frames in the ring."""
+MOST_AUDIENCES: Final = 10_000
 BACKLOG: Final = 2_000
 """Frames that may wait for one listener."""
 
@@ -33,6 +34,8 @@ class Source(Protocol):
 
     @property
     def revision(self) -> int: ...
+    @property
+    def rules(self) -> object: ...
     def scheduler_state(self, identity: Identity) -> m.SchedulerState: ...
     def status(self, identity: Identity) -> m.ServiceStatus: ...
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool: ...
@@ -80,6 +83,11 @@ class Hub:
     def __init__(self, remembered: int = REMEMBERED, backlog: int = BACKLOG) -> None:
         self._ring: deque[_Told] = deque(maxlen=remembered)
         self._listeners: set[_Listener] = set()
+        self._audiences: dict[tuple[str, str | None], list[tuple[_Listener, bool]]] = {}
+        """Who hears of this project's and user's workloads, and whether with names. Asking a thousand listeners costs more than telling
+        the few who may see it, and nearly every change is of somebody who was asked about before."""
+        self._rules: object = None
+        """By which these were found."""
         self._backlog = backlog
         self._source: Source | None = None
         self.tap: Callable[[m.SchedulerFrame], None] = lambda _: None
@@ -103,9 +111,27 @@ class Hub:
         if len(self._ring) == self._ring.maxlen:
             self._oldest = self._ring[0].revision
         self._ring.append(told)
-        for listener in self._listeners:
-            self._hand(listener, told)
+        if project is None:
+            for listener in self._listeners:
+                self._hand(listener, told)
+        else:
+            for listener, with_names in self._audience(project, user):
+                self._give(listener, told.body(with_names))
         self.tap(frame)
+
+    def _audience(self, project: str, user: str | None) -> list[tuple[_Listener, bool]]:
+        if not self._listeners:
+            return []
+        assert self._source is not None
+        if self._rules is not self._source.rules or len(self._audiences) > MOST_AUDIENCES:
+            self._rules = self._source.rules
+            self._audiences.clear()
+        key = project, user
+        if key not in self._audiences:
+            may_see, sees_names = self._source.may_see, self._source.sees_names
+            found = [one for one in self._listeners if may_see(one.identity, project, user)]
+            self._audiences[key] = [(one, sees_names(one.identity, user)) for one in found]
+        return self._audiences[key]
 
     async def subscribe(self, identity: Identity, since: int | None = None) -> AsyncGenerator[bytes, None]:
         """Encoded frames: the state, or what came after `since` when that is still known; then changes as they come.
@@ -118,6 +144,7 @@ class Hub:
             assert self._source is not None
             listener.frames.append(m.encode(self._source.scheduler_state(identity)))
         self._listeners.add(listener)
+        self._audiences.clear()
         try:
             while not listener.is_over:
                 while listener.frames and not listener.is_over:
@@ -127,6 +154,7 @@ class Hub:
                     await listener.woken.wait()
         finally:
             self._listeners.discard(listener)
+            self._audiences.clear()
 
     def close(self) -> None:
         """Ends every subscription."""
@@ -154,6 +182,9 @@ class Hub:
             body: bytes | None = m.encode(m.ServiceChanged(revision=told.revision, status=self._source.status(listener.identity)))
         else:
             body = told.body(with_names=told.project is None or self._source.sees_names(listener.identity, told.user))
+        self._give(listener, body)
+
+    def _give(self, listener: _Listener, body: bytes | None) -> None:
         if body is None:
             return
         listener.frames.append(body)

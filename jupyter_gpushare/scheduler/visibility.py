@@ -23,9 +23,21 @@ class Visibility:
 
     def __init__(self, loaded: Callable[[], LoadedPolicy]) -> None:
         self._loaded = loaded
+        self._rules: tuple[LoadedPolicy | None, object] = (None, None)
         self._of: LoadedPolicy | None = None
         self._known: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
         """Projects by person, of the policy `_of`: a stream asks for every listener and frame."""
+
+    @property
+    def rules(self) -> object:
+        """By which the answers are what they are; the same object as long as they stay so."""
+        if self._loaded() is not self._rules[0]:
+            self._rules = (self._loaded(), object())
+        return self._rules[1]
+
+    def groups_changed(self) -> None:
+        """Users are in other groups than they were."""
+        self._rules = (None, None)
 
     def caller(self, identity: Identity) -> Caller:
         """Which column of the tables this identity is in: a person whom the policy calls an admin is one."""

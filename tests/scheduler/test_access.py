@@ -15,6 +15,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import Unavailable
 from jupyter_gpushare.routes import ROUTES, Route
 from jupyter_gpushare.scheduler.access import CALLERS, OPENS, REACH, Caller, opens, reach
+from jupyter_gpushare.scheduler.policy import parse_policy
 
 from .agents import FakeAgent
 from .doors import Doors, open_house
@@ -256,6 +257,38 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
         assert {user for user, w in changed.items() if w.name and w.pods[0].lease.name} == named
         assert {frame.id.rstrip("1") for frame in told if isinstance(frame, m.WorkloadEvent)} == named, caller
         await frames.aclose()
+
+
+@story
+async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
+    """Also for those who listen already."""
+    service = town.doors.house.service
+    listening = {"alice": town.doors.of("alice").changes(), "box2": town.doors.of("box2", "server").changes()}
+    for stream in listening.values():
+        assert isinstance(await anext(stream), m.SchedulerState)
+
+    async def hear() -> dict[str, set[str]]:
+        """Who hears of a change of each person's."""
+        for user in PROJECTS:
+            service.changed(service.records[f"{user}1"])
+        service.status_changed()
+        last = service.revision
+        heard: dict[str, set[str]] = {}
+        for name, stream in listening.items():
+            heard[name] = set()
+            while not (isinstance(frame := await anext(stream), m.ServiceChanged) and frame.revision == last):
+                if isinstance(frame, m.WorkloadChanged) and frame.workload.id.endswith("1"):
+                    heard[name].add(frame.workload.user)
+        return heard
+
+    everybody = set(PROJECTS)
+    assert await hear() == {"alice": {"alice", "ann"}, "box2": everybody}
+    service.use_policy(parse_policy(POLICY.replace("[alice, ann]", "[ann]")))
+    assert await hear() == {"alice": {"alice"}, "box2": everybody}
+    service.use_policy(parse_policy(POLICY.replace("[bob]", "[alice]")))
+    assert await hear() == {"alice": {"alice", "ann", "bob"}, "box2": everybody}
+    for stream in listening.values():
+        await stream.aclose()
 
 
 @story

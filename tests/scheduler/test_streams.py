@@ -44,6 +44,8 @@ class Village:
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
         return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=[])
 
+    rules = None
+
     def sees_names(self, identity: Identity, user: str | None) -> bool:
         return identity.user == user
 
