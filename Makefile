@@ -51,6 +51,10 @@ $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/s
 
 venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with everything, the front end built
 
+$(STAMPS)/cc: | $(PY) ## tests/fakegpu is built by the tests that use it
+	@command -v cc >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev; }
+	@mkdir -p $(STAMPS) && touch $@
+
 $(STAMPS)/chromium: | $(PY)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }
 	@mkdir -p $(STAMPS) && touch $@
@@ -81,12 +85,12 @@ schema-check: venv
 ts: venv
 	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
 
-unit: venv
+unit: venv $(STAMPS)/cc
 	$(PY) -m pytest -q -m "not slow and not browser and not gpu" --ignore tests/story --ignore tests/benchmarks
 
 check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
 
-test: venv $(STAMPS)/chromium $(STAMPS)/postgresql ## everything, browser and story included; one failed step does not hide the others
+test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql ## everything, browser and story included; one failed step does not hide the others
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
