@@ -154,7 +154,8 @@ def card_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
     if not ours:
         return f"<p>{html.escape(gpu.NOT_OURS.capitalize())}.</p>"
     lines = "".join(_line(name, text) for name, text in view.kernel_rows(kernel, away=away) if text)
-    parts = [f"<b>{html.escape(view.title(kernel))}</b><table>{lines}</table>", _bar(kernel)]
+    table = f'<table style="line-height:1.4;border-spacing:0">{lines}</table>'
+    parts = [f"<b>{html.escape(view.title(kernel))}</b>{table}", _bar(kernel)]
     if said:
         parts.append(
             f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'

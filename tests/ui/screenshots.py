@@ -11,7 +11,7 @@ from ui.lab import demo, play
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images").resolve()
-    for story in ("story.mjs", "killed.mjs"):
+    for story in ("tour.mjs", "story.mjs", "killed.mjs", "dashboard.mjs", "widgets.mjs"):
         with demo() as url:
             play(story, url, str(folder))
     print(*sorted(path.name for path in folder.glob("*.png")), sep="\n")  # noqa: T201 - it is a command
