@@ -59,7 +59,7 @@ class CellProgress:
         self._id: str | None = None
 
     def show(self, message: str, waited_s: float) -> None:
-        text = f"⏳ {message} ({waited_s:.0f} s; interrupt the kernel to stop waiting)"
+        text = f"{message} ({waited_s:.0f} s; interrupt the kernel to stop waiting)"
         if self._id is None:
             self._id = f"gpushare-{uuid.uuid4().hex}"
             self._screen.say(text, display_id=self._id)

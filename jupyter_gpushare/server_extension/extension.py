@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool, Dict, List, TraitError, Unicode, default, validate
+from traitlets import Bool, Dict, List, Unicode, default
 
 from ..core.errors import GpuShareError
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
 from .line import SchedulerLine
 from .local import start_local
-from .presets import DEFAULT_PRESETS, read_presets
+from .presets import DEFAULT_PRESETS, presets_or_usual
 from .sharing import Sharing
 
 if TYPE_CHECKING:
@@ -75,14 +75,6 @@ class GpuShareExtension(ExtensionApp):
     def _default_state_dir(self) -> str:
         return os.environ.get("GPUSHARE_STATE") or str(Path(jupyter_data_dir()) / "gpushare")
 
-    @validate("presets")
-    def _check_presets(self, proposal: Any) -> Any:
-        try:
-            read_presets(proposal["value"])
-        except GpuShareError as error:
-            raise TraitError(f"presets: {error.field}: {error.message}") from None
-        return proposal["value"]
-
     @default("user")
     def _default_user(self) -> str:
         return os.environ.get("JUPYTERHUB_USER") or local_user()
@@ -105,13 +97,16 @@ class GpuShareExtension(ExtensionApp):
         register_events(self.serverapp)
         self._scheduler = self._line()
         self._jupyter = JupyterServer(self.serverapp)
+        presets = presets_or_usual(self.presets)
+        if presets.problem:
+            self.log.error("gpushare: %s", presets.problem)
         self.sharing = Sharing(
             self._jupyter, self._scheduler, self._socket(), self.log,
             mode="remote" if self.scheduler_url else "embedded",
             user=self.user,
             on_behalf=self.user if self.scheduler_url else None,
             simulated=bool(self.simulate) and not self.scheduler_url,
-            presets=read_presets(self.presets),
+            presets=presets,
         )  # fmt: skip
         self.settings[SETTING] = self.sharing
 

@@ -12,7 +12,7 @@ from ..core.errors import InvalidInput
 from ..messages import KernelRequest, Preset, convert
 from .request import checked
 
-__all__ = ["DEFAULT_PRESETS", "Presets", "read_presets"]
+__all__ = ["DEFAULT_PRESETS", "Presets", "presets_or_usual", "read_presets"]
 
 DEFAULT_PRESETS: Final[list[dict[str, Any]]] = [
     {"name": "¼ GPU", "gpu": 0.25},
@@ -24,9 +24,10 @@ AMOUNTS: Final = ("gpu", "gpu_memory")
 
 @dataclass(frozen=True, slots=True)
 class Presets:
-    """What is offered, in the administrator's order; names are unique."""
+    """What is offered, in the administrator's order; names are unique. `problem`: why it is not the administrator's list."""
 
     offered: tuple[Preset, ...] = ()
+    problem: str | None = None
 
     def resolved(self, request: KernelRequest) -> KernelRequest:
         """The request with its preset's words where it has none of its own; it keeps the preset's name.
@@ -43,6 +44,15 @@ class Presets:
         own = _given(request)
         theirs = {name: value for name, value in _given(preset.request).items() if not (name in AMOUNTS and own.keys() & set(AMOUNTS))}
         return KernelRequest(**{**theirs, **own})
+
+
+def presets_or_usual(entries: Iterable[Mapping[str, Any]]) -> Presets:
+    """The administrator's list; when it cannot be read, the usual one and the reason: no notebook should fail to start for that."""
+    try:
+        return read_presets(entries)
+    except InvalidInput as error:
+        problem = f"GpuShareExtension.presets{error.field}: {error.message}; the usual shares are offered instead"
+        return Presets(read_presets(DEFAULT_PRESETS).offered, problem)
 
 
 def read_presets(entries: Iterable[Mapping[str, Any]]) -> Presets:

@@ -440,7 +440,7 @@ class Sharing:
             mode=self.mode,
             user=self.user,
             simulated=self.simulated,
-            presets=self.presets.offered,
+            presets=self.presets,
             problem=self.problem,
             has_started=self.started.is_set(),
             service=self.service,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
-from ..messages import Preset, SchedulerStatus, ServerWelcome, ServiceStatus, Status
+from ..messages import SchedulerStatus, ServerWelcome, ServiceStatus, Status
+from .presets import Presets
 
 __all__ = ["status_of"]
 
@@ -15,7 +15,7 @@ def status_of(
     mode: Literal["embedded", "remote"],
     user: str,
     simulated: bool,
-    presets: Sequence[Preset],
+    presets: Presets,
     problem: str | None,
     has_started: bool,
     service: ServiceStatus | None,
@@ -25,6 +25,7 @@ def status_of(
 ) -> Status:
     """Without kernels. `problem`: why there is no scheduler or agent here at all; None: there are, as far as is known."""
     problems = [problem] if problem else list(service.policy_problems) if service else []
+    problems += [presets.problem] if presets.problem else []
     away = "cannot be reached" if has_started else "is starting"
     return Status(
         mode=mode,
@@ -44,5 +45,5 @@ def status_of(
         projects=list(service.projects) if service else [],
         node_pools=list(service.node_pools) if service else [],
         priority_classes=list(service.priority_classes) if service else [],
-        presets=list(presets),
+        presets=list(presets.offered),
     )

@@ -12,5 +12,5 @@ export const gpuIcon = new LabIcon({
 </svg>`
 });
 
-/** The same as an address: the launcher shows kernels' cards with pictures only. */
-export const gpuIconUrl = `data:image/svg+xml,${encodeURIComponent(gpuIcon.svgstr)}`;
+/** The same as an address, for the launcher's cards; a picture does not follow the theme, so its colour suits light and dark. */
+export const gpuIconUrl = `data:image/svg+xml,${encodeURIComponent(gpuIcon.svgstr.replace('#616161', '#1e88e5'))}`;

@@ -37,9 +37,17 @@ export function remembered(panel: NotebookPanel): KernelRequest | null {
   return words.length === 0 ? null : (Object.fromEntries(words) as KernelRequest);
 }
 
+const chosenHere = new WeakSet<NotebookPanel>();
+
+/** Whether its share was chosen in this page, by somebody who need not be told of it. */
+export function isChosenHere(panel: NotebookPanel): boolean {
+  return chosenHere.has(panel);
+}
+
 /** Keep a choice in the notebook (null: none), unless it is kept already: an unchanged notebook must not look changed. */
 export function remember(panel: NotebookPanel, request: KernelRequest | null): void {
   const shared = panel.model?.sharedModel;
+  chosenHere.add(panel);
   if (shared === undefined || JSON.stringify(remembered(panel)) === JSON.stringify(request)) {
     return;
   }

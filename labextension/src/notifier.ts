@@ -62,7 +62,7 @@ export class Notifier {
       const move = choice('move', this.trans.__('Move now'));
       this.open.set(
         kernel.kernel_id,
-        Notification.emit(text, 'warning', { autoClose: false, actions: [save, move, this.show()] })
+        Notification.emit(text, 'warning', { autoClose: false, actions: [save, move] })
       );
     }
   }

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from traitlets import TraitError
-from traitlets.config import Config
 
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.extension import GpuShareExtension
-from jupyter_gpushare.server_extension.presets import DEFAULT_PRESETS, read_presets
+from jupyter_gpushare.server_extension.presets import DEFAULT_PRESETS, presets_or_usual, read_presets
 
 LARGE = {"name": "large", "description": "For training", "gpu": 1, "project": "vision", "node_pools": ["a100"]}
 
@@ -48,9 +45,11 @@ def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
     ],
     ids=["no name", "twice", "an amount that cannot be", "an unknown field", "nothing asked"],
 )
-def test_a_preset_that_makes_no_sense_is_refused_at_the_start(entries: list[dict[str, object]], field: str) -> None:
+def test_a_preset_that_makes_no_sense_is_named_and_the_usual_ones_are_offered(entries: list[dict[str, object]], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_presets(entries)
     assert (refused.value.field or "").startswith(field)
-    with pytest.raises(TraitError, match="presets"):
-        GpuShareExtension(config=Config(GpuShareExtension={"presets": entries})).presets  # noqa: B018 - reading a trait checks it
+    usual = presets_or_usual(entries)
+    assert usual.offered == read_presets(DEFAULT_PRESETS).offered
+    assert f"presets{field}" in (usual.problem or "")
+    assert presets_or_usual(DEFAULT_PRESETS).problem is None

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.messages import ServerWelcome, ServiceStatus
+from jupyter_gpushare.server_extension.presets import Presets
 from jupyter_gpushare.server_extension.standing import status_of
 
 SERVICE = ServiceStatus(version="1", revision=1, user="ada", projects=["vision"], policy_problems=["gpushare.yaml:3: gpu: bad"])
 WELCOME = ServerWelcome(node="n0", simulated=True, tiers=["suspend"], kernels=[])
 WELL = {
-    "mode": "embedded", "user": "me", "simulated": False, "presets": (), "problem": None, "has_started": True, "service": SERVICE,
+    "mode": "embedded", "user": "me", "simulated": False, "presets": Presets(), "problem": None, "has_started": True, "service": SERVICE,
     "scheduler_answers": True, "welcome": WELCOME, "agent_answers": True,
 }  # fmt: skip
 CASES = {

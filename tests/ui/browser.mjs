@@ -88,6 +88,16 @@ export class Lab {
     }, name);
   }
 
+  /** A launcher in sight: the one there is, or a new one. */
+  async launcher() {
+    await this.page.evaluate(async () => {
+      const app = window.jupyterapp;
+      const there = [...app.shell.widgets('main')].find(widget => widget.id.startsWith('launcher'));
+      there === undefined ? await app.commands.execute('launcher:create') : app.shell.activateById(there.id);
+    });
+    await this.page.locator('.jp-LauncherCard:visible').first().waitFor();
+  }
+
   /** Give the notebook in front, which has just been made, another name; its kernel runs and its server knows it by that name. */
   async rename(name) {
     await this.page.waitForFunction(() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel !== undefined && window.jupyterapp.shell.currentWidget.context.isReady);

@@ -41,6 +41,8 @@ await inLab(
     await toast('small.ipynb: GPU memory will be taken back in').waitFor();
     await lab.card('small.ipynb').getByText(/will be taken back in \d+ s/).waitFor();
     await lab.front('small.ipynb');
+    await toast('small.ipynb: GPU memory will be taken back in').waitFor({ state: 'detached' }); // the notebook shows it now
+    await page.locator('.jp-GpuShare-banner:visible').getByText(/will be taken back in \d+ s/).waitFor();
     if (shots) await lab.shot('notice', shots);
 
     // then it is taken: no cell spins, nobody says that the kernel "appears to have died", one message says what was lost

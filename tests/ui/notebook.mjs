@@ -5,7 +5,6 @@
  */
 import assert from 'node:assert/strict';
 
-import { THEMES, noSeriousProblems, useTheme } from './axe.mjs';
 import { inLab } from './browser.mjs';
 import { kernel, scriptOf, until } from './script.mjs';
 
@@ -79,12 +78,6 @@ await inLab(url, async lab => {
   if (shots) await lab.shot('notice-in-notebook', shots);
   await control.click();
   await popover.getByText('will be taken back').waitFor();
-  for (const theme of THEMES) {
-    await useTheme(page, theme);
-    for (const part of ['.jp-GpuShare-popover', '.jp-GpuShare-banner', '.jp-GpuShare-control', '.jp-GpuShare-status']) await noSeriousProblems(page, part, `${part} ${theme}`);
-    if (shots) await lab.shot(`notice-${theme.split(' ').pop().toLowerCase()}`, shots);
-  }
-  await useTheme(page, THEMES[0]);
   await control.click();
   await popover.waitFor({ state: 'detached' });
   await calls();

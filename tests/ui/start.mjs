@@ -3,7 +3,6 @@
  */
 import assert from 'node:assert/strict';
 
-import { noSeriousProblems } from './axe.mjs';
 import { inLab } from './browser.mjs';
 import { kernel, scriptOf, until } from './script.mjs';
 
@@ -54,7 +53,6 @@ await inLab(url, async lab => {
   await until('it is asked about', async () => (await questions()).some(asked => asked.preset === 'large'));
   await dialog.getByText('quota 1').waitFor();
   if (shots) await lab.shot('dialog', shots);
-  await noSeriousProblems(page, '.jp-GpuShare-start');
   await say({ what_if: { starts_now: true, node: 'n0' } });
   await dialog.getByRole('button', { name: 'Ask for this instead' }).click();
   await dialog.getByText('Would start now, on node n0.').waitFor();

@@ -1,7 +1,6 @@
 /** Every state of the sidebar, and every action, against the scripted server: node states.mjs URL [FOLDER FOR PICTURES] */
 import assert from 'node:assert/strict';
 
-import { THEMES, noSeriousProblems, useTheme } from './axe.mjs';
 import { inLab } from './browser.mjs';
 import { kernel, scriptOf, until } from './script.mjs';
 
@@ -72,17 +71,6 @@ await inLab(url, async lab => {
   await say({ status: { kernels: [kernel(), waiting, asleep, none], tiers: ['observe', 'suspend'], tier_problems: { limit: 'driver 570 is older than 615' } } });
   await panel.getByText('This node').click();
   await shows('Not here: driver 570 is older than 615');
-
-  // for everybody's eyes and screen readers, in every theme
-  await panel.getByText('Events').first().click();
-  await button('d.ipynb', 'Request a GPU share…').click();
-  for (const theme of THEMES) {
-    await useTheme(page, theme);
-    await noSeriousProblems(page, '#jupyter-gpushare', theme);
-    if (shots) await lab.shot(`sidebar-${theme.split(' ').pop().toLowerCase()}`, shots);
-  }
-  await lab.card('d.ipynb').getByRole('button', { name: 'Cancel' }).click();
-  await useTheme(page, THEMES[0]);
 
   // every action, by its button
   await calls();

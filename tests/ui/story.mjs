@@ -31,7 +31,7 @@ await inLab(url, async lab => {
   // 1. two halves, planned on one GPU, live on two; both burst
   const homes = {};
   for (const [name, ask] of [['a.ipynb', byMouse], ['b.ipynb', byKeyboard]]) {
-    await lab.command('launcher:create');
+    await lab.launcher();
     await ask(lab);
     await lab.rename(name);
     const filled = await run(name, FILL);

@@ -23,3 +23,12 @@ def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
     """A countdown first; then no cell spins, one message says what is lost, and the notebook has a share again."""
     with demo() as url:
         play("killed.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_share_is_asked_for_with_open_eyes_and_waiting_has_a_reason() -> None:
+    """The launcher, the toolbar, the dialog that says what to expect, why it waits, and what starts now instead."""
+    with demo() as url:
+        play("tour.mjs", url)

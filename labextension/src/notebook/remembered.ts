@@ -2,7 +2,7 @@
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { isUntouched, kernelOf, notebooksOf, remember, remembered } from '../notebooks';
+import { isChosenHere, isUntouched, kernelOf, notebooksOf, remember, remembered } from '../notebooks';
 import { KernelRequest } from '../schema';
 import { IGpuShare } from '../tokens';
 
@@ -30,12 +30,7 @@ export class RememberedShares {
 
   /** Look at a notebook as soon as it can be read. */
   follow(panel: NotebookPanel): void {
-    void panel.context.ready.then(() => {
-      if (remembered(panel) !== null) {
-        this.old.add(panel);
-      }
-      this.look(panel);
-    });
+    void panel.context.ready.then(() => this.look(panel));
     panel.sessionContext.kernelChanged.connect(() => this.look(panel));
   }
 
@@ -47,12 +42,10 @@ export class RememberedShares {
     this.seen.add(kernel.kernel_id);
     const request = remembered(panel);
     if (request !== null && isUntouched(kernel) && this.isWanted()) {
-      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && this.old.has(panel) && this._asked.emit({ panel, request }));
+      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && !isChosenHere(panel) && this._asked.emit({ panel, request }));
     }
   }
 
-  /** Notebooks that came with a share; who has just chosen one for a new notebook need not be told. */
-  private readonly old = new WeakSet<NotebookPanel>();
   private readonly seen = new Set<string>();
   private readonly _asked = new Signal<this, IRememberedAsk>(this);
 }

@@ -90,7 +90,9 @@ export function explanation(row: ProjectRow, trans: TranslationBundle): string {
       ? trans.__('Its quota is unlimited.')
       : trans.__('Its quota, which no other project takes back, is %1.', gpuText(row.gpu_quota)),
     over > 0 ? trans.__('%1 is over quota: borrowed, until a project with a right to it asks.', gpuText(over)) : '',
-    trans.__('Its fair share of the pool is now %1.', gpuText(row.gpu_fair_share)),
+    row.gpu_requested === 0
+      ? trans.__('It asks for nothing, so its fair share of the pool is 0 now.')
+      : trans.__('Its fair share of the pool is now %1.', gpuText(row.gpu_fair_share)),
     row.gpu_limit === null ? '' : trans.__('It may never hold more than %1.', gpuText(row.gpu_limit))
   ];
   return parts.filter(part => part !== '').join(' ');
