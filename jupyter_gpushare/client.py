@@ -117,6 +117,16 @@ class SchedulerClient:
         query = {name: str(value) for name, value in (("pool", pool), ("minutes", minutes)) if value is not None}
         return await self._call("queue_history", m.QueueHistory, query=query)
 
+    async def usage(self, *, by: str = "project", since: str | None = None, until: str | None = None) -> m.Usage:
+        """GPU-hours of a period: the last seven days unless told otherwise."""
+        query = {"by": by} | {name: value for name, value in (("since", since), ("until", until)) if value is not None}
+        return await self._call("usage", m.Usage, query=query)
+
+    async def audit(self, *, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
+        """What administrators did, and who was evicted; admins only."""
+        query = {name: value for name, value in (("since", since), ("until", until), ("action", action)) if value is not None}
+        return await self._call("audit", m.Audit, query=query)
+
     async def evictions(self) -> m.Evictions:
         """Whose place was taken away, oldest first."""
         return await self._call("evictions", m.Evictions)

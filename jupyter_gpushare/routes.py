@@ -71,6 +71,10 @@ ROUTES: Final = (
           "What the queues held and wanted over time.", m.QueueHistory, query=_HISTORY_QUERY),
     Route("evictions", "GET", f"{API_ROOT}/evictions", "person",
           "Whose place was taken away, by which action, for whom, and why.", m.Evictions, query=_TABLE_QUERY),
+    Route("usage", "GET", f"{API_ROOT}/usage", "person",
+          "GPU-hours held, used, idle, borrowed and lent.", m.Usage, query=("by", "since", "until", *_TABLE_QUERY)),
+    Route("audit", "GET", f"{API_ROOT}/audit", "admin",
+          "What administrators did, and who was evicted, why and for whom.", m.Audit, query=("since", "until", "action", *_TABLE_QUERY)),
     Route("cordon", "POST", f"{API_ROOT}/nodes/{{name}}/cordon", "admin", "Place nothing new on this node; what runs there stays.", m.NodeMark),
     Route("uncordon", "POST", f"{API_ROOT}/nodes/{{name}}/uncordon", "admin", "It takes work again.", m.NodeMark),
     Route("drain", "POST", f"{API_ROOT}/nodes/{{name}}/drain", "admin",
@@ -118,7 +122,10 @@ _QUERY_WORDS: Final = {
     "ended": "`true`: batch work that is over, the last first, in place of what lives",
     "pod": "only this pod's",
     "cursor": "what an earlier answer gave: only what came after it",
-    "since": "a revision that was seen before: what came after it is sent instead of everything",
+    "since": "the beginning: a time, or how long ago (`7d`, the default); of a stream: a revision that was seen before",
+    "until": "the end: a time, or how long ago; now when it is not given",
+    "by": "`project` (default), `person` or `notebook`",
+    "action": "only this action",
 }
 
 _QUERY_SHAPES: Final[dict[str, dict[str, Any]]] = {

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from jupyter_gpushare.messages import LeaseUsage, UsageReport
 
+from .lending import lent
 from .node import Node
 
 __all__ = ["Usage"]
@@ -22,6 +23,7 @@ class _Row:
     busy_ms: int = 0
     used_mib_ms: int = 0
     borrowed_mib_ms: int = 0
+    lent_mib_ms: int = 0
 
 
 class Usage:
@@ -37,6 +39,7 @@ class Usage:
         """Book the time since the last sample with what is true now."""
         now = self._node.clock()
         passed, self._last = min(now - self._last, LONGEST_MS), now
+        lending = self._lending()
         for book in self._node.books.values():
             if book.lease is None or book.unwanted or not (book.attached or book.holding.suspended):
                 book.utilization = None
@@ -50,7 +53,19 @@ class Usage:
             book.utilization = _share(max(0, book.holding.busy_ms - before), passed) if book.holding.is_timed else None
             row.used_mib_ms += used * passed
             row.borrowed_mib_ms += max(0, used - share) * passed
+            row.lent_mib_ms += lending.get(book.kernel_id, 0) * passed
         self._busy = {name: busy for name, busy in self._busy.items() if name in self._node.books}
+
+    def _lending(self) -> dict[str, int]:
+        """MiB that each lends, over its GPUs."""
+        found: dict[str, int] = {}
+        books = [book for book in self._node.books.values() if book.lease is not None and not book.unwanted]
+        for gpu in self._node.totals:
+            shares = {book.kernel_id: book.lease.request_mib for book in books if gpu in book.home and book.lease is not None}
+            held = {book.kernel_id: book.holding.held.get(gpu, 0) for book in self._node.books.values()}
+            for name, mib in lent(held, shares).items():
+                found[name] = found.get(name, 0) + mib
+        return found
 
     def report(self) -> None:
         """Hand the rows to the scheduler; kept and added to when the link is down."""
@@ -60,7 +75,8 @@ class Usage:
             return
         rows = [
             LeaseUsage(
-                lease=lease, held_ms=row.held_ms, busy_ms=row.busy_ms, used_mib_ms=row.used_mib_ms, borrowed_mib_ms=row.borrowed_mib_ms
+                lease=lease, held_ms=row.held_ms, busy_ms=row.busy_ms, used_mib_ms=row.used_mib_ms, borrowed_mib_ms=row.borrowed_mib_ms,
+                lent_mib_ms=row.lent_mib_ms,
             )
             for lease, row in sorted(self._rows.items())
         ]

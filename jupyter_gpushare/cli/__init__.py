@@ -44,6 +44,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "policy": ("jupyter_gpushare.cli.policy:policy", "What a policy file may say, and what one would change, for whom."),
     "why": ("jupyter_gpushare.cli.query:why", "Why a workload waits, and what would help."),
     "what-if": ("jupyter_gpushare.cli.query:what_if", "Would it start now, where, and whom would it displace?"),
+    "usage": ("jupyter_gpushare.cli.accounts:usage", "GPU-hours per project, person or notebook."),
+    "audit": ("jupyter_gpushare.cli.accounts:audit", "What administrators did, and who was evicted and why."),
     "run": ("jupyter_gpushare.cli.run:run", "Run a command on a machine with GPUs, under the same quotas as notebooks."),
     "logs": ("jupyter_gpushare.cli.run:logs", "What batch work has printed."),
     "cancel": ("jupyter_gpushare.cli.run:cancel", "End batch work."),

@@ -36,3 +36,30 @@ def draw(results: list[dict[str, Any]], file: Path) -> None:
         figure.savefig(file)
     except (OSError, ValueError) as error:
         raise Unavailable(f"the picture cannot be written: {error}", field=str(file)) from error
+
+
+def draw_usage(said: Any, by: str, file: Path, most: int = 20) -> None:
+    """A bar per project, person or notebook (the `most` that held most): used and idle GPU-hours, and beside them borrowed and lent ones.
+
+    Raises Unavailable without matplotlib, and when the file cannot be written.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unavailable("--plot needs matplotlib: pip install 'jupyter-gpushare[plot]'", field="--plot") from error
+    rows = said.usage[:most][::-1]
+    names = [{"project": row.project, "person": f"{row.user} ({row.project})", "notebook": row.notebook or "(no name)"}[by] for row in rows]
+    places = range(len(rows))
+    figure = Figure(figsize=(8, 1.5 + 0.35 * max(4, len(rows))), layout="constrained")
+    axes = figure.add_subplot()
+    axes.barh(places, [row.used for row in rows], 0.4, label="held: used", color="#1f77b4")
+    axes.barh(places, [row.idle for row in rows], 0.4, left=[row.used for row in rows], label="held: idle", color="#aec7e8")
+    beside = [place - 0.35 for place in places]
+    axes.barh(beside, [row.borrowed for row in rows], 0.25, label="borrowed", color="#ff7f0e")
+    axes.barh(beside, [row.lent for row in rows], 0.25, left=[row.borrowed for row in rows], label="lent", color="#2ca02c")
+    axes.set(title=f"GPU-hours by {by}, {said.since[:16]} to {said.until[:16]}", xlabel="GPU-hours", yticks=list(places), yticklabels=names)
+    axes.legend(fontsize="small")
+    try:
+        figure.savefig(file)
+    except (OSError, ValueError) as error:
+        raise Unavailable(f"the picture cannot be written: {error}", field=str(file)) from error

@@ -136,6 +136,8 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
     busy_ms: int
     used_mib_ms: int
     borrowed_mib_ms: int
+    lent_mib_ms: int = 0
+    """What others had borrowed of its own guarantee."""
 
 
 FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport | AskAgain | LogChunk

@@ -38,6 +38,7 @@ REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "evictions": _LOOK,
     "waiting": _LOOK,
     "nodes": _LOOK,
+    "usage": _LOOK,
     "submit": _OWN,
     "what_if": _OWN,
     "end": _OWN,

@@ -36,8 +36,14 @@ def audit(write: Write, now_ms: int, actor: str, action: str, object: str, detai
     log.info("%s: %s %s%s", actor or "somebody", action, object, f": {detail}" if detail else "")
 
 
-def entries(store: Store, *, after: int = 0, most: int = 1000) -> list[Entry]:
-    """The oldest entries with a number above `after`, at most so many."""
-    query = sql.select(s.audit).where(s.audit.c.number > after).order_by(s.audit.c.number).limit(most)
+def entries(
+    store: Store, *, after: int = 0, most: int = 10_000, since: int = 0, until: int | None = None, action: str | None = None
+) -> list[Entry]:  # fmt: skip
+    """The oldest entries with a number above `after`, at most so many; between two times (ms), and of one action, if asked for."""
+    query = sql.select(s.audit).where(s.audit.c.number > after, s.audit.c.time_ms >= since).order_by(s.audit.c.number).limit(most)
+    if until is not None:
+        query = query.where(s.audit.c.time_ms <= until)
+    if action is not None:
+        query = query.where(s.audit.c.action == action)
     with ours(), store.engine.connect() as connection:
         return [Entry(**row._mapping) for row in connection.execute(query)]

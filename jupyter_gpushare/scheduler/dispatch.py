@@ -31,7 +31,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
 _TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
-                  "queue_history": m.QueueSample, "waiting": m.WaitingRow}  # fmt: skip
+                  "queue_history": m.QueueSample, "waiting": m.WaitingRow, "usage": m.UsageRow, "audit": m.AuditRow}  # fmt: skip
 """Answers that are one list of plain rows, first of all: each is a CSV too."""
 
 
@@ -168,6 +168,10 @@ class Dispatch:
                 return getattr(service, name)(who, call.path["id"])
             case "workloads":
                 return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+            case "usage":
+                return service.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
+            case "audit":
+                return service.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
             case "logs":
                 return service.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
             case "queue_history":
@@ -181,9 +185,13 @@ class Dispatch:
             case "tokens":
                 return self.tokens.list()
             case "create_token":
-                return self.tokens.create(call.body)
+                made = self.tokens.create(call.body)
+                service.note(who, "create token", f"token {made.id}", f"scope {made.scope}, for {made.name}, until {made.expires or 'revoked'}")
+                return made
             case "revoke_token":
-                return self.tokens.revoke(call.path["id"])
+                revoked = self.tokens.revoke(call.path["id"])
+                service.note(who, "revoke token", f"token {revoked.id}", f"scope {revoked.scope}, of {revoked.name}")
+                return revoked
         raise AssertionError(f"route {name} has no answer")
 
 

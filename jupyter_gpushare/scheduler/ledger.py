@@ -20,6 +20,7 @@ from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.core.facts import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 from jupyter_gpushare.core.model import Spot
 
+from .audit import audit
 from .fleet import Fleet
 from .policy import LoadedPolicy
 from .records import Record, view
@@ -161,12 +162,15 @@ class Ledger:
         write.event(record.id, event)
         self.untold.append((record, event))
 
-    def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None) -> None:
-        """The workload is over. `reason`: why, when nobody wanted that and it was waiting."""
+    def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
+        """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`: who wanted it, to be written down when it is
+        somebody else's."""
         with self.together() as write:
             self.cluster.apply(WorkloadEnded(record.id))
             self.event(write, record, kind, message)
             write.ended(record.id, self.clock(), message)
+            if by and by != record.user:
+                audit(write, self.clock(), by, "end", f"workload {record.id} of {record.user} in {record.project}", message)
         del self.records[record.id]
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
@@ -183,6 +187,7 @@ class Ledger:
                     self.cluster.apply(PodEvicted(record.id, lease.pod))
                 write.lease(lease, record.started.get(lease.id, self.clock()))
             self.event(write, record, "evicted", message)
+            audit(write, self.clock(), "scheduler", "evict", f"workload {record.id} of {record.user} in {record.project}", message)
         self.say(record, wanted)
         log.info("workload %s: %s", record.id, message)
         self.wake()

@@ -10,6 +10,7 @@ from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
 from jupyter_gpushare.core.readiness import NotReady
 
+from .accounts import Accounts
 from .commands import Commands
 from .fleet import Send
 from .ledger import Ledger
@@ -32,6 +33,7 @@ class Reports:
         self.ledger = ledger
         self.terms = Terms(ledger)
         self.commands = Commands(ledger)
+        self.accounts = Accounts()
         self._unwritten: dict[str, tuple[str, list[int]]] = {}
         """Lease -> its project and what was reported since the last writing."""
 
@@ -103,14 +105,21 @@ class Reports:
                 _, sums = self._unwritten.setdefault(row.lease, (record.project, [0] * len(_USED)))
                 for i, name in enumerate(_USED):
                     sums[i] += getattr(row, name)
+                self.accounts.add(self.ledger.clock(), record, record.lease(row.lease), self._device_mib(node), row)
 
     def write_usage(self) -> None:
         """Writes down what was reported since the last time, in one transaction; what could not be written is kept for the next time."""
         if not self._unwritten:
             return
         with self.ledger.store.transaction() as write:
+            write.used_in_hours(self.accounts.rows())
             write.used({lease: (project, dict(zip(_USED, sums, strict=True))) for lease, (project, sums) in self._unwritten.items()})
         self._unwritten.clear()
+        self.accounts.written()
+
+    def _device_mib(self, node: str) -> int:
+        """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
+        return min((device.total_mib for device in self.ledger.fleet.report(node).devices), default=0)
 
     def _holder(self, node: str, lease: str) -> Record | None:
         """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
@@ -195,6 +204,6 @@ def _check_devices(report: m.NodeReport) -> None:
 
 
 def _check_usage(row: m.LeaseUsage) -> None:
-    for name in _USED:
+    for name in (*_USED, "lent_mib_ms"):
         if not 0 <= getattr(row, name) < LONGEST_USE:
             raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")

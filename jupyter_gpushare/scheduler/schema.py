@@ -14,7 +14,7 @@ from jupyter_gpushare import messages as m
 
 __all__ = [
     "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "leadership", "leases", "logs", "metadata", "node_marks",
-    "nodes", "outcomes", "tokens", "usage", "workloads",
+    "nodes", "outcomes", "tokens", "usage", "usage_hours", "workloads",
 ]  # fmt: skip
 
 LONGEST_LEASE: Final = 1100
@@ -99,6 +99,19 @@ node_marks = sql.Table(
     sql.Column("actor", sql.String(1000), nullable=False),
     sql.Column("since_ms", sql.BigInteger, nullable=False),
 )  # fmt: skip
+usage_hours = sql.Table(
+    "usage_hours", metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("hour_ms", sql.BigInteger, nullable=False, index=True),
+    sql.Column("project", sql.String(1000), nullable=False),
+    sql.Column("user", sql.String(1000), nullable=False),
+    sql.Column("notebook", sql.String(1000), nullable=False),
+    sql.Column("held", sql.BigInteger, nullable=False),
+    sql.Column("used", sql.BigInteger, nullable=False),
+    sql.Column("borrowed", sql.BigInteger, nullable=False),
+    sql.Column("lent", sql.BigInteger, nullable=False),
+)  # fmt: skip
+"""GPU-ms per hour, project, person and notebook; the key is a hash of these four, which together are too long for an index."""
 outcomes = sql.Table(
     "outcomes", metadata,
     sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),

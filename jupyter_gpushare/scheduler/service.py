@@ -7,7 +7,7 @@ milliseconds; intervals are the loop's business. What agents say is in `reports`
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -22,8 +22,9 @@ from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
 from jupyter_gpushare.core.reasons import Code, Reason
 from jupyter_gpushare.core.series import minutes_in
 
+from .accounts import by_in, period_in, report
 from .answers import what_if_answer
-from .audit import audit
+from .audit import Entry, audit, entries
 from .auth import Identity
 from .commands import PAGE, cursor_in
 from .fleet import Send
@@ -126,7 +127,7 @@ class Service(Ledger):
             raise NotFound(f"there is no workload {id_!r}", field="id")
         if not self.visibility.reaches(identity, "end", record.project, record.user):
             raise NotAllowed(f"workload {id_!r} is {record.user!r}'s: only they or an admin may end it", field="id")
-        self.finish(record, "released", "Given back.")
+        self.finish(record, "released", "Given back.", by=identity.user)
         return m.Ended(id=id_)
 
     def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
@@ -215,6 +216,30 @@ class Service(Ledger):
 
     def nodes(self, identity: Identity) -> m.Nodes:
         return m.Nodes(nodes=node_rows(self.cluster, self.fleet, self.records, lambda record: self._sees(identity, record)))
+
+    def usage(self, identity: Identity, by: str | None = None, since: str | None = None, until: str | None = None) -> m.Usage:
+        """GPU-hours of what the caller may see; by notebook: of those whose names they may see. Raises InvalidInput."""
+        by, (first, last) = by_in(by), period_in(since, until, self.clock())
+        with suppress(Unavailable):
+            self.reports.write_usage()
+
+        def may_see(row: Mapping[str, str]) -> bool:
+            if by == "notebook" and not self.visibility.sees_names(identity, row["user"]):
+                return False
+            return self.visibility.reaches(identity, "usage", row["project"], row["user"])
+
+        return m.Usage(usage=report(self.store, by, first, last, may_see), since=m.stamp(first), until=m.stamp(last))
+
+    def audit(self, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
+        """The audit log. Raises InvalidInput."""
+        first, last = period_in(since, until, self.clock())
+        found = entries(self.store, since=first, until=last, action=action)
+        return m.Audit(audit=[_audit_row(entry) for entry in found])
+
+    def note(self, identity: Identity, action: str, thing: str, detail: str = "") -> None:
+        """Writes down what an administrator has done elsewhere than in a transaction of ours."""
+        with self.store.transaction() as write:
+            audit(write, self.clock(), identity.user, action, thing, detail)
 
     def pools(self, identity: Identity) -> m.Pools:
         del identity
@@ -320,6 +345,8 @@ class Service(Ledger):
         wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
         write.lease(wanted, now)
         self.event(write, record, "evicted", evict.message)
+        whose = f"workload {record.id} of {record.user} in {record.project}"
+        audit(write, now, "scheduler", "evict", whose, f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}")
         return record, wanted
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
@@ -415,6 +442,12 @@ class Service(Ledger):
         if problems != self.policy_problems:
             self.policy_problems = problems
             self.status_changed()
+
+
+def _audit_row(entry: Entry) -> m.AuditRow:
+    return m.AuditRow(
+        number=entry.number, time=m.stamp(entry.time_ms), actor=entry.actor, action=entry.action, object=entry.object, detail=entry.detail
+    )
 
 
 def _row(record: Record) -> WorkloadRow:

@@ -235,6 +235,8 @@ class Store:
             told = self._told_before(write, before.events, most)
             _delete(write, s.events, "workload", told)
             _delete(write, s.logs, "workload", told)
+            write.do(s.usage_hours.delete().where(s.usage_hours.c.hour_ms < before.usage))
+            write.do(s.audit.delete().where(s.audit.c.time_ms < before.events))
             used = self._over_before(write, s.leases, before.usage, most)
             _delete(write, s.usage, "lease", used)
             _delete(write, s.leases, "id", used)

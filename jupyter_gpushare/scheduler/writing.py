@@ -28,6 +28,7 @@ _REVISION: Final = _upsert(s.facts, "key", ["value"])
 _LEASE: Final = _upsert(s.leases, "id", ["body", "ended_ms"])  # it keeps the time at which it started
 _NODE: Final = _upsert(s.nodes, "name", ["report"])
 _USED: Final = _upsert(s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"])
+_HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed", "lent"])
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
 _OUTCOME: Final = s.outcomes.insert()
@@ -89,6 +90,11 @@ class Write:
         """Adds to the ledgers of these leases: lease -> its project, and what is to be added to which sum."""
         if rows:
             self.do(_USED[self._dialect], [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()])
+
+    def used_in_hours(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Adds GPU-ms to the rows of `usage_hours` with these keys."""
+        if rows:
+            self.do(_HOURS[self._dialect], rows)
 
 
 def _text(body: object) -> str:

@@ -1,0 +1,126 @@
+"""GPU-hours by project, person and notebook: folded per hour as agents report, summed by the database when somebody asks.
+
+Periods are whole hours of the wall clock: an hour that has begun counts with what was used in it so far. Knows no callers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.quantity import read_duration
+
+from . import schema as s
+from .database import ours
+from .records import Record
+from .store import Store
+
+__all__ = ["BY", "HOUR_MS", "Accounts", "Sums", "by_in", "period_in", "report"]
+
+BY: Final[dict[str, tuple[str, ...]]] = {
+    "project": ("project",), "person": ("project", "user"), "notebook": ("project", "user", "notebook"),
+}  # fmt: skip
+HOUR_MS: Final = 3_600_000
+KINDS: Final = ("held", "used", "borrowed", "lent")
+MOST: Final = 10_000
+
+
+@dataclass(slots=True)
+class Sums:
+    """GPU-ms."""
+
+    held: int = 0
+    used: int = 0
+    borrowed: int = 0
+    lent: int = 0
+
+
+class Accounts:
+    """What was reported and not written yet."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[int, str, str, str], Sums] = {}
+
+    def add(self, now: int, record: Record, body: m.LeaseBody, device_mib: int, row: m.LeaseUsage) -> None:
+        """Books one report. `device_mib`: the size of the GPU, as a part of which memory counts (0: not known, nothing is booked)."""
+        if device_mib <= 0:
+            return
+        key = now // HOUR_MS * HOUR_MS, record.project, record.user, body.name
+        sums = self._open.setdefault(key, Sums())
+        share = min(1.0, body.request_mib / device_mib)
+        held = round(row.held_ms * share)
+        sums.held += held
+        sums.used += min(held, round(row.busy_ms * share))
+        sums.borrowed += row.borrowed_mib_ms // device_mib
+        sums.lent += row.lent_mib_ms // device_mib
+
+    def rows(self) -> list[dict[str, Any]]:
+        """As the table wants them; kept until `written`."""
+        return [
+            {
+                "key": hashlib.sha256(repr(key).encode()).hexdigest(), "hour_ms": key[0], "project": key[1], "user": key[2], "notebook": key[3],
+                **{kind: getattr(sums, kind) for kind in KINDS},
+            }
+            for key, sums in self._open.items()
+        ]  # fmt: skip
+
+    def written(self) -> None:
+        self._open.clear()
+
+
+def report(
+    store: Store, by: str, since: int, until: int, may_see: Callable[[Mapping[str, str]], bool]
+) -> list[m.UsageRow]:  # fmt: skip
+    """Sums of the hours that begin in the period, the most held first. `may_see` is asked with project and user of each row."""
+    columns = [s.usage_hours.c[name] for name in BY[by]]
+    everybody = [s.usage_hours.c.project, s.usage_hours.c.user, *(column for column in columns if column.name == "notebook")]
+    query = (
+        sql.select(*everybody, *(sql.func.sum(s.usage_hours.c[kind]).label(kind) for kind in KINDS))
+        .where(s.usage_hours.c.hour_ms >= since // HOUR_MS * HOUR_MS, s.usage_hours.c.hour_ms < until)
+        .group_by(*everybody)
+    )
+    found: dict[tuple[str, ...], Sums] = {}
+    with ours(), store.engine.connect() as connection:
+        for row in connection.execute(query):
+            if may_see({"project": row.project, "user": row.user}):
+                sums = found.setdefault(tuple(getattr(row, name) for name in BY[by]), Sums())
+                for kind in KINDS:
+                    setattr(sums, kind, getattr(sums, kind) + int(getattr(row, kind)))
+    rows = [_row(dict(zip(BY[by], key, strict=True)), sums) for key, sums in found.items()]
+    return sorted(rows, key=lambda row: (-row.held, row.project, row.user, row.notebook))[:MOST]
+
+
+def period_in(since: str | None, until: str | None, now: int) -> tuple[int, int]:
+    """Both ends in ms: a time (ISO 8601), or how long ago (`7d`); by default the last seven days. Raises InvalidInput."""
+    first, last = _moment(since or "7d", now, "since"), _moment(until, now, "until") if until else now + 1
+    if first >= last:
+        raise InvalidInput("the period ends before it begins", field="since")
+    return first, last
+
+
+def _moment(text: str, now: int, what: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return now - read_duration(text, what=what)
+    return round((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
+
+
+def by_in(text: str | None) -> str:
+    """Raises InvalidInput."""
+    if text is None or text in BY:
+        return text or "project"
+    raise InvalidInput(f"by must be one of {', '.join(BY)}, got {text!r}", field="by")
+
+
+def _row(who: Mapping[str, str], sums: Sums) -> m.UsageRow:
+    hours = {kind: round(getattr(sums, kind) / HOUR_MS, 4) for kind in KINDS}
+    idle = round((sums.held - sums.used) / HOUR_MS, 4)
+    return m.UsageRow(project=who.get("project", ""), user=who.get("user", ""), notebook=who.get("notebook", ""), idle=idle, **hours)
