@@ -147,7 +147,8 @@ class SchedulerApp(JupyterApp):
 
     def address(self) -> Address:
         """Where to listen: as configured, else where the Hub that started us will look for us."""
-        stated, by_hub = self.config.SchedulerApp, urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", ""))
+        managed = managed_by_hub() is not None
+        stated, by_hub = self.config.SchedulerApp, urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "") if managed else "")
         host, port = self.host, self.port
         if by_hub.hostname and "port" not in stated:
             host, port = by_hub.hostname, by_hub.port or port
@@ -157,7 +158,7 @@ class SchedulerApp(JupyterApp):
             socket=Path(self.socket) if self.socket else None,
             socket_mode=self.socket_mode,
             token_file=Path(self.token_file) if self.token_file else None,
-            prefix=os.environ.get("JUPYTERHUB_SERVICE_PREFIX", ""),
+            prefix=os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "") if managed else "",
         )  # fmt: skip
 
     async def serve(self, say: Callable[[str], None]) -> None:

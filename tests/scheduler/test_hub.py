@@ -12,6 +12,7 @@ import pytest
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.scheduler.app import SchedulerApp
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.hub import ADMIN_SCOPE, HubAddress, JupyterHub, joined, managed_by_hub
@@ -164,6 +165,19 @@ def test_who_was_started_by_a_hub():
     assert managed_by_hub(env) == HubAddress("http://hub/api", "x", "gpus")
     assert managed_by_hub({}) is None
     assert managed_by_hub({**env, "JUPYTERHUB_SERVICE_NAME": ""}) is None  # a single-user server's environment
+
+
+def test_where_a_scheduler_listens_that_a_hub_started(monkeypatch: pytest.MonkeyPatch):
+    """In a single-user server's terminal the Hub's variables speak of that server: its port is not ours to take."""
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.2:7777/services/gpus/")
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/services/gpus/")
+    monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "x")
+    alone = SchedulerApp().address()
+    assert (alone.host, alone.port, alone.prefix) == ("127.0.0.1", 8470, "")
+    monkeypatch.setenv("JUPYTERHUB_SERVICE_NAME", "gpus")
+    monkeypatch.setenv("JUPYTERHUB_API_URL", "http://hub/api")
+    managed = SchedulerApp(socket="/run/s.sock").address()
+    assert (managed.host, managed.port, managed.prefix) == ("127.0.0.2", 7777, "/services/gpus/")
 
 
 # -- quotas --
