@@ -35,6 +35,9 @@ def find_devices(node: str, state_dir: Path, simulation: Simulation | None) -> D
 
 def _real(nvml: Nvml, state_dir: Path) -> NvidiaDevices:
     devices = NvidiaDevices(nvml, state_dir)
+    if why := devices.blind():
+        devices.close()
+        raise Unavailable(f"the driver does not say which process uses the GPUs (NVML: {why}), so they cannot be shared; {INSTEAD}")
     for gpu in nvml.gpus:
         log.info("GPU %d: %s, %d MiB to share, %s%s", gpu.index, gpu.model, gpu.total_mib, gpu.uuid, " (MIG instance)" if gpu.mig else "")
     for note in nvml.notes:

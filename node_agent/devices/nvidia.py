@@ -93,6 +93,10 @@ class NvidiaDevices:
         """What is here and not offered, and why."""
         return list(self._nvml.notes)
 
+    def blind(self) -> str:
+        """Why nobody can be told apart on any device; "": on some one can."""
+        return self._sampler.unlisted(everywhere=True)
+
     def environment(self) -> dict[str, str]:
         """GPUs are counted as NVML counts them; and a kernel sees none before it has a share: it would take what is nobody's to give."""
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "", "GPUSHARE_HIDES_GPUS": "1"}

@@ -46,6 +46,12 @@ UNSEEN: Final = (
 """Said once per device: the same happens for a moment when a process ends between two questions."""
 
 
+ESTIMATED: Final = (
+    "GPU %d: the driver does not say how much each process holds (WSL, some virtual GPUs): what is used is divided evenly among them, so that "
+    "shares are only kept roughly"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Sample:
     """The GPUs as they were at `taken` (monotonic ms). `memory` lacks devices that did not answer."""
@@ -89,6 +95,7 @@ class Sampler:
         self._nameless: dict[int, deque[tuple[int, int]]] = {gpu.index: deque() for gpu in nvml.gpus}
         self._listed: dict[int, list[Listed]] = {}
         self._unseen: set[int] = set()
+        self._estimated: set[int] = set()
         self._faults: deque[Fault] = deque(maxlen=64)
         self._events = self._listen()
         self.last = Sample()
@@ -156,6 +163,9 @@ class Sampler:
             listed = [one for gpu in memory for one in self._listed[gpu]]
             made = account({gpu: told.used for gpu, told in memory.items()}, listed, self._settled(now))
             self._note_nameless(now, made)
+            if unknown := made.estimated - self._estimated:
+                self._estimated |= unknown
+                log.warning(ESTIMATED, min(unknown))
             utilization = self._utilization(now, made) if now - self._timed >= BUSY_MS else self.last.utilization
             self._hear(made)
             self._check_health(now)
@@ -306,9 +316,10 @@ class Sampler:
             taken.append(self._faults.popleft())
         return taken
 
-    def unlisted(self) -> str:
-        """Why nobody can be told apart on some device; "": on all of them one can."""
-        return next((why for (call, _), why in sorted(self._without.items()) if call == "processes"), "")
+    def unlisted(self, *, everywhere: bool = False) -> str:
+        """Why nobody can be told apart on some device (or `everywhere`: on any); "": on all of them (on one of them) one can."""
+        found = {gpu: why for (call, gpu), why in sorted(self._without.items()) if call == "processes"}
+        return next(iter(found.values()), "") if not everywhere or len(found) == len(self._nvml.gpus) else ""
 
 
 def _found(owner: tuple[int, str], size: int | None) -> tuple[int, int | None, str]:

@@ -169,6 +169,13 @@ def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
             find_devices("n0", tmp_path, None)
 
 
+def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
+    with GpuWorld(gpus=2) as world, loaded(world):
+        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        with pytest.raises(Unavailable, match="does not say which process uses the GPUs"):
+            find_devices("n0", tmp_path, None)
+
+
 def test_limits_go_round_in_bytes(tmp_path):
     with machine(driver=615) as (world, nvml):
         leaf = str(tmp_path)

@@ -100,12 +100,14 @@ def test_what_was_there_before_us_is_a_strangers_at_once():
         assert sampler.look().account.foreign_mib == {0: 2048}
 
 
-def test_sizes_that_the_driver_hides_are_estimated_and_it_is_known():
+def test_sizes_that_the_driver_hides_are_estimated_and_it_is_said_once(caplog):
     with watched() as (world, sampler):
         sampler.kernel("a", 3)
         world.set("hidden", 1, gpu=0)
         account = sampler.look().account
         assert (account.held, account.estimated) == ({"a": {0: 3072 + CONTEXT}}, {0})
+        sampler.look()
+        assert caplog.text.count("does not say how much each process holds") == 1
 
 
 def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
