@@ -205,6 +205,8 @@ class Store:
 
     def is_ended(self, workload: str) -> bool:
         """Whether a workload of this id was there once and is over."""
+        if "\0" in workload:  # nobody's id: PostgreSQL would not even hear the question
+            return False
         with ours(), self.engine.connect() as connection:
             return connection.execute(_IS_ENDED, {"of": workload}).first() is not None
 

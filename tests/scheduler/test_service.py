@@ -194,8 +194,11 @@ def test_names_that_no_database_keeps_are_refused(house: House, more, field):
 
 @pytest.mark.parametrize("id_", ["\N{GRINNING FACE}" * 1000, "a\0b"], ids=["four bytes each", "a zero"])
 def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput) as caught:
         house.ask(id_)
+    assert caught.value.field == "id"
+    with pytest.raises(NotFound):
+        house.service.end(ALICE, id_)
 
 
 def test_the_longest_id_is_kept_with_its_lease(house: House):
