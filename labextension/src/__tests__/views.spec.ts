@@ -2,7 +2,7 @@ import { deathReason } from '../messages';
 import { isUntouched } from '../notebooks';
 import { possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
-import { sameRequest } from '../views/reason';
+import { sameRequest, waitingSince } from '../views/reason';
 import { changed, expectation } from '../views/whatIf';
 import { english, event, kernel, project } from './worlds';
 
@@ -76,4 +76,12 @@ describe('what if', () => {
     expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({ gpu: 0.5, gpu_limit: 1, project: 'vision' });
     expect(sameRequest(kernel({ request: { gpu: null, gpu_memory_mib: 2048 } }))).toEqual({ gpu_memory: '2048MiB', project: 'vision' });
   });
+});
+
+test('a wait begins when it was asked for, or when it was taken back', () => {
+  const asked = event('requested', 'Asked for half a GPU.', 1);
+  const evicted = event('evicted', 'Taken back.', 9);
+  expect(waitingSince(kernel({ state: 'pending', events: [asked] }))).toBe(asked.time);
+  expect(waitingSince(kernel({ state: 'pending', events: [asked, evicted] }))).toBe(evicted.time);
+  expect(waitingSince(kernel({ events: [asked] }))).toBeNull();
 });

@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { timeText } from '../format';
 import { Kernel, KernelRequest, ReasonBody } from '../schema';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
 
@@ -15,10 +16,12 @@ interface IReasonProps {
 
 export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonProps): JSX.Element {
   const position = kernel.queue_position;
+  const since = waitingSince(kernel);
   return (
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
       {position !== null && <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>}
+      {since !== null && <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>}
       {reason.helps.length > 0 && (
         <>
           <div className="jp-GpuShare-faint">{trans.__('What would help:')}</div>
@@ -32,6 +35,12 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
       {kernel.state === 'pending' && <Instead kernel={kernel} onWhatIf={onWhatIf} onChoose={onChoose} trans={trans} />}
     </div>
   );
+}
+
+/** When its wait began: it was asked for, or taken back; null when it does not wait, or nobody remembers. */
+export function waitingSince(kernel: Kernel): string | null {
+  const began = [...kernel.events].reverse().find(event => event.kind === 'requested' || event.kind === 'evicted');
+  return kernel.state === 'pending' && began !== undefined ? began.time : null;
 }
 
 /** Asked when somebody wants to know: hundreds of waiting kernels must not ask hundreds of questions by themselves. */
