@@ -9,6 +9,7 @@ import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace as changed_value
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -104,8 +105,10 @@ class Ledger:
         changed = {"project": row.project, "priority_class": row.priority, "preemptible": row.preemptible, "node_pools": pools}
         request = replace(row.request, **changed)
         asked = read_request(request, self.loaded.policy, user=row.user, allowed=[row.project], default=None, created=row.created_ms)
-        self.cluster.apply(WorkloadSubmitted(asked.workload))
-        record = self.records[row.request.id] = Record(row.request, asked.workload, row.user, revision=self.revision)
+        # A pool that was removed meanwhile stays in its list: what named no other one waits with that reason, as it did before the restart.
+        workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
+        self.cluster.apply(WorkloadSubmitted(workload))
+        record = self.records[row.request.id] = Record(row.request, workload, row.user, revision=self.revision)
         return record
 
     def _recall_exits(self, record: Record, exits: dict[str, int]) -> None:

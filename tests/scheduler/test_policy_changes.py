@@ -159,6 +159,20 @@ def test_a_removed_department_and_pool_keep_what_runs(house: House):
     assert ask(house, "b") == "running"
 
 
+def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_restart(house: House):
+    assert ask(house, "a", node_pools=["a100"]).startswith("pending")
+    assert ask(house, "both", node_pools=["a100", "default"]) == "running"
+    without = BASE.replace("node_pools: [{name: a100, label: {key: gpu, value: a100}}]", "")
+    assert "node_pool a100" in affected(house, without)
+    house.service.use_policy(parse_policy(without))
+    house.service.run_cycle()
+    assert (state(house, "a"), state(house, "both")) == ("pending UnknownPool", "running")
+    house.start()
+    house.service.use_policy(parse_policy(without))
+    house.joined()
+    assert (state(house, "a"), state(house, "both")) == ("pending UnknownPool", "running")
+
+
 @pytest.mark.slow
 def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(tmp_path: Path):
     """A real service and an agent on a real socket: two whole GPUs of vision; language gets one of them, with notice, and not by a kill."""
