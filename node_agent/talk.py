@@ -161,6 +161,8 @@ class Talk:
         book.unsure_until = 0
         if body.running:
             book.cells.add(body.n)
+            if body.wait:  # it began while we were away, and stands still in the driver if its memory is away too
+                book.held_back = False
             node.wake()
             return
         if body.exempt:

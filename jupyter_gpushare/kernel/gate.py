@@ -226,12 +226,13 @@ class Gate:
             self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
 
     def catch_up(self) -> None:
-        """The GPU came while a cell ran that did not ask for it (the sidebar did): from now on this kernel is busy."""
-        if not self.running or self._granted or self._asking or self.link.kernel["state"] != "attached":
+        """A cell runs that did not ask: the GPU came meanwhile (the sidebar asked for it), or the agent was away, and the memory with it.
+        From now on this kernel is busy, and needs what it has saved (`wait`)."""
+        if not self.running or self._granted or self._asking or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
             return
         with self.link.asking() as (n, _):
             self._granted.add(n)
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": True, "running": True})
 
     # ---- the end of a cell that was not the person's wish
 

@@ -68,7 +68,8 @@ class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
     exempt: bool = False
     wait: bool = False
     running: bool = False
-    """The cell was let go already: said to an agent that came back, so that it does not take the kernel for an idle one."""
+    """The cell was let go already: said to an agent that came back, so that it does not take the kernel for an idle one. With `wait`: it began
+    while the agent was away, and needs what is saved."""
 
 
 class CellCancel(Tagged, frozen=True, kw_only=True, tag="cell_cancel"):

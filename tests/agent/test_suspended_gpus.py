@@ -239,3 +239,25 @@ def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
             assert "KeyboardInterrupt" in (await a.hear("error", mark))["error"]
 
     play(story())
+
+
+def test_a_cell_that_began_while_the_agent_was_away_gets_its_memory_back():
+    """It did not ask, stands still in the driver, and nobody would ever ask for it."""
+
+    async def story():
+        async with GpuNode() as world:
+            a = await burst(world, 4)
+            await a.run(
+                "import threading, __main__\n"
+                "out, link = [], __main__.link\n"
+                "def cell():\n"
+                "    while link.kernel['state'] != 'suspended': time.sleep(0.01)\n"
+                "    link.send({'type': 'cell_start', 'n': 999, 'running': True, 'wait': True})\n"
+                "    out.append(gpu.read(p, 11).decode())\n"
+                "threading.Thread(target=cell, daemon=True).start()"
+            )
+            await a.ask("suspend")
+            await world.until(lambda: world.state(a) == "running", "brought back", 20)
+            assert (await a.run("result = out"))["result"] == ["tensor of a"]
+
+    play(story())

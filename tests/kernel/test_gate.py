@@ -111,6 +111,25 @@ def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
     assert agent.hear("cell_end")["n"] == first["n"]
 
 
+def test_a_cell_that_began_without_the_agent_says_that_it_needs_what_was_saved(agent, notebook):
+    """The agent died while it saved this kernel: the cell stands still in the driver, and only this brings the memory back."""
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    assert nb.run("x = 1").ok
+    agent.hear("cell_end")
+    agent.close()
+    cell = nb.submit(RUNS_UNTIL_STOPPED)
+    nb.until_shown(cell, "begun")
+    agent.open()
+    agent.hear("kernel_hello")
+    agent.become("suspended")
+    question = agent.hear("cell_start")
+    assert (question["running"], question["wait"]) == (True, True)
+    (agent.path.parent / "stop").touch()
+    assert nb.collect(cell).ok
+    assert agent.hear("cell_end")["n"] == question["n"]
+
+
 def test_a_gpu_that_comes_while_a_cell_runs_finds_the_kernel_busy(agent, notebook):
     nb = notebook()
     cell = nb.submit(RUNS_UNTIL_STOPPED)

@@ -1,0 +1,72 @@
+"""kill -9 of the node agent's process while it saves and brings back real GPU memory; the notebook notices nothing but a wait."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from tests.fakegpu.world import GIB, Faults
+
+from .played import GPU, PlayedServer
+from .world import RestError, eventually
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
+FILL = GPU + "p = g.alloc(2 << 30); g.write(p, b'every byte')"
+READ = "print(g.read(p, 10).decode())"
+
+
+@pytest.fixture
+def played(tmp_path):
+    server = PlayedServer(tmp_path, gpus=1, memory=8 * GIB, remote=True)
+    try:
+        yield server.start()
+    finally:
+        server.stop()
+        print(server.logs())  # noqa: T201 - shown when the test fails
+
+
+def killed_in(server: PlayedServer, call: str, begin) -> None:
+    """The agent is killed while the driver works on this call for it; then there is a new one."""
+    fault = server.machine.fault(call, Faults.HANG_AFTER)
+    begin()
+    eventually(lambda: server.machine.hits(fault), f"the agent is in {call}")
+    server.kill("agent")
+    server.machine.clear()
+    server.start_agent()
+
+
+def test_an_agent_that_is_killed_while_it_copies_is_replaced_and_nothing_is_lost(played):
+    nb = played.notebook("half", "a.ipynb")
+    nb.ok(FILL, 60)
+    act = f"gpushare/api/kernels/{nb.kernel_id}/actions/suspend"
+    pid = nb.pid
+
+    eventually(lambda: "suspend" in played.status()["tiers"], "the self-test is through")
+    played.rest("POST", act)
+    assert played.machine.state(pid) == "checkpointed"
+    played.kill("agent")
+    played.start_agent()
+    assert nb.ok(READ, 60).endswith("every byte\n")
+
+    def suspend() -> None:
+        with contextlib.suppress(RestError):  # the agent dies while it is asked
+            played.rest("POST", act)
+
+    for call in ("cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint"):
+        asking = threading.Thread(target=suspend)
+        killed_in(played, call, asking.start)
+        asking.join()
+        assert nb.ok(READ, 60).endswith("every byte\n")
+
+    def saved() -> bool:
+        suspend()  # again, until the server has found the new agent
+        return played.machine.state(pid) == "checkpointed"
+
+    for call in ("cuCheckpointProcessRestore", "cuCheckpointProcessUnlock"):
+        eventually(saved, "it is saved")
+        waiting = []
+        killed_in(played, call, lambda waiting=waiting: waiting.append(nb.submit(READ)))
+        assert "every byte" in nb.collect(waiting[0], 60).text
+        assert nb.pid == pid
