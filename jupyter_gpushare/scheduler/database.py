@@ -97,7 +97,9 @@ def open_engine(url: str, *, name: str = "jupyter-gpushare") -> sql.Engine:
             return engine
         if parsed.get_backend_name() != "postgresql":
             raise InvalidInput("the database must be sqlite:///FILE or postgresql+psycopg://…", field="db-url")
-        return sql.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=_careful_postgresql(name))
+        engine = sql.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=_careful_postgresql(name))
+        sql.event.listen(engine, "connect", _without_zeros)
+        return engine
     except ImportError as error:
         raise InvalidInput("PostgreSQL needs psycopg: pip install 'jupyter-gpushare[postgresql]'", field="db-url") from error
 
@@ -108,6 +110,17 @@ def _careful_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power cut
     cursor.execute("PRAGMA busy_timeout=5000")
     cursor.close()
+
+
+def _without_zeros(connection: Any, _record: object) -> None:
+    """PostgreSQL keeps no zero byte in a text. What programs print and agents say may have some; ids that have any are refused before."""
+    from psycopg.types.string import StrDumperUnknown
+
+    class Dumper(StrDumperUnknown):
+        def dump(self, obj: str) -> Any:
+            return super().dump(obj.replace("\0", "\N{REPLACEMENT CHARACTER}"))
+
+    connection.adapters.register_dumper(str, Dumper)
 
 
 def _careful_postgresql(name: str) -> dict[str, Any]:

@@ -201,6 +201,14 @@ def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
         house.service.end(ALICE, id_)
 
 
+def test_what_somebody_says_with_a_zero_in_it_is_kept_as_far_as_it_can_be(house: House):
+    """The message of an agent must not keep a lease from ending."""
+    lease = house.ask("a").pods[0].lease
+    house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=True, message="Ended\0."))
+    assert house.leases() == []
+    assert house.store.is_ended("a")
+
+
 def test_the_longest_id_is_kept_with_its_lease(house: House):
     """The lease's id is longer still, and all of it stands in indexes."""
     id_ = "".join(chr(0x4E00 + i % 2000) for i in range(660))
