@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import MILLI, is_unlimited
 from jupyter_gpushare.core.decisions import Evict, QueueShare
-from jupyter_gpushare.core.series import Series, thinned
+from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.series import DAY, Series, thinned
 
 from .records import Record
+from .store import Store, Write
 
-__all__ = ["Eviction", "History"]
+__all__ = ["Eviction", "History", "eviction"]
 
+T = TypeVar("T")
+QUEUES: Final = "queues"
+EVICTIONS: Final = "eviction"
+COARSE: Final = DAY[-1]
+"""What is stored: the coarsest of the grains."""
 MOST_EVICTIONS: Final = 1000
 MOST_POINTS: Final = 120
 """Per queue in one answer: more than a plot has room for."""
@@ -47,13 +55,25 @@ class Eviction:
     by_user: str
 
 
-class History:
-    """Both logs. Times are ms since the epoch."""
+def eviction(now: int, evict: Evict, record: Record, by: Record | None) -> Eviction:
+    """`by`: the workload that it makes room for, if there is one."""
+    whose = (by.project, by.user) if by is not None else ("", "")
+    return Eviction(now, evict, record.request.name, record.user, record.project, *whose)
 
-    def __init__(self) -> None:
+
+class History:
+    """Both logs. Times are ms since the epoch. Begins with what the store remembers: evictions, and a sample of every ten minutes."""
+
+    def __init__(self, store: Store, now: int) -> None:
+        self._store = store
         self._queues: Series[tuple[Point, ...]] = Series()
         self._last: tuple[Point, ...] = ()
+        self._stored_at = 0
         self._evictions: deque[Eviction] = deque(maxlen=MOST_EVICTIONS)
+        for at, points in _read(tuple[Point, ...], store.history(QUEUES, now - COARSE.span, COARSE.span // COARSE.step + 1)):
+            self._queues.add(at, points)
+            self._stored_at = at
+        self._evictions.extend(one for _, one in _read(Eviction, store.history(EVICTIONS, 0, MOST_EVICTIONS)))
 
     # -- taking in --
 
@@ -62,14 +82,25 @@ class History:
         if not self._queues.is_due(now):
             return
         points = tuple(_point(queue) for queue in queues)
+        if not points:
+            return  # nothing has been decided yet, which is not the same as nobody holds anything
         if points != self._last:
             self._last = points
         self._queues.add(now, self._last)  # an unchanged cluster costs one reference per sample
+        if now - self._stored_at >= COARSE.step:
+            self._stored_at = now
+            with suppress(Unavailable), self._store.transaction() as write:  # one sample less after a restart
+                write.history(QUEUES, now, m.encode(self._last))
+                write.forget_history(QUEUES, now - COARSE.span)
 
-    def evicted(self, now: int, evict: Evict, record: Record, by: Record | None) -> None:
-        """One eviction that was committed."""
-        whose = by.project if by is not None else "", by.user if by is not None else ""
-        self._evictions.append(Eviction(now, evict, record.request.name, record.user, record.project, *whose))
+    @staticmethod
+    def note(write: Write, eviction: Eviction) -> None:
+        """Part of the transaction that evicts."""
+        write.history(EVICTIONS, eviction.at, m.encode(eviction))
+
+    def evicted(self, eviction: Eviction) -> None:
+        """One that was committed."""
+        self._evictions.append(eviction)
 
     # -- giving out --
 
@@ -108,6 +139,13 @@ class History:
                 by_project=one.by_project,
                 message=evict.message,
             )
+
+
+def _read(kind: type[T], stored: Iterable[tuple[int, str]]) -> Iterator[tuple[int, T]]:
+    """What another version wrote and this one cannot read is left out: a look back must not keep a scheduler from starting."""
+    for at, body in stored:
+        with suppress(InvalidInput):
+            yield at, m.decode(kind, body)
 
 
 def _point(share: QueueShare) -> Point:

@@ -13,8 +13,8 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
-    "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "leadership", "leases", "logs", "metadata", "node_marks",
-    "nodes", "outcomes", "tokens", "usage", "usage_hours", "workloads",
+    "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "history", "leadership", "leases", "logs",
+    "metadata", "node_marks", "nodes", "outcomes", "tokens", "usage", "usage_hours", "workloads",
 ]  # fmt: skip
 
 LONGEST_LEASE: Final = 1100
@@ -98,6 +98,13 @@ node_marks = sql.Table(
     sql.Column("draining", sql.Boolean, nullable=False),
     sql.Column("actor", sql.String(1000), nullable=False),
     sql.Column("since_ms", sql.BigInteger, nullable=False),
+)  # fmt: skip
+history = sql.Table(
+    "history", metadata,
+    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    sql.Column("kind", sql.String(16), nullable=False),
+    sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
+    sql.Column("body", sql.Text, nullable=False),
 )  # fmt: skip
 usage_hours = sql.Table(
     "usage_hours", metadata,

@@ -28,7 +28,7 @@ from .audit import Entry, audit, entries
 from .auth import Identity
 from .commands import PAGE, cursor_in
 from .fleet import Send
-from .history import History
+from .history import Eviction, History, eviction
 from .ledger import Announcer, Ledger
 from .marks import Marks
 from .metering import Meter
@@ -61,7 +61,7 @@ class Service(Ledger):
         """The decisions of which everybody who waits was told last."""
         self.visibility = Visibility(lambda: self.loaded)
         self.meter = Meter(store)
-        self.history = History()
+        self.history = History(store, clock())
 
     # -- people's commands --
 
@@ -318,7 +318,7 @@ class Service(Ledger):
             raise
         self.decisions = decisions
         for evict in decisions.evictions:
-            self.history.evicted(now, evict, self.records[evict.workload], self.records.get(evict.by or ""))
+            self.history.evicted(self._eviction(evict, now))
         for record, lease in given:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
@@ -345,9 +345,13 @@ class Service(Ledger):
         wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
         write.lease(wanted, now)
         self.event(write, record, "evicted", evict.message)
+        self.history.note(write, self._eviction(evict, now))
         whose = f"workload {record.id} of {record.user} in {record.project}"
         audit(write, now, "scheduler", "evict", whose, f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}")
         return record, wanted
+
+    def _eviction(self, evict: Evict, now: int) -> Eviction:
+        return eviction(now, evict, self.records[evict.workload], self.records.get(evict.by or ""))
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
         """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.

@@ -217,6 +217,13 @@ class Store:
             rows = connection.execute(query.order_by(s.leases.c.started_ms, s.leases.c.id)).all()
             return [(m.decode(m.LeaseBody, row.body), row.started_ms, row.ended_ms) for row in rows]
 
+    def history(self, kind: str, since_ms: int, most: int) -> list[tuple[int, str]]:
+        """The newest things of this kind to look back at, oldest first, each with its time."""
+        wanted = sql.select(s.history.c.time_ms, s.history.c.body).where(s.history.c.kind == kind, s.history.c.time_ms >= since_ms)
+        with ours(), self.engine.connect() as connection:
+            rows = connection.execute(wanted.order_by(s.history.c.number.desc()).limit(most)).all()
+            return [(row.time_ms, row.body) for row in reversed(rows)]
+
     def usage(self) -> list[Mapping[str, Any]]:
         """The ledger, a row per lease."""
         with ours(), self.engine.connect() as connection:
@@ -239,6 +246,7 @@ class Store:
             _delete(write, s.logs, "workload", told)
             write.do(s.usage_hours.delete().where(s.usage_hours.c.hour_ms < before.usage))
             write.do(s.audit.delete().where(s.audit.c.time_ms < before.events))
+            write.do(s.history.delete().where(s.history.c.time_ms < before.events))
             used = self._over_before(write, s.leases, before.usage, most)
             _delete(write, s.usage, "lease", used)
             _delete(write, s.leases, "id", used)

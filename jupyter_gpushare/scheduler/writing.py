@@ -32,6 +32,7 @@ _HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed",
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
 _OUTCOME: Final = s.outcomes.insert()
+_HISTORY: Final = s.history.insert()
 _LOG: Final = s.logs.insert()
 _ENDED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None))
 _LEASES_ENDED: Final = s.leases.update().where(s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None))
@@ -75,6 +76,13 @@ class Write:
 
     def event(self, workload: str, event: m.Event) -> None:
         self.do(_EVENT, {"workload": workload, "time": event.time, "kind": event.kind, "message": event.message})
+
+    def history(self, kind: str, now_ms: int, body: bytes) -> None:
+        """Something to look back at; how long it is kept depends on the kind (`Store.forget`)."""
+        self.do(_HISTORY, {"kind": kind, "time_ms": now_ms, "body": body.decode()})
+
+    def forget_history(self, kind: str, before_ms: int) -> None:
+        self.do(s.history.delete().where(s.history.c.kind == kind, s.history.c.time_ms < before_ms))
 
     def outcome(self, workload: str, pod: str, exit_code: int, now_ms: int) -> None:
         self.do(_OUTCOME, {"workload": workload, "pod": pod, "exit_code": exit_code, "ended_ms": now_ms})

@@ -35,9 +35,10 @@ class Quiet:
 class Bench:
     """A service with two GPUs and a clock in the hand."""
 
-    def __init__(self, folder: Path) -> None:
-        self.time = 1_000_000_000
-        self.service = Service(Store(f"sqlite:///{folder}/x.db"), parse_policy(POLICY), Quiet(), clock=lambda: self.time)
+    def __init__(self, folder: Path, time: int = 1_000_000_000) -> None:
+        self.folder, self.time = folder, time
+        self.store = Store(f"sqlite:///{folder}/x.db")
+        self.service = Service(self.store, parse_policy(POLICY), Quiet(), clock=lambda: self.time)
         self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _: None)
         self.loop = Loop(self.service)
         self.pass_ms(0)
@@ -45,6 +46,10 @@ class Bench:
     def pass_ms(self, ms: int) -> None:
         self.time += ms
         self.loop.turn(is_tick=True)
+
+    def restarted(self) -> Bench:
+        self.store.close()
+        return Bench(self.folder, self.time)
 
     def course_is_reclaimed(self) -> None:
         """Bob's course holds both GPUs over quota; Alice asks for one of hers."""
@@ -117,6 +122,34 @@ def test_it_is_remembered_after_both_workloads_are_gone(bench: Bench):
     for id_ in ("c1", "c2", "v"):
         bench.service.end(ADMIN, id_)
     assert len(bench.service.evictions(ADMIN).evictions) == 1
+
+
+def test_a_restarted_scheduler_remembers_evictions_and_a_sample_of_every_ten_minutes(bench: Bench):
+    bench.pass_ms(5000)
+    bench.course_is_reclaimed()
+    bench.pass_ms(10 * 60_000)
+    known = bench.service.evictions(ADMIN)
+    again = bench.restarted().service
+    assert again.evictions(ADMIN) == known
+    before, after = of(again.queue_history(ADMIN, None, "60"), "research")
+    assert before == 0.0
+    assert after >= 1.0
+
+
+def test_what_cannot_be_read_keeps_no_scheduler_from_starting(bench: Bench):
+    bench.course_is_reclaimed()
+    with bench.store.transaction() as write:
+        for kind in ("eviction", "queues"):
+            write.history(kind, bench.time, b'{"of": "another version"}')
+    assert len(bench.restarted().service.evictions(ADMIN).evictions) == 1
+
+
+def test_samples_are_stored_for_a_day_and_no_longer(bench: Bench):
+    for _ in range(30):
+        bench.pass_ms(3600_000)
+    stored = bench.store.history("queues", 0, 1000)
+    assert bench.time - stored[0][0] <= 24 * 3600_000
+    assert len(stored) == 25
 
 
 def test_both_are_tables(tmp_path: Path):
