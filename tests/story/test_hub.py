@@ -183,5 +183,9 @@ def test_what_one_gives_back_the_other_may_have(alice: Person, bob: Person, hers
     his.shut_down()
     eventually(lambda: alice.allocated() == 0.5, "what he had is given back")
     alice.rest("POST", f"gpushare/api/kernels/{hers.kernel_id}", {"gpu": 1})
-    eventually(lambda: hers.view["memory_mib"]["guaranteed"] == 80 * 1024, "she has all of it")
-    assert hers.view["state"] == "attached"
+
+    def has_all() -> bool:
+        view = hers.view
+        return (view["state"], view["memory_mib"]["guaranteed"]) == ("attached", 80 * 1024)
+
+    eventually(has_all, "she has all of it")
