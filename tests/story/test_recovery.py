@@ -27,11 +27,14 @@ def played(tmp_path):
         print(server.logs())  # noqa: T201 - shown when the test fails
 
 
-def killed_in(server: PlayedServer, call: str, begin) -> None:
+def killed_in(server: PlayedServer, call: str, begin, end=lambda: None) -> None:
     """The agent is killed while the driver works on this call for it; then there is a new one."""
     fault = server.machine.fault(call, Faults.HANG_AFTER)
     begin()
-    eventually(lambda: server.machine.hits(fault), f"the agent is in {call}")
+    try:
+        eventually(lambda: server.machine.hits(fault), f"the agent is in {call}")
+    finally:
+        end()
     server.kill("agent")
     server.machine.clear()
     server.start_agent()
@@ -54,9 +57,17 @@ def test_an_agent_that_is_killed_while_it_copies_is_replaced_and_nothing_is_lost
         with contextlib.suppress(RestError):  # the agent dies while it is asked
             played.rest("POST", act)
 
+    over = threading.Event()
+
+    def keep_asking() -> None:
+        """A new agent has to be found, and to test the driver, before it saves anything."""
+        while not over.wait(0.2):
+            suspend()
+
     for call in ("cuCheckpointProcessLock", "cuCheckpointProcessCheckpoint"):
-        asking = threading.Thread(target=suspend)
-        killed_in(played, call, asking.start)
+        over.clear()
+        asking = threading.Thread(target=keep_asking)
+        killed_in(played, call, asking.start, over.set)
         asking.join()
         assert nb.ok(READ, 60).endswith("every byte\n")
 
