@@ -6,6 +6,7 @@ Everybody runs as the unix user of the test (SimpleLocalProcessSpawner), so what
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -61,6 +62,15 @@ c.JupyterHub.load_roles = [
 ]
 c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", "access:services!service=gpushare"]
 """
+
+
+PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+def _end_with_us() -> None:
+    """This process is asked to end when the test that started it is gone, however that happened."""
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Person(Rest):
@@ -168,8 +178,9 @@ class HubWorld:
         with (self.folder / f"{name}.log").open("ab") as log:
             argv = [sys.executable, *arguments]
             made = subprocess.Popen(
-                argv, env=self._env(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True
-            )
+                argv, env=self._env(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True,
+                preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call; whoever kills the test run shall not leave a Hub behind
+            )  # fmt: skip
         self.processes.append(made)
 
     def commands(self) -> str:
