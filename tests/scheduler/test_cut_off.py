@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import random
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +33,9 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
+    with warnings.catch_warnings():  # tornado complains of a WebSocket that was given up during its handshake, in whichever test it is found
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @dataclass
