@@ -6,6 +6,7 @@
  * - many (the scripted server): frames while 500 kernels, and a large cluster's dashboard, are scrolled through
  */
 import { inLab } from './browser.mjs';
+import { largeCluster } from './cluster.mjs';
 import { kernel, scriptOf } from './script.mjs';
 
 const [url, what] = process.argv.slice(2);
@@ -95,30 +96,6 @@ function manyKernels(count) {
   return Array.from({ length: count }, (_, i) => kernel({ kernel_id: `k${i}`, name: `work/notebook-${i}.ipynb`, state: states[i % 4] }));
 }
 
-function cluster(nodes, gpus) {
-  const devices = node => Array.from({ length: gpus }, (_, i) => ({
-    uuid: `SIM-GPU-n${node}-${i}`, model: 'Simulated A100-80GB', memory_mib: { total: 81920, guaranteed: 40960, used: 71680, borrowed: 30720 },
-    kernels: [`w${node}-${i}`], planned: [`w${node}-${i}`], healthy: true, health: '', foreign_mib: 0, foreign_processes: 0, utilization: 0.5, mig: false
-  }));
-  const pod = (node, i) => ({
-    name: '0', state: 'running', lease: { node: `n${node}` },
-    report: { state: 'attached', gpu_uuids: [`SIM-GPU-n${node}-${i}`], memory_mib: { guaranteed: 40960, used: 71680, borrowed: 30720 } }
-  });
-  const all = Array.from({ length: nodes }, (_, node) => node);
-  return {
-    nodes: all.map(node => ({
-      name: `n${node}`, pool: 'default', status: 'Ready', reasons: [], simulated: true, gpus, gpu_allocated: gpus / 2, tiers: ['observe', 'suspend'],
-      tier_problems: {}, driver: '', cordoned: false, devices: devices(node)
-    })),
-    pools: [{ name: 'default', nodes, gpus: nodes * gpus, gpu_allocated: 0, pending: 0, status: 'Ready', nodes_ready: nodes, reasons: [] }],
-    workloads: all.flatMap(node => Array.from({ length: gpus }, (_, i) => ({
-      id: `w${node}-${i}`, name: `work/w${node}-${i}.ipynb`, kernel_id: null, user: 'ada', project: 'vision', priority: 75, preemptible: true, node_pools: [],
-      created: new Date().toISOString(), state: 'running', request: { gpu: 0.5, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null },
-      pods: [pod(node, i)], reason: null, queue_position: null, revision: 1
-    })))
-  };
-}
-
 await inLab(url, async lab => {
   const { page } = lab;
   if (what === 'delay') {
@@ -155,7 +132,7 @@ await inLab(url, async lab => {
       return '[data-measured=yes]';
     });
     const sidebar = summary(await frames(page, scroller));
-    await script.say({ status: { kernels: [] }, tables: cluster(500, 8) });
+    await script.say({ status: { kernels: [] }, tables: largeCluster(500, 8) });
     const views = {};
     for (const view of ['map', 'workloads', 'nodes']) {
       await lab.command('gpushare:dashboard', { view });

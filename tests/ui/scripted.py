@@ -18,6 +18,8 @@ from tornado import web, websocket
 
 from jupyter_gpushare.messages import Kernel, Status, StreamKernel, WhatIfAnswer, convert, encode, to_json
 
+FIELDS = {"history/queues": "samples"}
+"""What the list of rows is called in an answer, where it is not called like its path."""
 UP = {"reachable": True, "version": "0.0.0", "problem": None}
 
 
@@ -99,7 +101,7 @@ class Api(APIHandler):
         if path == "status":
             self.finish(json.dumps(said()))
         elif path in SCRIPT.tables:
-            self.finish(json.dumps({path: SCRIPT.tables[path]}))
+            self.finish(json.dumps({FIELDS.get(path, path): SCRIPT.tables[path]}))
         else:
             raise web.HTTPError(404)
 

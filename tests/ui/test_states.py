@@ -13,6 +13,7 @@ SCRIPTS = {
     "nb7.mjs": "the same in Notebook 7",
     "many.mjs": "five hundred kernels",
     "relaunch.mjs": "a kernel killed by a reclaim leaves no cell spinning",
+    "boards.mjs": "a dashboard of a cluster that is ill, foreign, empty, large or gone",
     "everybody.mjs": "no serious problem for anybody in any theme",
 }
 

@@ -232,7 +232,7 @@ function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.El
     <>
       <div className="jp-GpuShareDashboard-tools">
         <input type="search" value={filter} placeholder={trans.__('Filter rows')} aria-label={trans.__('Filter rows')} onChange={event => setFilter(event.target.value)} />
-        <span className="jp-GpuShare-faint">{trans._n('%1 row', '%1 rows', rows.length, rows.length)}</span>
+        <span className="jp-GpuShare-faint">{trans._n('%1 row', '%1 rows', rows.length)}</span>
         <ColumnChooser columns={columns} shown={shown} onChange={ids => props.onChosen(table, ids)} trans={trans} />
         <Download ask={() => props.onCsv(table, shown)} name={`${table}.csv`} trans={trans} />
       </div>

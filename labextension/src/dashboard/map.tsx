@@ -71,9 +71,9 @@ function PoolHead({ pool, trans }: { pool: IPoolPlaces; trans: TranslationBundle
       ? []
       : [
           row.status,
-          trans._n('%1 node', '%1 nodes', row.nodes, row.nodes),
+          trans._n('%1 node', '%1 nodes', row.nodes),
           trans.__('%1 of %2 GPUs allocated', Number(row.gpu_allocated.toFixed(3)), row.gpus),
-          row.pending > 0 ? trans._n('%1 workload waits', '%1 workloads wait', row.pending, row.pending) : '',
+          row.pending > 0 ? trans._n('%1 workload waits', '%1 workloads wait', row.pending) : '',
           ...row.reasons
         ];
   return (
@@ -166,7 +166,7 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
     guaranteed > 0 ? trans.__('%1 guaranteed', memoryText(guaranteed)) : '',
     borrowed > 0 ? trans.__('%1 borrowed', memoryText(borrowed)) : '',
     device.foreign_mib > 0
-      ? trans._n('%2 held by %1 foreign process', '%2 held by %1 foreign processes', processes, processes, memoryText(device.foreign_mib))
+      ? trans._n('%2 held by %1 foreign process', '%2 held by %1 foreign processes', processes, memoryText(device.foreign_mib))
       : '',
     device.utilization === null ? '' : trans.__('busy %1 %', Math.round(100 * device.utilization))
   ]

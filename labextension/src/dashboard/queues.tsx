@@ -97,7 +97,7 @@ function OverTime(props: IQueuesProps & { queue: string; pool: string; history: 
           <select value={minutes} onChange={event => props.onMinutes(Number(event.target.value))}>
             {SPANS.map(span => (
               <option key={span} value={span}>
-                {span < 60 ? trans.__('%1 minutes', span) : trans._n('%1 hour', '%1 hours', span / 60, span / 60)}
+                {span < 60 ? trans.__('%1 minutes', span) : trans._n('%1 hour', '%1 hours', span / 60)}
               </option>
             ))}
           </select>
