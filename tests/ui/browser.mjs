@@ -20,12 +20,9 @@ export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
   try {
     const page = await browser.newPage({ viewport: { width, height } });
     page.setDefaultTimeout(30_000);
-    page.on('pageerror', error => complaints.push(String(error)));
-    page.on('console', line => {
-      if (line.type() === 'error' && !NOISE.some(pattern => pattern.test(line.text()))) {
-        complaints.push(line.text());
-      }
-    });
+    const complain = text => NOISE.some(pattern => pattern.test(text)) || complaints.push(text);
+    page.on('pageerror', error => complain(String(error)));
+    page.on('console', line => line.type() === 'error' && complain(line.text()));
     await page.goto(url, { timeout: 60_000 });
     await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, { timeout: 60_000 });
     await page.evaluate(() => window.jupyterapp.restored);

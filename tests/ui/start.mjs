@@ -47,6 +47,7 @@ await inLab(url, async lab => {
   await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
   await page.keyboard.press('Enter');
   const dialog = page.locator('.jp-Dialog', { hasText: 'New notebook with a GPU share' });
+  await page.waitForFunction(() => document.activeElement?.id === 'gpushare-start-kernel'); // JupyterLab's dialogs choose the focus at first
   await dialog.getByRole('button', { name: 'large' }).focus();
   await page.keyboard.press('Enter');
   await dialog.getByText('Would wait. It needs 2 GPUs, where 1 is free.').waitFor();

@@ -17,9 +17,10 @@ export class RememberedShares {
     notebooks: INotebookTracker,
     private readonly isWanted: () => boolean
   ) {
-    gpushare.chosen.connect((_, { kernelId, request }) =>
-      notebooksOf(notebooks, kernelId).forEach(panel => remember(panel, request))
-    );
+    gpushare.chosen.connect((_, { kernelId, request }) => {
+      this.seen.add(kernelId); // before its news arrive: what was just asked is not asked again
+      notebooksOf(notebooks, kernelId).forEach(panel => remember(panel, request));
+    });
     gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
   }
 
@@ -39,10 +40,16 @@ export class RememberedShares {
     if (kernel === null || !panel.context.isReady || this.seen.has(kernel.kernel_id)) {
       return;
     }
-    this.seen.add(kernel.kernel_id);
     const request = remembered(panel);
+    if (request === null && isUntouched(kernel)) {
+      return; // a notebook that is just being made may be given one in a moment
+    }
+    this.seen.add(kernel.kernel_id);
     if (request !== null && isUntouched(kernel) && this.isWanted()) {
-      void this.gpushare.request(kernel.kernel_id, request).then(accepted => accepted && !isChosenHere(panel) && this._asked.emit({ panel, request }));
+      const isNews = !isChosenHere(panel);
+      void this.gpushare
+        .request(kernel.kernel_id, request)
+        .then(accepted => accepted && isNews && this._asked.emit({ panel, request }));
     }
   }
 
