@@ -79,9 +79,9 @@ def test_a_state_that_the_driver_gave_up_restarts_the_kernel_and_says_so():
             a.start(READ)
             await world.until(lambda: world.server.relaunches, "relaunched", 20)
             assert {"lost", "killed"} <= set(world.server.kinds("a"))
-            await world.until(lambda: world.used() == {0: 0}, "nothing is left on the GPU")
-            await world.until(lambda: world.book("a").attached, "the new process has its GPU")
-            assert world.devices._copies.parked() == {}
+            await world.until(lambda: world.devices._copies.parked() == {}, "nothing is booked for the old process")
+            await world.until(lambda: "reattached" in world.server.kinds("a"), "the new process has its GPU")
+            assert world.used() == {0: 0}
 
     play(story())
 
@@ -229,7 +229,7 @@ def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
         async with GpuNode() as world:
             a = await burst(world, 4)
             mark = a.start("import time\nfor turn in range(400):\n    gpu.read(p, 1)\n    time.sleep(0.05)\nresult = turn")
-            await world.until(lambda: world.book("a").cells, "it runs")
+            await a.hear("running", mark)
             world.server.send(KernelAct(n=76, kernel_id="a", action="suspend"))
             await world.until(lambda: world.state(a) == "checkpointed" and world.book("a").transit is None, "saved")
             assert world.book("a").held_back
