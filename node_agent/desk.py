@@ -235,6 +235,7 @@ class Desk:
                 self._wait(book, step, now)
             case Drop(deadline=deadline):
                 book.caches = deadline
+                self._node.rungs["caches"] += 1
                 self._node.ports.to_kernel(book.kernel_id, DropCaches())
             case Suspend(asker=asker):
                 return [lambda: self._suspend(book, asker)]
@@ -243,6 +244,8 @@ class Desk:
             case Recall():
                 self._end_notice(book, self._node.story.recalled())
             case Kill(asker=asker):
+                if not book.killing:
+                    self._node.rungs["killed"] += 1
                 self._lifecycle.kill(book, self._node.books.get(asker), self._reason(book))
             case LetGo():
                 self._let_go(book)
@@ -255,6 +258,8 @@ class Desk:
     def _suspend(self, book: Book, asker: str) -> None:
         own = book.unwanted or book.held_back
         mover = None if asker == book.kernel_id else self._node.books.get(asker)
+        if not own and asker != book.kernel_id:
+            self._node.rungs["suspended"] += 1
         self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
 
     def _must_look(self, book: Book) -> bool:
@@ -332,6 +337,7 @@ class Desk:
         book.notice, book.notice_stamp = step.deadline, stamp(wall_ms() + left)
         saved = now >= book.no_suspend_until
         text = node.story.notice(step.take, left / 1000, node.books.get(step.asker), self._reason(book), saved)
+        node.rungs["notice"] += 1
         node.happened(book, "notice", text)
         node.ports.to_kernel(book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take))
 

@@ -6,6 +6,7 @@ Everything that decides or acts gets this object; it decides nothing itself. All
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,6 +110,8 @@ class Node:
         self._tiers = devices.tiers()
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
+        self.rungs: Counter[str] = Counter()
+        """How often each rung of the ladder was used for somebody else since then. What a kernel's owner wanted themselves is none."""
         self.pressed: dict[NotReady, int] = {}
         """Why this machine takes nothing new, and when (ms) that was so last."""
         self.dirty = True

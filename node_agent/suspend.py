@@ -120,6 +120,8 @@ class Mover:
             book.generation += 1
             book.site = book.home
             self._node.dirty = True
+            if asker is not None:
+                self._node.rungs["moved"] += 1
             self._node.happened(book, "moved", self._node.story.moved(old, book.home, asker), tell=True)
 
     def _lost(self, book: Book, problem: str) -> None:

@@ -70,7 +70,7 @@ class Usage:
     def report(self) -> None:
         """Hand the rows to the scheduler; kept and added to when the link is down."""
         now, took = self._node.clock(), self._node.took
-        if not self._rows and not any(took.values()):
+        if not self._rows and not any(took.values()) and not self._node.rungs:
             self._reported = now
             return
         rows = [
@@ -81,11 +81,14 @@ class Usage:
             for lease, row in sorted(self._rows.items())
         ]
         waits, outs, ins = (list(took[name]) for name in ("gate_wait", "suspend", "resume"))
-        sent = UsageReport(since_ms=now - self._reported, rows=rows, gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins)
+        sent = UsageReport(
+            since_ms=now - self._reported, rows=rows, gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins, rungs=dict(self._node.rungs)
+        )
         delivered = self._node.ports.to_scheduler(sent)
         if delivered:
             self._rows.clear()
             self._reported = now
+            self._node.rungs.clear()
         for each in took.values():  # of these only the latest are worth keeping
             del each[: None if delivered else -LONGEST_STORY]
 

@@ -128,6 +128,8 @@ class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
     gate_waits_ms: list[int] = field(default_factory=list)
     suspends_ms: list[int] = field(default_factory=list)
     resumes_ms: list[int] = field(default_factory=list)
+    rungs: dict[str, int] = field(default_factory=dict)
+    """How often each rung of the ladder was used to take memory back for somebody else: `caches`, `notice`, `suspended`, `moved`, `killed`."""
 
 
 class LeaseUsage(Body, frozen=True, kw_only=True):

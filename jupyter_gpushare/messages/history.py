@@ -45,7 +45,8 @@ class QueueHistory(Body, frozen=True, kw_only=True):
 
 
 class EvictionRow(Body, frozen=True, kw_only=True):
-    """A pod whose place the scheduler took away. `action`: which action of the cycle; `by`: the workload that it made room for ("" = none,
+    """A pod whose place the scheduler took away. `action`: which action of the cycle, or `drain`,
+    `max_running`, `idle`; `by`: the workload that it made room for ("" = none,
     or one that the caller may not see), `by_project` its project."""
 
     time: Stamp

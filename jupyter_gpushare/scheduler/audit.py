@@ -29,11 +29,14 @@ class Entry:
     detail: str
 
 
-def audit(write: Write, now_ms: int, actor: str, action: str, object: str, detail: str = "") -> None:  # noqa: A002 - the column's name
-    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`, `policy`; `detail`: what and why."""
+def audit(write: Write, now_ms: int, actor: str, action: str, object: str, detail: str = "", **about: str) -> None:  # noqa: A002 - the column's name
+    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`, `policy`; `detail`: what and why.
+
+    `about`: for the line of the log only (`workload`, `node`, ...).
+    """
     values = {"time_ms": now_ms, "actor": actor, "action": action, "object": object, "detail": detail[:LONGEST_DETAIL]}
     write.do(s.audit.insert(), values)
-    log.info("%s: %s %s%s", actor or "somebody", action, object, f": {detail}" if detail else "")
+    log.info("%s: %s %s%s", actor or "somebody", action, object, f": {detail}" if detail else "", extra={"actor": actor, **about})
 
 
 def entries(

@@ -89,7 +89,6 @@ class House:
         self.decided = asyncio.Event()
         """The first cycle is over."""
         self.loop.observe = self._observe
-        self.hub.tap = self.metrics.frame
         self.agents.tap = self.metrics.report
         self.dispatch = Dispatch(
             self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics,

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.decisions import Decisions, Evict
 from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.core.facts import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
-from jupyter_gpushare.core.model import Spot
 
 from .audit import audit
 from .fleet import Fleet
+from .history import Eviction, History, eviction
 from .policy import LoadedPolicy
-from .records import Record, view
+from .records import Record, about, spot_of, view
 from .requests import read_request
 from .store import Store, WorkloadRow, Write
 
@@ -71,6 +71,10 @@ class Ledger:
         self.fleet = Fleet(self.cluster, store, loaded)
         self.untold: list[tuple[Record, m.Event]] = []
         """Events of the transaction that is open: told when it is committed."""
+        self.history = History(store, clock())
+        self.on_evicted: Callable[[Eviction], None] = lambda _eviction: None
+        """Is told of every eviction that was committed, whoever wanted it."""
+        self._unsaid: list[Eviction] = []
         with _no_collections():
             self._remember()
 
@@ -134,8 +138,7 @@ class Ledger:
             with self.store.transaction() as write:
                 write.lease_ended(body.id, self.clock())
             return
-        spot = Spot(body.node, tuple(body.planned_gpus), body.pool)
-        self.cluster.apply(PodPlaced(body.workload, body.pod, spot, started, "running" if body.wanted == "hold" else "releasing"))
+        self.cluster.apply(PodPlaced(body.workload, body.pod, spot_of(body), started, "running" if body.wanted == "hold" else "releasing"))
         body = replace(body, rules=self.loaded.rules.lease_rules(record.project, body.pool))
         record.leases[body.pod], record.started[body.id] = body, started
 
@@ -153,17 +156,30 @@ class Ledger:
         except BaseException:
             self.cluster.rollback(mark)
             self.untold.clear()
+            self._unsaid.clear()
             raise
         self.cluster.forget(mark)
         self.revision += 1
-        untold, self.untold = self.untold, []
+        untold, self.untold, unsaid, self._unsaid = self.untold, [], self._unsaid, []
         for record, event in untold:
             self._tell(record, event)
+        for one in unsaid:
+            self.history.evicted(one)
+            self.on_evicted(one)
 
     def event(self, write: Write, record: Record, kind: m.EventKind, message: str) -> None:
         event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
         write.event(record.id, event)
         self.untold.append((record, event))
+
+    def evicted(self, write: Write, record: Record, evict: Evict) -> None:
+        """Part of the transaction that evicts: the one way in which that gets into audit log, history and metrics."""
+        by = self.records.get(evict.by or "")
+        whose = f"workload {record.id} of {record.user} in {record.project}"
+        what = f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}"
+        audit(write, self.clock(), "scheduler", "evict", whose, what, **about(record))
+        self._unsaid.append(eviction(self.clock(), evict, record, by))
+        self.history.note(write, self._unsaid[-1])
 
     def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
         """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`: who wanted it, to be written down when it is
@@ -173,7 +189,8 @@ class Ledger:
             self.event(write, record, kind, message)
             write.ended(record.id, self.clock(), message)
             if by and by != record.user:
-                audit(write, self.clock(), by, "end", f"workload {record.id} of {record.user} in {record.project}", message)
+                whose = f"workload {record.id} of {record.user} in {record.project}"
+                audit(write, self.clock(), by, "end", whose, message, **about(record))
         del self.records[record.id]
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
@@ -181,18 +198,17 @@ class Ledger:
         self.hub.publish(gone, record.project, record.user)
         self.wake()
 
-    def take_back(self, record: Record, leases: Sequence[m.LeaseBody], message: str, notice_ms: int) -> None:
-        """Somebody outside of the cycle wants these leases back: their agents walk the ladder, after this notice."""
+    def take_back(self, record: Record, leases: Sequence[m.LeaseBody], action: str, message: str, notice_ms: int) -> None:
+        """Somebody outside of the cycle (`action`: who) wants these leases back: their agents walk the ladder, after this notice."""
         wanted = [replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None) for lease in leases]
         with self.together() as write:
             for lease in wanted:
                 if self.cluster.state(record.id, lease.pod) != "releasing":
                     self.cluster.apply(PodEvicted(record.id, lease.pod))
                 write.lease(lease, record.started.get(lease.id, self.clock()))
+                self.evicted(write, record, Evict(record.id, lease.pod, spot_of(lease), action, None, message))
             self.event(write, record, "evicted", message)
-            audit(write, self.clock(), "scheduler", "evict", f"workload {record.id} of {record.user} in {record.project}", message)
         self.say(record, wanted)
-        log.info("workload %s: %s", record.id, message)
         self.wake()
 
     def say(self, record: Record, leases: Sequence[m.LeaseBody]) -> None:
@@ -212,6 +228,7 @@ class Ledger:
 
     def _tell(self, record: Record, event: m.Event) -> None:
         record.events.append(event)
+        log.info("workload %s: %s: %s", record.id, event.kind, event.message, extra=about(record))
         frame = m.WorkloadEvent(revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event)
         self.hub.publish(frame, record.project, record.user)
 

@@ -128,7 +128,7 @@ class Marks:
         text = f"Node {node} is being drained by {actor or 'an administrator'}: everything on it is asked to leave."
         for record, lease in self._here(node):
             if lease.wanted == "hold":
-                self.ledger.take_back(record, [lease], text, notice)
+                self.ledger.take_back(record, [lease], "drain", text, notice)
 
 
 def _words(node: str, cordoned: bool, draining: bool, here: list[tuple[Record, m.LeaseBody]]) -> str:

@@ -13,8 +13,9 @@ from prometheus_client.metrics_core import Metric
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.decisions import Decisions
 
-from .records import Record, view
+from .records import Record
 from .service import Service
+from .store import EVENTS_KEPT
 from .tables import queue_rows
 
 __all__ = ["Metrics"]
@@ -23,11 +24,11 @@ MIB: Final = 1 << 20
 UNLIMITED: Final = float("inf")
 WAITS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
-RUNGS: Final = ("notice", "suspended", "moved", "killed")
-"""Kinds of events that are rungs of the ladder by which memory is taken back."""
+RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
+"""The rungs of the ladder by which agents take memory back, as they count them."""
 
-EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction")
-"""The actions that evict."""
+EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction", "drain", "max_running", "idle")
+"""What evicts: actions of the cycle, an administrator who drains a node, and rules of the policy."""
 
 
 class Metrics:
@@ -51,7 +52,11 @@ class Metrics:
             self._evictions.labels(action)
         for rung in RUNGS:
             self._reclaims.labels(rung)
+        service.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
         self._registry.register(_Now(service))
+        prometheus.ProcessCollector(registry=self._registry)
+        prometheus.GCCollector(registry=self._registry)
+        prometheus.PlatformCollector(registry=self._registry)
 
     def text(self) -> bytes:
         """The exposition format."""
@@ -61,17 +66,9 @@ class Metrics:
         """A cycle was committed; `seconds` of each action, and of "all"."""
         for action, took in seconds.items():
             self._cycle_seconds.labels(action).observe(took)
-        for evict in decisions.evictions:
-            self._evictions.labels(evict.action).inc()
-        for workload in {bind.workload for bind in decisions.binds}:
-            if (record := self._service.records.get(workload)) is not None and _is_first_grant(record):
+        for workload, pods in Tally(bind.workload for bind in decisions.binds).items():
+            if (record := self._service.records.get(workload)) is not None and _is_first_grant(record, pods):
                 self._grant_wait.observe(max(0, self._service.clock() - record.workload.created) / 1000)
-
-    def frame(self, frame: m.SchedulerFrame) -> None:
-        """Something was announced."""
-        if isinstance(frame, m.WorkloadEvent) and frame.event.kind in RUNGS:
-            self._reclaims.labels(frame.event.kind).inc()
-
 
     def report(self, message: m.FromAgent) -> None:
         """An agent said something, and it was taken."""
@@ -79,6 +76,8 @@ class Metrics:
             for name, histogram in self._took.items():
                 for ms in getattr(message, name):
                     histogram.observe(max(0, ms) / 1000)
+            for rung in RUNGS:
+                self._reclaims.labels(rung).inc(max(0, message.rungs.get(rung, 0)))
 
 
 class _Now:
@@ -116,10 +115,9 @@ class _Now:
         return family
 
     def _kind(self, record: Record) -> tuple[str, str, str]:
-        """Pool: where it runs, else the first that it asks for."""
-        seen = view(record, self._service.cluster)
-        pools = [lease.pool for lease in record.leases.values()] + seen.node_pools
-        return seen.state, seen.reason.code if seen.reason else "", pools[0] if pools else ""
+        """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand of them would hold up decisions."""
+        state, reason, pool = self._service.standing(record)
+        return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:
         family = GaugeMetricFamily("gpushare_lease_memory_bytes", "GPU memory of all leases, as their agents say.", labels=["kind"])
@@ -140,5 +138,6 @@ class _Now:
         yield tiers
 
 
-def _is_first_grant(record: Record) -> bool:
-    return sum(event.kind == "granted" for event in record.events) == 1
+def _is_first_grant(record: Record, pods: int) -> bool:
+    """Whether the `pods` that were just granted are the first of it: each has its event, and none of the workload's has been forgotten."""
+    return len(record.events) < EVENTS_KEPT and sum(event.kind == "granted" for event in record.events) == pods

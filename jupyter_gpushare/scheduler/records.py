@@ -11,14 +11,14 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import MILLI
 from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.model import Workload
+from jupyter_gpushare.core.model import Spot, Workload
 from jupyter_gpushare.core.quantity import gpu_text, memory_text
 from jupyter_gpushare.core.reasons import Reason
 
 from .requests import share_of
 from .store import EVENTS_KEPT, Over
 
-__all__ = ["Record", "lease_body", "over_view", "reason_of", "view", "words"]
+__all__ = ["Record", "about", "lease_body", "over_view", "reason_of", "spot_of", "state_of", "view", "words"]
 
 
 @dataclass(slots=True)
@@ -64,6 +64,19 @@ class Record:
     def lease(self, id_: str) -> m.LeaseBody:
         """The one with this id, which it has."""
         return next(lease for lease in self.leases.values() if lease.id == id_)
+
+
+def about(record: Record) -> dict[str, str]:
+    """Whose this is, for a line of the log."""
+    return {"workload": record.id, "project": record.project, "user": record.user}
+
+
+def state_of(record: Record, cluster: Cluster) -> Literal["pending", "running", "partial", "ended"]:
+    return _state([cluster.state(record.id, pod.name) for pod in record.workload.pods])
+
+
+def spot_of(lease: m.LeaseBody) -> Spot:
+    return Spot(lease.node, tuple(lease.planned_gpus), lease.pool)
 
 
 def reason_of(reason: Reason | None) -> m.ReasonBody | None:

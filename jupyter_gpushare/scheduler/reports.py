@@ -6,6 +6,7 @@ import logging
 from typing import Final
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.decisions import Evict
 from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
 from jupyter_gpushare.core.readiness import NotReady
@@ -14,7 +15,7 @@ from .accounts import Accounts
 from .commands import Commands
 from .fleet import Send
 from .ledger import Ledger
-from .records import Record
+from .records import Record, spot_of
 from .terms import Terms
 
 __all__ = ["Reports"]
@@ -159,6 +160,7 @@ class Reports:
             self.ledger.cluster.apply(PodReleased(record.id, body.pod))
             write.lease_ended(body.id, self.ledger.clock())
             if message.held:
+                self.ledger.evicted(write, record, Evict(record.id, body.pod, spot_of(body), "idle", None, message.message))
                 self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)

@@ -28,13 +28,12 @@ from .audit import Entry, audit, entries
 from .auth import Identity
 from .commands import PAGE, cursor_in
 from .fleet import Send
-from .history import Eviction, History, eviction
 from .ledger import Announcer, Ledger
 from .marks import Marks
 from .metering import Meter
 from .policy import LoadedPolicy
 from .policy_desk import PolicyDesk, lines_of
-from .records import Record, lease_body, over_view, reason_of, view, words
+from .records import Record, lease_body, over_view, reason_of, state_of, view, words
 from .reports import Reports
 from .requests import Asked, projects_of, read_request
 from .snapshot import snapshot
@@ -61,7 +60,6 @@ class Service(Ledger):
         """The decisions of which everybody who waits was told last."""
         self.visibility = Visibility(lambda: self.loaded)
         self.meter = Meter(store)
-        self.history = History(store, clock())
 
     # -- people's commands --
 
@@ -317,8 +315,6 @@ class Service(Ledger):
             self.needs_cycle = True
             raise
         self.decisions = decisions
-        for evict in decisions.evictions:
-            self.history.evicted(self._eviction(evict, now))
         for record, lease in given:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
@@ -345,13 +341,8 @@ class Service(Ledger):
         wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
         write.lease(wanted, now)
         self.event(write, record, "evicted", evict.message)
-        self.history.note(write, self._eviction(evict, now))
-        whose = f"workload {record.id} of {record.user} in {record.project}"
-        audit(write, now, "scheduler", "evict", whose, f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}")
+        self.evicted(write, record, evict)
         return record, wanted
-
-    def _eviction(self, evict: Evict, now: int) -> Eviction:
-        return eviction(now, evict, self.records[evict.workload], self.records.get(evict.by or ""))
 
     def _explain(self, decisions: Decisions, touched: set[str]) -> None:
         """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
@@ -391,6 +382,11 @@ class Service(Ledger):
         if record.rests:
             return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
         return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
+
+    def standing(self, record: Record) -> tuple[str, Reason | None, str]:
+        """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
+        pools = [*(lease.pool for lease in record.leases.values()), *record.workload.node_pools]
+        return state_of(record, self.cluster), self._lot(record)[0], pools[0] if pools else ""
 
     def _view(self, record: Record) -> m.WorkloadView:
         reason, position = self._lot(record)

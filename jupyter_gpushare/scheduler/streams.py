@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -90,8 +90,6 @@ class Hub:
         """By which these were found."""
         self._backlog = backlog
         self._source: Source | None = None
-        self.tap: Callable[[m.SchedulerFrame], None] = lambda _: None
-        """Is told every frame, whoever may see it: for counting."""
         self._oldest = 0
         """Changes up to this revision are not in the ring (any more)."""
 
@@ -117,7 +115,6 @@ class Hub:
         else:
             for listener, with_names in self._audience(project, user):
                 self._give(listener, told.body(with_names))
-        self.tap(frame)
 
     def _audience(self, project: str, user: str | None) -> list[tuple[_Listener, bool]]:
         if not self._listeners:

@@ -141,7 +141,7 @@ class Terms:
         record.ending = text
         held = [lease for lease in record.leases.values() if lease.wanted == "hold"]
         if held:
-            self.ledger.take_back(record, held, text, LAST_NOTICE)
+            self.ledger.take_back(record, held, "max_running", text, LAST_NOTICE)
 
     def _change(self, record: Record, leases: list[m.LeaseBody]) -> None:
         if not leases:

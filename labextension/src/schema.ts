@@ -88,7 +88,7 @@ export interface Event {
   message: string;
 }
 
-/** A pod whose place the scheduler took away. `action`: which action of the cycle; `by`: the workload that it made room for ("" = none, or one that the caller may not see), `by_project` its project. */
+/** A pod whose place the scheduler took away. `action`: which action of the cycle, or `drain`, `max_running`, `idle`; `by`: the workload that it made room for ("" = none, or one that the caller may not see), `by_project` its project. */
 export interface EvictionRow {
   time: string;
   workload: string;

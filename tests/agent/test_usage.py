@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from jupyter_gpushare.messages import UsageReport
@@ -76,5 +78,26 @@ def test_waits_and_copies_are_timed(pinned):
             assert len(took["suspend"]) == 1
             assert len(took["gate_wait"]) == 2
             assert (max(took["gate_wait"]) >= 200) == pinned
+            assert rungs(world) == ({"notice": 1, "suspended": 1} if pinned else {"caches": 1, "suspended": 1})
+
+    play(story())
+
+
+def rungs(world: World) -> dict[str, int]:
+    """Since the beginning, reported or not."""
+    told = sum((Counter(body.rungs) for body in world.scheduler.heard if isinstance(body, UsageReport)), Counter())
+    return dict(told + world.agent.node.rungs)
+
+
+def test_what_an_owner_wants_themselves_is_no_rung_of_the_ladder():
+    async def story():
+        async with World(gpus=1) as world:
+            child = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=40 * GIB)
+            await world.attached("a")
+            await child.run("bufs.append(simgpu.alloc('70GiB'))")
+            assert (await child.ask("suspend"))["body"]["state"] == "suspended"
+            assert len(world.agent.node.took["suspend"]) == 1
+            assert rungs(world) == {}
 
     play(story())

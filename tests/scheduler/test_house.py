@@ -105,11 +105,9 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 await doors.of("alice").submit(asking("a", 2))
                 await agent.until(lambda: agent.holds)
                 lease = next(iter(agent.holds.values()))
-                event = m.Event(time=m.stamp(0), kind="suspended", message="Saved.")
-                await link.send(m.LeaseEvent(lease=lease.id, event=event))
                 memory = m.MemoryMib(guaranteed=1024, used=512, borrowed=0)
                 await link.send(m.LeaseChanged(report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)))
-                await link.send(m.UsageReport(since_ms=5000, rows=[], gate_waits_ms=[2000, 4000], suspends_ms=[100], resumes_ms=[]))
+                await link.send(m.UsageReport(since_ms=5000, rows=[], gate_waits_ms=[2000, 4000], suspends_ms=[100], rungs={"suspended": 1, "?": 9}))
                 await doors.of("bob").submit(asking("b", 1))  # takes its quota back from `a`
                 await agent.until(lambda: any(held.workload == "b" for held in agent.holds.values()))
                 text = (await doors.raw("GET", "/metrics")).body.decode()

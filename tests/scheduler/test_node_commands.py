@@ -37,6 +37,9 @@ def test_an_admin_takes_a_node_out_of_service_and_back(tmp_path: Path) -> None:
                 assert (row["status"], row["reasons"], row["cordoned"]) == ("Not ready", ["scheduling disabled"], True)
                 metrics = (await doors.raw("GET", "/metrics")).body.decode()
                 assert 'gpushare_node_ready{node="n0",reason="scheduling disabled"} 0.0' in metrics
+                assert 'gpushare_evictions_total{action="drain"} 1.0' in metrics
+                (row,) = (await doors.admin.evictions()).evictions
+                assert (row.action, row.workload, row.node, row.by) == ("drain", "a", "n0", "")
                 assert json.loads((await shell(doors, "uncordon", "n0", "--json")).stdout)["cordoned"] is False
                 await agent.until(lambda: agent.holds)
                 unknown = await shell(doors, "cordon", "n9")
