@@ -37,7 +37,7 @@ await inLab(process.argv[2], async lab => {
   ];
   await say({
     tables: {
-      nodes: [node({ devices, cordoned: true }), node({ name: 'n1', status: 'Not ready', reasons: ['agent silent'], devices: [] })],
+      nodes: [node({ devices, cordoned: true, driver: '570.86', tier_problems: { relocate: 'driver 570.86 cannot restore on another GPU; 580 can' } }), node({ name: 'n1', status: 'Not ready', reasons: ['agent silent'], devices: [] })],
       pools: [pool({ nodes: 2, nodes_ready: 1, pending: 1, status: 'Ready' }), pool({ name: 'a100', nodes: 0, gpus: 0, gpu_allocated: 0, status: 'Empty' })],
       workloads: [
         workload({ id: 'w1', kernel_id: 'k1', pods: [pod('n0', 'SIM-GPU-n0-1')] }),
@@ -52,11 +52,13 @@ await inLab(process.argv[2], async lab => {
   await turnTo('map');
   const gpu = number => board.locator(`[data-uuid$="-${number}"]`);
   await shows('Not healthy: fell off the bus (Xid 79)', gpu(0));
-  await shows(/10 GiB held by 2 foreign processes · busy 42 %/, gpu(1));
+  await shows(/10 GiB held by 2 foreign processes · busy 42\s%/, gpu(1));
   await shows(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(1));
   await shows('somebody', gpu(1));
   await shows('planned here: somebody in project course (½ GPU)', gpu(1));
-  await shows(/cordoned/);
+  await shows(/cordoned · can observe, suspend · driver 570\.86/);
+  await board.getByText('cannot relocate').click();
+  await shows('relocate: driver 570.86 cannot restore on another GPU; 580 can');
   await shows('Not ready', board.locator('section', { hasText: 'n1' }));
   await shows(/agent silent/);
   await shows(/Node pool a100/);

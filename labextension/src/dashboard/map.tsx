@@ -4,7 +4,7 @@ import { useVirtualizer } from '@tanstack/react-virtual';
 import * as React from 'react';
 
 import { gpuName, memoryText, shareText } from '../format';
-import { DeviceRow } from '../schema';
+import { DeviceRow, NodeRow } from '../schema';
 import { INodePlaces, IOccupant, IPlace, IPoolPlaces } from './places';
 
 interface IMapProps {
@@ -94,9 +94,16 @@ const Node = React.memo(function Node({ node: { node, places }, trans }: { node:
         </span>
         {node.simulated && <span className="jp-GpuShare-simulated">{trans.__('simulated')}</span>}
         <span className="jp-GpuShare-faint">
-          {[...words, node.tiers.length > 0 ? trans.__('can %1', node.tiers.join(', ')) : ''].filter(Boolean).join(' · ')}
+          {[
+            ...words,
+            node.tiers.length > 0 ? trans.__('can %1', node.tiers.join(', ')) : '',
+            node.driver === '' ? '' : trans.__('driver %1', node.driver)
+          ]
+            .filter(Boolean)
+            .join(' · ')}
         </span>
       </header>
+      <Cannot problems={node.tier_problems} trans={trans} />
       {places.length === 0 ? (
         <p className="jp-GpuShare-faint">{trans.__('No GPUs.')}</p>
       ) : (
@@ -109,6 +116,23 @@ const Node = React.memo(function Node({ node: { node, places }, trans }: { node:
     </section>
   );
 });
+
+/** Which capability tiers the node's self-test did not find, and why. */
+function Cannot({ problems, trans }: { problems: NodeRow['tier_problems']; trans: TranslationBundle }): JSX.Element | null {
+  const tiers = Object.keys(problems).filter(tier => problems[tier] !== '');
+  return tiers.length === 0 ? null : (
+    <details className="jp-GpuShareDashboard-cannot">
+      <summary>{trans.__('cannot %1', tiers.join(', '))}</summary>
+      <ul>
+        {tiers.map(tier => (
+          <li key={tier}>
+            {tier}: {problems[tier]}
+          </li>
+        ))}
+      </ul>
+    </details>
+  );
+}
 
 function Gpu({ place, trans }: { place: IPlace; trans: TranslationBundle }): JSX.Element {
   const { device, here, plannedOnly } = place;
@@ -168,7 +192,7 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
     device.foreign_mib > 0
       ? trans._n('%2 held by %1 foreign process', '%2 held by %1 foreign processes', processes, memoryText(device.foreign_mib))
       : '',
-    device.utilization === null ? '' : trans.__('busy %1 %', Math.round(100 * device.utilization))
+    device.utilization === null ? '' : trans.__('busy %1\u00a0%', Math.round(100 * device.utilization))
   ]
     .filter(part => part !== '')
     .join(' · ');
