@@ -31,7 +31,8 @@ from .processes import Ident, Watched
 from .situation import Occupant
 
 __all__ = [
-    "EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "event", "is_stranded", "lodger", "occupant", "report", "state_of", "view", "wall_ms",
+    "EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "about", "event", "is_stranded", "lodger", "occupant", "report", "state_of", "view",
+    "wall_ms",
 ]  # fmt: skip
 
 EVENTS_KEPT: Final = 100
@@ -206,6 +207,14 @@ def wall_ms() -> int:
 def event(kind: EventKind, message: str) -> Event:
     """An event of now."""
     return Event(time=stamp(wall_ms()), kind=kind, message=message)
+
+
+def about(book: Book) -> dict[str, str]:
+    """Whose this is, for a line of the log."""
+    if book.lease is None:
+        return {"kernel": book.kernel_id}
+    lease = book.lease
+    return {"kernel": book.kernel_id, "lease": lease.id, "workload": lease.workload, "project": lease.project, "user": lease.user}
 
 
 def occupant(book: Book, now: int, notice_ms: int, least_ms: int) -> Occupant:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven, NoticeOver, stamp
 
-from .books import Book, Question, occupant, wall_ms
+from .books import Book, Question, about, occupant, wall_ms
 from .caps import caps
 from .devices import DevicesBusy, Holding, Kin
 from .leases import Leases
@@ -171,7 +171,7 @@ class Desk:
         if not (holding.suspended or book.transit) or not book.computes(now):
             book.stalled = None
         if watch(book, now):
-            log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id)
+            log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id, extra=about(book))
 
     def _settle_in(self, book: Book, now: int) -> None:
         """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place. A command is started after that."""

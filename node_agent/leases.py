@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, NoticeGiven, NoticeOver, Plan, stamp_ms
 
-from .books import Book, lodger, wall_ms
+from .books import Book, about, lodger, wall_ms
 from .node import Node, log
 from .placement import Lodger, Moves, Request, land, loads, rebalance, spread
 from .suspend import Mover
@@ -133,7 +133,7 @@ class Leases:
             made = as_planned(node.totals, lodgers, request)
         if made is None:
             if book.kernel_id not in self._homeless:
-                log.warning("the plan of lease %s does not fit on the GPUs of this node", book.lease.id if book.lease else "?")
+                log.warning("the plan of kernel %s does not fit on the GPUs of this node", book.kernel_id, extra=about(book))
             self._homeless.add(book.kernel_id)
             return
         self._homeless.discard(book.kernel_id)

@@ -18,7 +18,7 @@ from typing import Final
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.messages import EndCell, EndKernel, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
 
-from .books import Book
+from .books import Book, about
 from .devices import Holding
 from .enclosures import Enclosures
 from .node import Node, log
@@ -204,7 +204,7 @@ class Lifecycle:
         book.ending = True
         node = self._node
         if not await self._enclosures.end(book.launch, book.main, book.leaf):
-            log.error("kernel %s: processes are left that do not die", book.kernel_id)
+            log.error("kernel %s: processes are left that do not die", book.kernel_id, extra=about(book))
         if not book.ending:  # it was registered again meanwhile
             return
         if book.watch is not None:
@@ -253,7 +253,7 @@ class Lifecycle:
         while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
             await asyncio.sleep(0.01)
         if not await self._enclosures.end(launch, main, leaf):
-            log.error("kernel %s does not die: its GPU memory stays booked", book.kernel_id)
+            log.error("kernel %s does not die: its GPU memory stays booked", book.kernel_id, extra=about(book))
         self._node.wake()
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:

@@ -31,7 +31,7 @@ from jupyter_gpushare.messages import (
 )
 from jupyter_gpushare.simnode import now_ms
 
-from .books import Book, event, report, view
+from .books import Book, about, event, report, view
 from .devices import Devices
 from .draining import Draining
 from .story import Story
@@ -148,7 +148,7 @@ class Node:
         """An event of one kernel: into its book, to its server, to the scheduler; `tell`: also into the notebook."""
         made = event(kind, message)
         book.events.append(made)
-        log.info("kernel %s: %s: %s", book.kernel_id, kind, message)
+        log.info("kernel %s: %s: %s", book.kernel_id, kind, message, extra=about(book))
         self.ports.to_server(book.server, KernelHappened(kernel_id=book.kernel_id, event=made))
         if book.lease is not None:
             self.ports.to_scheduler(LeaseEvent(lease=book.lease.id, event=made))

@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from jupyter_gpushare.messages import NoticeOver
 
-from .books import Book
+from .books import Book, about
 from .devices import CopyFailed
 from .hostmemory import read_host, refusal
 from .node import Node, log
@@ -89,7 +89,7 @@ class Mover:
 
     def _cannot(self, book: Book, why: str, until: int) -> None:
         book.no_suspend_until, book.no_suspend_why = until, why
-        log.warning("kernel %s cannot be suspended: %s", book.kernel_id, why)
+        log.warning("kernel %s cannot be suspended: %s", book.kernel_id, why, extra=about(book))
         self._node.wake()
 
     async def _suspend(self, book: Book, asker: Book | None, reason: str, own: bool) -> None:
@@ -135,7 +135,7 @@ class Mover:
             mib = await self._run(node.devices.resume, book.kernel_id, home)
         except CopyFailed as error:
             if not error.lost:  # it is as it was: the desk tries again
-                log.warning("kernel %s is not resumed yet: %s", book.kernel_id, error)
+                log.warning("kernel %s is not resumed yet: %s", book.kernel_id, error, extra=about(book))
                 book.no_resume_until = node.clock() + RESUME_RETRY_MS
                 return
             self._lost(book, str(error))

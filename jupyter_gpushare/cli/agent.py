@@ -17,6 +17,7 @@ import click
 from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 from jupyter_gpushare.core.quantity import read_memory
 
+from .logs import log_options, set_up
 from .tables import table
 
 if TYPE_CHECKING:
@@ -45,12 +46,13 @@ __all__ = ["agent"]
     "--run-commands", type=click.Choice(["own", "users", "off"]), default="own", show_default=True,
     help="Batch work of the agent's own user, of everybody as their own unix user (the agent runs as root), or of nobody.",
 )
+@log_options
 @click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
 def agent(
     scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
     simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
     labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None,
-    run_commands: Literal["own", "users", "off"], self_test: bool,
+    run_commands: Literal["own", "users", "off"], self_test: bool, log_level: str, log_format: str,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
     from node_agent.app import Config
@@ -68,7 +70,7 @@ def agent(
     host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
     tags = dict(_label(text) for text in labels)
     config = Config(node, folder, Path(socket) if socket else None, labels=tags, run_commands=run_commands, **host, **_machine())
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
+    set_up(log_level, log_format, node=node)
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
     asyncio.run(_serve(config, devices, scheduler, token_file, files))

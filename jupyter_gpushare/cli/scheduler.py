@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from jupyter_gpushare.cli import BAD_INPUT, say_error
+from jupyter_gpushare.cli.logs import log_options, set_up
 
 __all__ = ["scheduler"]
 
@@ -27,16 +28,17 @@ __all__ = ["scheduler"]
 @click.option("--db-upgrade", is_flag=True, default=None, help="Bring older tables of a PostgreSQL database up to date.")
 @click.option("--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are.")
 @click.option("--token-file", type=click.Path(dir_okay=False), help="File with the admin's token; made if absent.")
-@click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True)
-def scheduler(config: str | None, policy: str | None, log_level: str, **given: Any) -> int:
+@log_options
+def scheduler(config: str | None, policy: str | None, log_level: str, log_format: str, **given: Any) -> int:
     """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force, and it finds them again."""
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
     from jupyter_gpushare.scheduler.files import FileProblems
 
-    logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
+    set_up(log_level, log_format)
+    # traitlets would make a logger with a form of its own
+    app = SchedulerApp(config_file=config or "", raise_config_file_errors=True, log=logging.getLogger("gpushare.scheduler"))
     app.read_configuration()
     stated = {name: value for name, value in given.items() if value is not None}
     if policy is not None:

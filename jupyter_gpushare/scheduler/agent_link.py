@@ -71,14 +71,15 @@ class AgentSession:
             message: m.FromAgent = m.decode(m.FromAgent, data)  # type: ignore[arg-type]  # a union is a type to msgspec
             self._heard(message)
         except Unavailable as error:
-            log.error("node %s: %s; its agent is asked to come back", self._node or "?", error.message)
+            log.error("node %s: %s; its agent is asked to come back", self._node or "?", error.message, extra={"node": self._node})
             self.end(error.message)
         except GpuShareError as error:
-            log.warning("node %s: a report is not taken: %s (%s)", self._node or "?", error.message, error.field or error.code)
+            what, about = error.field or error.code, {"node": self._node}
+            log.warning("node %s: a report is not taken: %s (%s)", self._node or "?", error.message, what, extra=about)
             if self._node is None:
                 self.end(error.message)
         except Exception:  # ours, not the agent's: its link ends, the service does not
-            log.exception("node %s: a report cannot be dealt with", self._node or "?")
+            log.exception("node %s: a report cannot be dealt with", self._node or "?", extra={"node": self._node})
             self.end("the scheduler failed at a report; its log says why")
 
     def _heard(self, message: m.FromAgent) -> None:
@@ -95,7 +96,8 @@ class AgentSession:
             raise NotAllowed(f"the certificate is for {names}, not for node {message.node.name!r}", field="node")
         self._node = self._door.service.agent_hello(message, self._tell)
         self._door.speaks_for(self._node, self)
-        log.info("node %s is here: %d GPUs, %d leases", self._node, len(message.node.devices), len(message.leases))
+        gpus, leases = len(message.node.devices), len(message.leases)
+        log.info("node %s is here: %d GPUs, %d leases", self._node, gpus, leases, extra={"node": self._node})
 
     def _tell(self, order: m.ToAgent) -> None:
         if self._orders.qsize() >= BACKLOG:
@@ -117,4 +119,4 @@ class AgentSession:
         if self._node is not None:
             self._door.forget(self._node, self)
             self._door.service.agent_gone(self._node, self._tell)
-            log.info("node %s is gone: %s", self._node, why)
+            log.info("node %s is gone: %s", self._node, why, extra={"node": self._node})

@@ -196,7 +196,7 @@ class Fleet:
             try:
                 send(message)
             except Exception:
-                log.exception("node %s could not be told; it will get the plan when it is back", node)
+                log.exception("node %s could not be told; it will get the plan when it is back", node, extra={"node": node})
 
 
 def _unmeasured(report: m.NodeReport) -> m.NodeReport:

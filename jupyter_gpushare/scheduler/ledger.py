@@ -62,7 +62,7 @@ class Ledger:
         self.policy_problems: list[str] = []
         self.beside_policy: list[str] = []
         """What is wrong with what others than the file add to the policy."""
-        self.revision = 0
+        self.revision = self.ended = 0
         self.needs_cycle = True
         self.fresh: set[str] = set()
         """Workloads that changed since the last cycle: their reasons are told with the next one."""
@@ -95,7 +95,7 @@ class Ledger:
                 self._recall_exits(record, known.exits.get(record.id, {}))
             except GpuShareError as error:
                 # one that an older version took and this one would not: it stays in the store, and does not keep the others waiting
-                log.error("workload %s cannot be taken over and is left alone: %s", row.request.id, error.message)
+                log.error("workload %s cannot be taken over and is left alone: %s", row.request.id, error.message, extra={"workload": row.request.id})
                 unreadable.add(row.request.id)
         for lease in known.leases:
             if lease.body.workload not in unreadable:
@@ -134,7 +134,8 @@ class Ledger:
     def _take_over(self, body: m.LeaseBody, started: int) -> None:
         record = self.records.get(body.workload)
         if record is None or body.node not in self.cluster.nodes:
-            log.error("lease %s of workload %s has lost its workload or node and is dropped", body.id, body.workload)
+            whose = {"lease": body.id, "workload": body.workload, "node": body.node}
+            log.error("lease %s of workload %s has lost its workload or node and is dropped", body.id, body.workload, extra=whose)
             with self.store.transaction() as write:
                 write.lease_ended(body.id, self.clock())
             return
@@ -192,6 +193,7 @@ class Ledger:
                 whose = f"workload {record.id} of {record.user} in {record.project}"
                 audit(write, self.clock(), by, "end", whose, message, **about(record))
         del self.records[record.id]
+        self.ended += 1
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
         gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message, reason=reason)

@@ -68,7 +68,11 @@ class Record:
 
 def about(record: Record) -> dict[str, str]:
     """Whose this is, for a line of the log."""
-    return {"workload": record.id, "project": record.project, "user": record.user}
+    whose = {"workload": record.id, "project": record.project, "user": record.user}
+    if len(record.leases) == 1:
+        (lease,) = record.leases.values()
+        whose |= {"lease": lease.id, "node": lease.node}
+    return whose
 
 
 def state_of(record: Record, cluster: Cluster) -> Literal["pending", "running", "partial", "ended"]:

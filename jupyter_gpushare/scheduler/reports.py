@@ -182,12 +182,12 @@ class Reports:
         for name in self.ledger.fleet.cut_off(now):
             with self.ledger.together():
                 self.ledger.fleet.not_ready(name, NotReady.NETWORK_UNAVAILABLE)
-            log.warning("node %s is not ready: the link to its agent is broken", name)
+            log.warning("node %s is not ready: the link to its agent is broken", name, extra={"node": name})
             self.ledger.wake()
         for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
             with self.ledger.together():
                 self.ledger.fleet.not_ready(name, NotReady.AGENT_SILENT)
-            log.warning("node %s is not ready: its agent is silent", name)
+            log.warning("node %s is not ready: its agent is silent", name, extra={"node": name})
             if self.ledger.loaded.admin.requeue_lost:
                 self._requeue(name)
             self.ledger.wake()
