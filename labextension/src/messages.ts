@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { kernelName, secondsLeft } from './format';
 import { Event, EventKind, Kernel } from './schema';
-import { INews } from './state';
+import { INews, LOST, SILENT } from './state';
 
 export type Tone = 'info' | 'success' | 'warning' | 'error';
 
@@ -62,4 +62,16 @@ export function deathReason(kernel: Kernel | null, now: number, trans: Translati
 
 function isDeath(event: Event, now: number): boolean {
   return DEATHS.includes(event.kind) && now - Date.parse(event.time) < RECENT_MS;
+}
+
+/** A problem in the reader's language where its words are ours. */
+export function problemText(problem: string | null, trans: TranslationBundle): string {
+  switch (problem) {
+    case LOST:
+      return trans.__('The connection to the Jupyter server was lost.');
+    case SILENT:
+      return trans.__('The Jupyter server does not answer.');
+    default:
+      return problem ?? '';
+  }
 }

@@ -5,7 +5,7 @@ import { Kernel, KernelRequest } from './schema';
 import { IState } from './state';
 
 /** The key in a notebook's metadata under which its choice is kept. */
-const KEY = 'gpushare';
+export const METADATA_KEY = 'gpushare';
 
 /** Of a remembered request only these words are believed: a notebook may come from anywhere. */
 const WORDS = ['preset', 'gpu', 'gpu_memory', 'gpu_limit', 'project', 'node_pools', 'priority_class'] as const;
@@ -29,7 +29,7 @@ export function notebooksOf(notebooks: INotebookTracker, kernelId: string): Note
 
 /** The share that the notebook was last given by choice; null when it remembers none. */
 export function remembered(panel: NotebookPanel): KernelRequest | null {
-  const kept: unknown = panel.model?.sharedModel.getMetadata(KEY);
+  const kept: unknown = panel.model?.sharedModel.getMetadata(METADATA_KEY);
   if (typeof kept !== 'object' || kept === null) {
     return null;
   }
@@ -37,24 +37,29 @@ export function remembered(panel: NotebookPanel): KernelRequest | null {
   return words.length === 0 ? null : (Object.fromEntries(words) as KernelRequest);
 }
 
-const chosenHere = new WeakSet<NotebookPanel>();
+/** Paths of notebooks whose share was chosen in this page. A notebook that is renamed later has asked long before. */
+const chosenHere = new Set<string>();
 
-/** Whether its share was chosen in this page, by somebody who need not be told of it. */
+/** Take note that a share was chosen for the notebook at this path, by somebody who need not be told of it. */
+export function chosenFor(path: string): void {
+  chosenHere.add(path);
+}
+
 export function isChosenHere(panel: NotebookPanel): boolean {
-  return chosenHere.has(panel);
+  return chosenHere.has(panel.context.path);
 }
 
 /** Keep a choice in the notebook (null: none), unless it is kept already: an unchanged notebook must not look changed. */
 export function remember(panel: NotebookPanel, request: KernelRequest | null): void {
   const shared = panel.model?.sharedModel;
-  chosenHere.add(panel);
+  chosenFor(panel.context.path);
   if (shared === undefined || JSON.stringify(remembered(panel)) === JSON.stringify(request)) {
     return;
   }
   if (request === null) {
-    shared.deleteMetadata(KEY);
+    shared.deleteMetadata(METADATA_KEY);
   } else {
-    shared.setMetadata(KEY, request as Parameters<typeof shared.setMetadata>[1]);
+    shared.setMetadata(METADATA_KEY, request as Parameters<typeof shared.setMetadata>[1]);
   }
 }
 

@@ -5,6 +5,10 @@
  */
 import { Event, Kernel, ProjectRow, Status, StreamFrame } from './schema';
 
+/** What is wrong with the connection, in words of ours (a server's own words stand for themselves). */
+export const LOST = 'The connection to the Jupyter server was lost.';
+export const SILENT = 'The Jupyter server does not answer.';
+
 /**
  * - loading: nothing is known yet
  * - live: what is shown is what the server says now

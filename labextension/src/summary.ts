@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { gpuNumber, gpuText, kernelName, memoryText, secondsLeft, stateText } from './format';
+import { problemText } from './messages';
 import { Kernel, Share, Status } from './schema';
 import { IState } from './state';
 
@@ -58,11 +59,11 @@ export interface ITotal {
 export function total(state: IState, trans: TranslationBundle): ITotal {
   const { status, connection } = state;
   if (status === null) {
-    return { text: trans.__('GPU …'), hint: state.problem ?? trans.__('Asking the server…') };
+    return { text: trans.__('GPU …'), hint: state.problem === null ? trans.__('Asking the server…') : problemText(state.problem, trans) };
   }
   const lines = status.kernels.filter(kernel => kernel.state !== 'detached').map(kernel => `${kernelName(kernel)}: ${kernelSummary(kernel, 0, trans)}`);
   const hint = [
-    connection === 'live' ? '' : state.problem ?? '',
+    connection === 'live' ? '' : problemText(state.problem, trans),
     status.simulated ? trans.__('Simulated GPUs') : '',
     ...(lines.length === 0 ? [trans.__('None of my notebooks has a share of a GPU')] : lines.slice(0, LINES)),
     lines.length > LINES ? trans.__('… and %1 more', lines.length - LINES) : ''

@@ -7,7 +7,7 @@ import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { KernelRequest, Projects, ROUTES, Status, StreamFrame, WhatIfAnswer } from './schema';
-import { Action, IRefusal } from './state';
+import { Action, IRefusal, LOST, SILENT } from './state';
 
 export interface IWireListener {
   onSnapshot(status: Status): void;
@@ -135,7 +135,7 @@ export class Wire {
     socket.onclose = () => {
       if (epoch === this.epoch) {
         this.socket = null;
-        this.lost('The connection to the Jupyter server was lost.');
+        this.lost(LOST);
       }
     };
   }
@@ -219,6 +219,6 @@ export function describe(error: unknown): string {
     return error.message;
   }
   return error instanceof ServerConnection.NetworkError
-    ? 'The Jupyter server does not answer.'
+    ? SILENT
     : String(error instanceof Error ? error.message : error);
 }

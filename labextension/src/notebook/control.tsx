@@ -6,6 +6,7 @@ import * as React from 'react';
 
 import { secondsLeft } from '../format';
 import { gpuIcon } from '../icon';
+import { problemText } from '../messages';
 import { kernelOf } from '../notebooks';
 import { kernelActions } from '../panelWidget';
 import { Popover } from '../popover';
@@ -69,7 +70,7 @@ export class GpuControl extends ReactWidget {
         data-stale={stale}
         aria-haspopup="dialog"
         aria-expanded={this.popover !== null}
-        title={stale ? this.gpushare.state.problem ?? undefined : kernelHint(kernel, this.trans)}
+        title={stale ? problemText(this.gpushare.state.problem, this.trans) : kernelHint(kernel, this.trans)}
         onClick={() => this.toggle()}
       >
         <gpuIcon.react tag="span" className="jp-GpuShare-control-icon" />

@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
+import { problemText } from '../messages';
 import { SchedulerStatus, Status } from '../schema';
 import { IState } from '../state';
 import { IKernelActions, KernelCard } from './kernelCard';
@@ -57,13 +58,13 @@ export function ConnectionLine({ state, onRetry, trans }: Pick<IPanelProps, 'sta
     case 'stale':
       return (
         <p className="jp-GpuShare-warning" role="status">
-          {state.problem} {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
+          {problemText(state.problem, trans)} {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
         </p>
       );
     case 'failed':
       return (
         <p className="jp-GpuShare-warning" role="alert">
-          {state.problem} {retry}
+          {problemText(state.problem, trans)} {retry}
         </p>
       );
   }

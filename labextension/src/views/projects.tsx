@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { gpuNumber, gpuText } from '../format';
+import { problemText } from '../messages';
 import { ProjectRow } from '../schema';
 import { ITable } from '../state';
 
@@ -25,8 +26,8 @@ export function Projects({ projects, order, only, trans }: IProjectsProps): JSX.
       {projects.problem !== null && (
         <p className="jp-GpuShare-warning" role="status">
           {projects.rows === null
-            ? projects.problem
-            : trans.__('%1 What stands here is from before.', projects.problem)}
+            ? problemText(projects.problem, trans)
+            : trans.__('%1 What stands here is from before.', problemText(projects.problem, trans))}
         </p>
       )}
       {projects.rows === null && projects.problem === null && <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>}
