@@ -20,6 +20,7 @@ from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.transports import token_in
 
 from .database import StoreUnavailable, is_shared, open_engine, prepare
+from .garbage import Garbage
 from .house import House
 from .hub import HubAddress, JupyterHub, joined, managed_by_hub
 from .leadership import SILENT_S, Leadership
@@ -107,7 +108,7 @@ class SchedulerApp(JupyterApp):
 
     def house(self, leadership: Leadership | None = None) -> House:
         """What is configured. Raises GpuShareError."""
-        return House(
+        house = House(
             Path(self.state_dir),
             leadership=leadership,
             upgrade=self.db_upgrade or leadership is None,
@@ -125,6 +126,8 @@ class SchedulerApp(JupyterApp):
                 links=self.links_per_caller,
             ),
         )
+        house.loop.tidy = Garbage(lambda: len(house.service.records), lambda: house.service.ended).tick
+        return house
 
     def _groups_of(self, user: str) -> tuple[str, ...]:
         return tuple(sorted(group for group, members in self.groups.items() if user in members))

@@ -47,6 +47,8 @@ class Loop:
         self.service, self.policy_file, self.retention = service, policy_file, retention
         self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
         """Is told of every cycle that was committed, and how many seconds each of its actions took, and "all" of it."""
+        self.tidy: Callable[[], object] = lambda: None
+        """Is called at every tick, when everything else is done."""
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen = self._stamp()
@@ -112,6 +114,7 @@ class Loop:
             self.observe(decisions, watch.laps)
         if is_tick:
             self._forget()
+            self.tidy()
 
     def _forget(self) -> None:
         """A little at every tick, so that no deletion holds up a decision for long."""
