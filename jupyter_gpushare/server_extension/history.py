@@ -1,14 +1,15 @@
-"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the kernel. Pure."""
+"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the kernel. Times are arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from time import time_ns
 from typing import Final
 
 from ..core.series import Grain, Series, thinned
 from ..messages import Kernel, KernelHistory, KernelSample, stamp
 
-__all__ = ["Histories"]
+__all__ = ["Histories", "wall_ms"]
 
 MOST_POINTS: Final = 360
 MINUTE: Final = 60_000
@@ -55,3 +56,8 @@ def _sample(now: int, kernel: Kernel) -> KernelSample:
         borrowed_mib=memory.borrowed,
         utilization=kernel.utilization,
     )
+
+
+def wall_ms() -> int:
+    """Now, in ms since the epoch."""
+    return time_ns() // 1_000_000

@@ -10,7 +10,6 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from logging import Logger
-from time import time_ns
 from typing import Any, Final, Literal
 
 import msgspec
@@ -53,11 +52,12 @@ from .broadcast import Broadcast
 from .desk import Desk
 from .directory import Directory
 from .ghosts import Ghosts
-from .history import Histories
+from .history import Histories, wall_ms
 from .machine import MachineLink
 from .peers import Jupyter, Scheduler
 from .presets import Presets
 from .questions import answer
+from .relaunching import end_idle, relaunch
 from .standing import status_of
 from .tables import Table
 
@@ -71,8 +71,6 @@ CHECK_S: Final = 1.0
 ACT_S: Final = 30.0
 NODE_S: Final = 5.0
 SWEEP_S: Final = 2.0
-SHARE_OF_DEADLINE: Final = 0.6
-"""Of the time that the agent gives us for a restart: what is left is for the restart itself."""
 OWN_NAMES: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE", "GPUSHARE_LAUNCH")
 """Of one kernel; what else the agent says is the same for all."""
 Action = Literal["suspend", "resume", "pin", "unpin"]
@@ -160,7 +158,7 @@ class Sharing:
         """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
         while True:
             await self.look()
-            self._histories.sample(_wall_ms(), self.kernels())
+            self._histories.sample(wall_ms(), self.kernels())
             await self._lay_ghosts()
             self._show_status()
             await asyncio.sleep(SWEEP_S)
@@ -254,7 +252,7 @@ class Sharing:
 
     def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory:
         """What one of the kernels held so far back."""
-        return self._histories.of(self.kernel(kernel_id), _wall_ms(), minutes)
+        return self._histories.of(self.kernel(kernel_id), wall_ms(), minutes)
 
     # ---- for the provisioner
 
@@ -356,39 +354,15 @@ class Sharing:
             case KernelHappened(kernel_id=kernel_id, event=event):
                 self._changed(self._directory.happened(kernel_id, event))
             case RelaunchKernel():
-                self._spawn(self._relaunch(message))
+                self._spawn(relaunch(self._jupyter, message, self._log))
             case EndKernel():
-                self._spawn(self._end_idle(message))
+                self._spawn(end_idle(self._jupyter, message, self._log))
             case Asked():
                 self._spawn(self._answer(message))
             case TiersFound():
                 self._show_status()
             case Registered() | ActDone() | ServerWelcome():
                 pass  # answers that nobody waits for any more
-
-    async def _relaunch(self, order: RelaunchKernel) -> None:
-        """Jupyter's own restart: documents and websockets stay, and no page says that the kernel died."""
-        self._log.info("gpushare: kernel %s is restarted: %s", order.kernel_id, order.message)
-        await self._until_idle(order.kernel_id, order.deadline_ms / 1000 * SHARE_OF_DEADLINE)
-        try:
-            await self._jupyter.restart(order.kernel_id)
-        except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
-            self._log.warning("gpushare: kernel %s could not be restarted: %s", order.kernel_id, error)
-
-    async def _end_idle(self, order: EndKernel) -> None:
-        """Jupyter's own shutdown, as its culling of idle kernels does it."""
-        self._log.info("gpushare: kernel %s is shut down: %s", order.kernel_id, order.message)
-        try:
-            await self._jupyter.end(order.kernel_id)
-        except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
-            self._log.warning("gpushare: kernel %s could not be shut down: %s", order.kernel_id, error)
-
-    async def _until_idle(self, kernel_id: str, within: float) -> None:
-        """The running cell is being ended with a sentence; give that a moment to reach the notebook."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within):
-                while self._jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - Jupyter announces no change of it
-                    await asyncio.sleep(0.01)
 
     async def _answer(self, asked: Asked) -> None:
         self._machine.tell(await answer(self, asked, self._log))
@@ -410,7 +384,7 @@ class Sharing:
         if new == old:
             return
         self._shown[kernel_id] = new
-        self._histories.changed(_wall_ms(), new)
+        self._histories.changed(wall_ms(), new)
         self.broadcast.publish(lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new))
         known = old.events if old is not None else []
         for event in new.events:
@@ -474,7 +448,3 @@ class Sharing:
             raise Unavailable(self.problem or "the node agent of this machine cannot be reached") from None
         assert self._machine.welcome is not None
         return self._machine.welcome.node
-
-
-def _wall_ms() -> int:
-    return time_ns() // 1_000_000

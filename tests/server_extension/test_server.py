@@ -80,6 +80,21 @@ async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws
     again.close()
 
 
+async def test_what_a_kernel_held_is_a_table(jp_fetch, echo_kernel_spec):
+    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body)
+    history = ("gpushare", "api", "kernels", kernel["id"], "history")
+    whole = json.loads((await jp_fetch(*history, params={"minutes": "5"})).body)
+    assert whole["kernel_id"] == kernel["id"]
+    assert (whole["samples"][-1]["state"], whole["samples"][-1]["used_mib"]) == ("detached", 0)
+    table = (await jp_fetch(*history, params={"format": "csv", "columns": "used_mib,state"})).body.decode().splitlines()
+    assert (table[0], table[-1]) == ("used_mib,state", "0,detached")
+    code, error = await refused(jp_fetch, "kernels", kernel["id"], "history", params={"minutes": "soon"})
+    assert (code, error["field"]) == (400, "minutes")
+    assert (await refused(jp_fetch, "kernels", "nope", "history"))[0] == 404
+    code, error = await refused(jp_fetch, "history", "queues", params={"minutes": "0"})
+    assert (code, error["field"]) == (400, "minutes")
+
+
 async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_kernel_spec):
     kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body)
     provisioner = jp_serverapp.kernel_manager.get_kernel(kernel["id"]).provisioner
