@@ -244,9 +244,9 @@ class Store:
             told = self._told_before(write, before.events, most)
             _delete(write, s.events, "workload", told)
             _delete(write, s.logs, "workload", told)
-            write.do(s.usage_hours.delete().where(s.usage_hours.c.hour_ms < before.usage))
-            write.do(s.audit.delete().where(s.audit.c.time_ms < before.events))
-            write.do(s.history.delete().where(s.history.c.time_ms < before.events))
+            _delete(write, s.usage_hours, "key", self._older(write, s.usage_hours.c.key, s.usage_hours.c.hour_ms, before.usage, most))
+            _delete(write, s.audit, "number", self._older(write, s.audit.c.number, s.audit.c.time_ms, before.events, most))
+            _delete(write, s.history, "number", self._older(write, s.history.c.number, s.history.c.time_ms, before.events, most))
             used = self._over_before(write, s.leases, before.usage, most)
             _delete(write, s.usage, "lease", used)
             _delete(write, s.leases, "id", used)
@@ -256,6 +256,11 @@ class Store:
     def _over_before(write: Write, table: sql.Table, before: int, most: int) -> list[str]:
         query = sql.select(table.c.id).where(table.c.ended_ms < before).order_by(table.c.ended_ms).limit(most)
         return list(write.connection.execute(query).scalars())
+
+    @staticmethod
+    def _older(write: Write, key: sql.Column[Any], time: sql.Column[Any], before: int, most: int) -> list[Any]:
+        """Looked up first: deleting nothing would still be a commit, every second."""
+        return list(write.connection.execute(sql.select(key).where(time < before).order_by(time).limit(most)).scalars())
 
     def _told_before(self, write: Write, before: int, most: int) -> list[str]:
         """Workloads that ended so long ago and whose events are still there. (They may be remembered for much longer than their events.)"""
@@ -292,6 +297,6 @@ _IS_ENDED: Final = sql.select(s.workloads.c.ended_ms).where(s.workloads.c.id == 
 _TOKEN: Final = sql.select(s.tokens).where(s.tokens.c.hash == sql.bindparam("of"))
 
 
-def _delete(write: Write, table: sql.Table, column: str, ids: list[str]) -> None:
+def _delete(write: Write, table: sql.Table, column: str, ids: list[Any]) -> None:
     if ids:
         write.do(table.delete().where(table.c[column].in_(ids)))

@@ -16,7 +16,7 @@ from jupyter_gpushare.scheduler.accounts import HOUR_MS
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.policy import parse_policy
 from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.store import Cutoffs, Store
 from node_agent.lending import lent
 
 from .agents import MIB, node
@@ -177,3 +177,15 @@ def test_no_more_is_lent_than_is_borrowed_and_nobody_lends_more_than_they_leave(
     assert all(0 <= mib <= shares[name] - held.get(name, 0) for name, mib in found.items())
     left = sum(max(0, share - held.get(name, 0)) for name, share in shares.items())
     assert sum(found.values()) >= min(borrowed, left) - len(shares)
+
+
+def test_hours_and_the_log_are_forgotten_with_the_rest(lab: Lab):
+    lab.report(lab.kernel("a", "vision", "alice", 1), HOUR_MS, 0)
+    lab.service.end(ADMIN, "a")
+    lab.service.reports.write_usage()
+    before = Cutoffs(workloads=0, events=lab.time, usage=lab.time)
+    lab.store.forget(before)
+    lab.time += HOUR_MS
+    assert (lab.by("project"), len(lab.service.audit().audit)) == ({"vision": (1.0, 0.0, 1.0, 0.0, 0.0)}, 1)
+    lab.store.forget(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
+    assert (lab.by("project"), lab.service.audit().audit) == ({}, [])
