@@ -16,7 +16,8 @@ from .suspend import Mover
 
 __all__ = ["Wishes"]
 
-RESUME_S: Final = 60.0
+RESUME_S: Final = 20.0
+"""Less than the Jupyter server waits for an answer (30 s): who asks hears that there is no room yet, not that nobody answers."""
 
 
 class Wishes:
