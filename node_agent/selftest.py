@@ -2,7 +2,8 @@
 
 A toy process holds a few MiB on a GPU, is suspended and resumed, and says whether its bytes are right and which GPU it finds itself on. It
 is no child of the helper that suspends it, as kernels are none: what Yama or a sandbox forbids there is forbidden here. Everything has a
-deadline: the toy is killed, and a call that hangs costs the helper its life (`checkpointer`), never the agent.
+deadline: the toy is killed, and a call that hangs costs the helper its life (`checkpointer`), never the agent. It takes no room from
+people who compute: without room, and while they do, what was proven before counts, else the test waits.
 """
 
 from __future__ import annotations
@@ -13,21 +14,26 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
 from .cgroups import Cgroups
 from .checkpointer import Checkpointer, Unsure
-from .devices.cuda import CudaError
+from .devices.cuda import CudaError, ProcessState
 from .processes import MARKER, SELF_TEST
 
-__all__ = ["ADVICE", "Bench", "Gpu", "advised", "mps_runs", "tested"]
+__all__ = ["ADVICE", "Bench", "Gpu", "advised", "mps_runs", "tested", "waits_for_room"]
 
 READY_S: Final = 60.0
 """cuInit and a first context on a machine whose GPUs sleep."""
 LOCK_MS: Final = 10_000
+ROOM_MIB: Final = 1024
+"""For the toy: a CUDA context takes 300 to 600 MiB."""
+NO_ROOM: Final = "no GPU has the room for a test process (1 GiB); it is tested as soon as there is room"
+OUT_OF_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
+NEEDS_SUSPEND: Final = "it needs the tier suspend: "
 ADVICE: Final = {
     "observe": "update the NVIDIA driver to 535 or newer, and let the agent see the host's processes (hostPID in a container)",
     "cooperate": "start kernels with the gpushare provisioner",
@@ -62,7 +68,8 @@ class _Limits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What there is to try. `unlisted`: why the driver does not say who uses the GPUs, "" when it does; `free`: MiB per GPU index."""
+    """What there is to try. `unlisted`: why the driver does not say who uses the GPUs, "" when it does; `free`: MiB per GPU index;
+    `proven`: tiers that a test has shown since this machine was started; `in_use`: kernels hold memory, so what is proven is not tried again."""
 
     gpus: Sequence[Gpu]
     checkpointer: Checkpointer
@@ -70,6 +77,8 @@ class Bench:
     cgroups: Cgroups
     unlisted: str
     free: Mapping[int, int]
+    proven: frozenset[str] = field(default_factory=frozenset)
+    in_use: bool = False
 
 
 def tested(bench: Bench) -> dict[str, str]:
@@ -80,14 +89,19 @@ def tested(bench: Bench) -> dict[str, str]:
         "cooperate": "",
         "limit": _limit(bench),
         "suspend": suspend,
-        "relocate": f"it needs the tier suspend: {suspend}" if suspend else _relocate(bench),
+        "relocate": f"{NEEDS_SUSPEND}{suspend}" if suspend else _relocate(bench),
     }
 
 
 def advised(tier: str, problem: str) -> tuple[str, str]:
     """A problem as (why, what to do). A reason that says what to do says it after a semicolon."""
     why, _, what = problem.partition("; ")
-    return why, what or ADVICE.get(tier, "")
+    return why, what or ADVICE.get("suspend" if why.startswith(NEEDS_SUSPEND) else tier, "")
+
+
+def waits_for_room(problems: Iterable[str]) -> bool:
+    """Whether one of them goes when there is room on a GPU."""
+    return any(problem.endswith(NO_ROOM) for problem in problems)
 
 
 def mps_runs(proc: Path = Path("/proc")) -> bool:
@@ -130,8 +144,8 @@ def _suspend(bench: Bench) -> str:
         return problem
     if mps_runs():
         return "an MPS server runs on this machine, and processes under MPS cannot be checkpointed; stop it (`echo quit | nvidia-cuda-mps-control`)"
-    first = max(whole, key=lambda gpu: (bench.free.get(gpu.index, 0), -gpu.index))
-    return _round_trip(bench, first, first, ())
+    first = _roomiest(bench, whole)[0]
+    return _tried(bench, "suspend", first, first, ())
 
 
 def _relocate(bench: Bench) -> str:
@@ -146,7 +160,21 @@ def _relocate(bench: Bench) -> str:
         return "the driver cannot restore on another GPU; that came with driver 580"
     if len(whole) < len(bench.gpus):
         return "some GPUs are cut into instances (MIG), and a move has to name every GPU; turn MIG off on all"
-    return _round_trip(bench, alike[0], alike[1], _rotation(bench.gpus, alike))
+    alike = _roomiest(bench, alike)
+    return _tried(bench, "relocate", alike[0], alike[1], _rotation(bench.gpus, alike))
+
+
+def _roomiest(bench: Bench, gpus: Sequence[Gpu]) -> list[Gpu]:
+    return sorted(gpus, key=lambda gpu: (-bench.free.get(gpu.index, 0), gpu.index))
+
+
+def _tried(bench: Bench, tier: str, old: Gpu, new: Gpu, pairs: Sequence[tuple[str, str]]) -> str:
+    """A proof counts where trying would take room that people need."""
+    room = all(bench.free.get(gpu.index, 0) >= ROOM_MIB for gpu in (old, new))
+    problem = NO_ROOM
+    if room and not (tier in bench.proven and bench.in_use):
+        problem = _round_trip(bench, old, new, pairs)
+    return "" if problem == NO_ROOM and tier in bench.proven else problem
 
 
 def _rotation(gpus: Sequence[Gpu], alike: Sequence[Gpu]) -> tuple[tuple[str, str], ...]:
@@ -163,16 +191,30 @@ def _round_trip(bench: Bench, old: Gpu, new: Gpu, pairs: Sequence[tuple[str, str
         with _Toy([old.uuid, *(gpu.uuid for gpu in bench.gpus if gpu.uuid != old.uuid)] if pairs else [old.uuid]) as toy:
             driver.lock(toy.pid, LOCK_MS)
             driver.checkpoint(toy.pid)
+            _is(driver, toy, ProcessState.CHECKPOINTED)
             driver.restore(toy.pid, pairs)
             driver.unlock(toy.pid)
+            _is(driver, toy, ProcessState.RUNNING)
             answer = toy.ask()
     except CudaError as error:
         return _refusal(error)
     except Unsure as error:
-        return f"the driver did not answer ({error})"
+        return f"the driver did not answer ({error}); the kernel's log (dmesg) may say more: start the agent again when it is mended"
+    except _Untrue as error:
+        return str(error)
     except _ToyFailed as error:
+        if OUT_OF_MEMORY in str(error):
+            return NO_ROOM
         return f"a test process could not use GPU {old.index} ({error})"
     return _verdict(answer, new.uuid)
+
+
+def _is(driver: Checkpointer, toy: _Toy, state: ProcessState) -> None:
+    """The state is what every real suspend is judged by: a driver that does not tell it, or tells another, is of no use."""
+    found = driver.state(toy.pid)
+    if found is not state:
+        left = f"left a test process {found.name.lower()} that should be {state.name.lower()}"
+        raise _Untrue(f"the driver said that it was done, and {left}; update it")
 
 
 def _verdict(answer: str, expected: str) -> str:
@@ -191,6 +233,10 @@ def _refusal(error: CudaError) -> str:
             "as root or set kernel.yama.ptrace_scope=0"
         )
     return f"the driver refused it for a test process ({error})"
+
+
+class _Untrue(Exception):
+    """The driver did not do what it said."""
 
 
 class _ToyFailed(Exception):

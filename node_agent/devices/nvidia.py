@@ -20,7 +20,8 @@ from ..cgroups import Cgroups
 from ..checkpointer import Checkpointer
 from ..owners import Owners
 from ..processes import Ident
-from ..selftest import Bench, tested
+from ..proof import Proof
+from ..selftest import Bench, tested, waits_for_room
 from . import Admit, DevicesBusy, Fault, Holding, Kin, NodeReading
 from .checkpoints import Checkpoints, Look
 from .limits import Limits
@@ -35,6 +36,8 @@ log = logging.getLogger("gpushare.agent")
 TIERS: Final = ("observe", "cooperate", "limit", "suspend", "relocate")
 UNTESTED: Final = "it is being tested"
 NOTHING: Final = Parked()
+TRY_AGAIN_S: Final = 5.0
+"""Between two looks for room to test in."""
 
 
 class NvidiaDevices:
@@ -54,6 +57,8 @@ class NvidiaDevices:
         self._kernels: Mapping[str, Kin] = {}
         self._tiers: dict[str, str] = dict.fromkeys(TIERS, UNTESTED) | {"observe": "", "cooperate": ""}
         self._tiers_version = 0
+        self._closed = threading.Event()
+        self._proof = Proof(state_dir / "proven.json", nvml.driver_version(), [gpu.uuid for gpu in nvml.gpus])
         self.checkpointer = driver or Checkpointer()
         self._copies = Checkpoints(
             self.checkpointer, self, state_dir / "parked.json", [gpu.uuid for gpu in nvml.gpus], [gpu.model for gpu in nvml.gpus],
@@ -64,6 +69,7 @@ class NvidiaDevices:
 
     def close(self) -> None:
         """Stop looking, end the helper; what is saved stays saved."""
+        self._closed.set()
         stopped = self._sampler.stop()
         self._copies.close()
         self._limiter.shutdown(wait=True, cancel_futures=True)
@@ -107,15 +113,20 @@ class NvidiaDevices:
 
     def found(self, tiers: Mapping[str, str]) -> None:
         """What the self-test found: for each tier "" or why it is missing."""
+        if tiers.items() <= self._tiers.items():
+            return
         self._tiers = {**self._tiers, **tiers}
         self._tiers_version += 1
         self._wake()
 
     def probe(self) -> None:
         """Find out what this node can do. Blocks for as long as the CUDA driver needs to start."""
-        free = {gpu: told.free // MIB for gpu, told in self._sampler.last.memory.items()}
-        bench = Bench(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, self._sampler.unlisted(), free)
+        sample, proven = self._sampler.last, self._proof.read()
+        free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
+        unlisted, in_use = self._sampler.unlisted(), any(sample.account.held.values())
+        bench = Bench(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, unlisted, free, proven, in_use)
         self.found(tested(bench))
+        self._proof.write(tier for tier in ("suspend", "relocate") if not self._tiers[tier])
         for name in self._kernels:
             self._limit(name)
 
@@ -138,6 +149,13 @@ class NvidiaDevices:
         threading.Thread(target=self._probe, name="gpushare-probe", daemon=True).start()
 
     def _probe(self) -> None:
+        """An agent that comes back in the middle of things goes on saving memory from its first moment on."""
+        self.found(dict.fromkeys(self._proof.read(), ""))
+        self._probe_once()
+        while waits_for_room(self._tiers.values()) and not self._closed.wait(TRY_AGAIN_S):
+            self._probe_once()
+
+    def _probe_once(self) -> None:
         try:
             self.probe()
         except Exception:  # a test that fails in a new way must leave the agent running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import contextmanager
 
 import pytest
@@ -15,7 +16,7 @@ from node_agent.devices import DevicesBusy, Kin
 from node_agent.devices.nvidia import NvidiaDevices
 from node_agent.devices.nvml import Nvml
 from node_agent.processes import Ident
-from tests.fakegpu.world import GIB, GpuWorld
+from tests.fakegpu.world import GIB, Faults, GpuWorld
 
 from .played import loaded
 
@@ -150,6 +151,43 @@ def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
                 assert [one.mig for one in found.reports()] == [True]
             finally:
                 found.close()
+
+
+def suspend_is(found, expected):
+    """Wait until it is missing for this reason; "": until it is there."""
+    deadline = time.monotonic() + 30
+    while not found.tiers()[1].get("suspend", "").startswith(expected) or (not expected and "suspend" not in found.tiers()[0]):
+        assert time.monotonic() < deadline, found.tiers()
+        time.sleep(0.02)
+
+
+def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypatch):
+    monkeypatch.setattr("node_agent.devices.nvidia.TRY_AGAIN_S", 0.1)
+    with devices(tmp_path, gpus=1) as (world, found):
+        stranger = world.toy()
+        stranger.do("alloc", 0, 7 * GIB + GIB // 2)
+        found.listen(lambda: None)
+        suspend_is(found, "no GPU has the room for a test process")
+        stranger.kill()
+        suspend_is(found, "")
+
+
+def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what_was_proven(tmp_path):
+    with devices(tmp_path, gpus=1) as (world, found):
+        found.probe()
+        kernel = found.kernel("a", 5)
+        fault = world.fault("cuCheckpointProcessLock", Faults.FAIL, 999, times=-1)
+        again = NvidiaDevices(Nvml(), tmp_path)
+        try:
+            again.follow({"a": Kin((kernel.pid, start_of(kernel.pid)), "")})
+            again.look()
+            again.listen(lambda: None)
+            suspend_is(again, "")
+            again.probe()
+            assert "suspend" in again.tiers()[0]
+            assert world.hits(fault) == 0
+        finally:
+            again.close()
 
 
 # ---- at the desk ------------------------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.checkpointer import Checkpointer, Deadlines
+from node_agent.proof import Proof
 from node_agent.selftest import ADVICE, advised, mps_runs
 from tests.agent.test_cgroups import real_subtree
 from tests.fakegpu.world import GIB, Faults, GpuWorld
@@ -22,14 +24,15 @@ pytestmark = pytest.mark.slow
 TIERS = ("observe", "cooperate", "limit", "suspend", "relocate")
 
 
-def self_test(world: GpuWorld, **environ: str) -> dict[str, tuple[str, str]]:
-    """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints."""
-    folder = tempfile.mkdtemp()
+def self_test(world: GpuWorld, state: Path | None = None, **environ: str) -> dict[str, tuple[str, str]]:
+    """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints. `state`: its state directory, else a new one."""
+    folder = state or tempfile.mkdtemp()
     done = subprocess.run(
         [sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--self-test", "--state-dir", folder], capture_output=True, text=True,
         env=os.environ | world.environment() | environ, timeout=100, check=False,
     )  # fmt: skip
-    shutil.rmtree(folder)
+    if state is None:
+        shutil.rmtree(folder)
     assert done.returncode == 0, done.stderr
     found: dict[str, tuple[str, str]] = {}
     tier = ""
@@ -114,15 +117,54 @@ def test_a_gpu_that_is_cut_into_instances_shares_and_does_not_suspend():
         assert "MIG" in found["suspend"][1]
 
 
-def test_a_full_gpu_is_a_reason_not_a_crash():
-    with GpuWorld(gpus=1, memory=8 * GIB) as world:
-        sleeper = subprocess.Popen(["sleep", "100"])
-        try:
-            world.occupy(sleeper.pid, 0, 8 * GIB)
-            assert "could not use GPU 0" in self_test(world)["suspend"][1]
-        finally:
-            sleeper.kill()
-            sleeper.wait()
+def test_a_driver_that_does_not_tell_states_or_tells_others_suspends_nobody():
+    """Every suspend is judged by the state that the driver tells."""
+    with GpuWorld(gpus=1) as world:
+        world.fault("cuCheckpointProcessGetState", Faults.FAIL, 999, times=-1)
+        assert "cuCheckpointProcessGetState" in self_test(world)["suspend"][1]
+        world.clear()
+        world.fault("cuCheckpointProcessUnlock", Faults.LIE, times=-1)
+        assert "left a test process locked that should be running" in self_test(world)["suspend"][1]
+        assert world.used(0) == 0
+
+
+@contextlib.contextmanager
+def filled(world: GpuWorld, gpu: int, size: int = 8 * GIB):
+    sleeper = subprocess.Popen(["sleep", "100"])
+    try:
+        world.occupy(sleeper.pid, gpu, size)
+        yield
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_a_full_gpu_is_a_reason_and_what_was_proven_before_counts(tmp_path):
+    with GpuWorld(gpus=2, memory=8 * GIB) as world:
+        with filled(world, 0), filled(world, 1, 7 * GIB + GIB // 2):
+            found = self_test(world, tmp_path)
+            assert has(found) == ["observe", "cooperate"]
+            assert "room for a test process" in found["suspend"][1]
+            assert "driver 5" not in found["suspend"][1] + found["relocate"][1]
+        assert has(self_test(world, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"]
+        with filled(world, 0), filled(world, 1):
+            assert has(self_test(world, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"], "seen since the machine was started"
+            assert has(self_test(world)) == ["observe", "cooperate"], "another agent has seen nothing"
+        world.fault("cuCheckpointProcessRestore", Faults.FAIL, 999, times=-1)
+        assert "suspend" not in has(self_test(world, tmp_path)), "where there is room it is tried"
+        with filled(world, 0), filled(world, 1):
+            assert "suspend" not in has(self_test(world, tmp_path)), "and what failed is not proven any more"
+
+
+def test_what_another_machine_or_a_damaged_file_says_proves_nothing(tmp_path):
+    file = tmp_path / "proven.json"
+    Proof(file, "580.1", ["GPU-a"]).write(["suspend"])
+    assert Proof(file, "580.1", ["GPU-a"]).read() == {"suspend"}
+    assert not Proof(file, "580.2", ["GPU-a"]).read()
+    assert not Proof(file, "580.1", ["GPU-b"]).read()
+    for text in ("", "{", "[]", "{}", '{"machine": [], "tiers": 3}'):
+        file.write_text(text)
+        assert not Proof(file, "580.1", ["GPU-a"]).read()
 
 
 def test_an_mps_server_is_seen(tmp_path):

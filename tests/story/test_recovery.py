@@ -81,3 +81,17 @@ def test_an_agent_that_is_killed_while_it_copies_is_replaced_and_nothing_is_lost
         killed_in(played, call, lambda waiting=waiting: waiting.append(nb.submit(READ)))
         assert "every byte" in nb.collect(waiting[0], 60).text
         assert nb.pid == pid
+
+
+def test_an_agent_that_comes_back_to_a_full_gpu_still_saves_who_has_to_make_room(played):
+    """Its self-test has no room then: what was proven on this machine counts."""
+    eventually(lambda: "suspend" in played.status()["tiers"], "the self-test is through")
+    a, b = played.notebook("half", "a.ipynb"), played.notebook("half", "b.ipynb")
+    a.ok(GPU + "p = g.alloc(7800 << 20); g.write(p, b'every byte')", 60)
+    b.ok("1")
+    played.kill("agent")
+    played.start_agent()
+    b.ok(FILL, 60)
+    assert "notice" not in a.kinds()
+    assert a.ok(READ, 60).endswith("every byte\n")
+    assert "killed" not in a.kinds()
