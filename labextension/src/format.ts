@@ -90,6 +90,12 @@ export function secondsLeft(deadline: string, now: number): number {
   return Math.max(0, Math.ceil((Date.parse(deadline) - now) / 1000));
 }
 
+/** How long there is until a deadline: 12 s, 10 min. Rules for idle GPUs warn long before. */
+export function timeLeft(deadline: string, now: number): string {
+  const seconds = secondsLeft(deadline, now);
+  return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
+}
+
 /** 14:03:27 in the reader's own time zone and manner. */
 export function timeText(time: string | number): string {
   return new Date(time).toLocaleTimeString();

@@ -1,7 +1,7 @@
 /** Which events a person is told about while looking elsewhere, and in which words. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { kernelName, secondsLeft } from './format';
+import { kernelName, secondsLeft, timeLeft } from './format';
 import { Event, EventKind, Kernel } from './schema';
 import { INews, LOST, SILENT } from './state';
 
@@ -43,8 +43,9 @@ export function countdown(kernel: Kernel, now: number, trans: TranslationBundle)
   if (kernel.notice_deadline === null) {
     return null;
   }
-  const left = secondsLeft(kernel.notice_deadline, now);
-  return left === 0 ? null : trans.__('%1: GPU memory will be taken back in %2 s.', kernelName(kernel), left);
+  return secondsLeft(kernel.notice_deadline, now) === 0
+    ? null
+    : trans.__('%1: GPU memory will be taken back in %2.', kernelName(kernel), timeLeft(kernel.notice_deadline, now));
 }
 
 const DEATHS = ['killed', 'lost', 'evicted'];

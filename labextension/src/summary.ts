@@ -1,7 +1,7 @@
 /** My share in a few words: of one kernel for its notebook's toolbar, of all kernels for the status bar. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { gpuNumber, gpuText, kernelName, memoryText, secondsLeft, stateText } from './format';
+import { gpuNumber, gpuText, kernelName, memoryText, secondsLeft, stateText, timeLeft } from './format';
 import { problemText } from './messages';
 import { Kernel, Share, Status } from './schema';
 import { IState } from './state';
@@ -28,7 +28,7 @@ function shortShare(share: Share): string | null {
 function happening(kernel: Kernel, now: number, trans: TranslationBundle): string {
   const { used, borrowed } = kernel.memory_mib;
   if (kernel.notice_deadline !== null && secondsLeft(kernel.notice_deadline, now) > 0) {
-    return trans.__('taken back in %1 s', secondsLeft(kernel.notice_deadline, now));
+    return trans.__('taken back in %1', timeLeft(kernel.notice_deadline, now));
   }
   if (kernel.state === 'pending' && kernel.queue_position !== null) {
     return trans.__('waiting, place %1', kernel.queue_position);

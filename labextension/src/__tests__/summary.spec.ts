@@ -1,4 +1,4 @@
-import { gpuNumber, gpuText, percentText, requestText } from '../format';
+import { gpuNumber, gpuText, percentText, requestText, timeLeft } from '../format';
 import { INITIAL, IState, reduce } from '../state';
 import { kernelHint, kernelSummary, total } from '../summary';
 import { english, kernel, project, status } from './worlds';
@@ -19,6 +19,11 @@ test.each([
 test('none and several are many', () => {
   expect([gpuText(0), gpuText(0.5), gpuText(1), gpuText(1.5)]).toEqual(['0 GPUs', '½ GPU', '1 GPU', '1½ GPUs']);
   expect(percentText(0.375)).toBe('38 %');
+});
+
+test('a deadline that is far away is told in minutes', () => {
+  expect(timeLeft('2026-01-01T00:01:59Z', NOW)).toBe('119 s');
+  expect(timeLeft('2026-01-01T00:10:00Z', NOW)).toBe('10 min');
 });
 
 test.each([

@@ -2,7 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { secondsLeft } from '../format';
+import { timeLeft } from '../format';
 import { Event, Kernel } from '../schema';
 import { Act } from './actions';
 
@@ -24,7 +24,7 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
     <div className="jp-GpuShare-notice">
       <div role="alert">
         <span className="jp-GpuShare-notice-count" aria-live="off">
-          {trans.__('GPU memory will be taken back in %1 s.', secondsLeft(deadline, now))}
+          {trans.__('GPU memory will be taken back in %1.', timeLeft(deadline, now))}
         </span>{' '}
         {why !== null && <span className="jp-GpuShare-faint">{reasonOf(why)}</span>}
       </div>
