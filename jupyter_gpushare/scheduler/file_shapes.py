@@ -15,7 +15,7 @@ from pydantic_core import PydanticCustomError
 from jupyter_gpushare.core.amounts import MILLI, UNLIMITED, Amounts
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.core.model import ACTIONS, NodePool, Options, Quota, Strategy, TimeBased, Topology
-from jupyter_gpushare.core.quantity import exact_gpu, read_cpu, read_duration, read_gpu, read_memory
+from jupyter_gpushare.core.quantity import duration_text, exact_gpu, read_cpu, read_duration, read_gpu, read_memory
 
 __all__ = [
     "Age",
@@ -25,6 +25,7 @@ __all__ = [
     "Gpus",
     "Id",
     "Name",
+    "Notice",
     "OptionsShape",
     "PoolShape",
     "QuotaShape",
@@ -89,6 +90,14 @@ def _duration(value: object, *, what: str) -> int:
     return duration
 
 
+def _notice(value: object, *, what: str) -> int:
+    notice, (shortest, longest) = read_duration(value, what=what), NOTICE
+    if not shortest <= notice <= longest:
+        bound = f"at least {duration_text(shortest)}" if notice < shortest else f"at most {duration_text(longest)}"
+        raise InvalidInput(f"must be {bound}, got {value!r}")
+    return notice
+
+
 def _grace(value: object, *, what: str) -> int:
     """A time after which something happens; `unlimited`, or below 0: never."""
     duration = UNLIMITED if value == "unlimited" else read_duration(value, what=what)
@@ -109,6 +118,8 @@ def _victims(value: object, *, what: str) -> int:  # noqa: ARG001 - the signatur
     return value
 
 
+NOTICE: Final = (5_000, 3_600_000)
+"""ms: shorter nobody can save anything, longer a GPU is kept from those to whom it belongs."""
 _AMOUNT: Final = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
 _TIME: Final = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^-?[0-9.]+(ms|s|m|h|d|w)?$"}]})
 
@@ -122,6 +133,8 @@ BytesOrUnlimited = Annotated[int, _quantity(read_memory, unlimited=True), _AMOUN
 Weight = Annotated[int, _quantity(_weight), _AMOUNT]
 Duration = Annotated[int, _quantity(_duration), _TIME]
 """ms."""
+Notice = Annotated[int, _quantity(_notice), _TIME]
+"""ms, within `NOTICE`."""
 Grace = Annotated[int, _quantity(_grace), _TIME]
 Age = Annotated[int, _quantity(_age), _TIME]
 """ms; may be negative."""

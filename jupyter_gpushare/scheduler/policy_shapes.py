@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from pydantic import Field
-
-from .file_shapes import Duration, Name, OptionsShape, PoolShape, QuotaShape, Shape, TopologyShape, Whole
+from .file_shapes import Duration, Name, Notice, OptionsShape, PoolShape, QuotaShape, Shape, TopologyShape, Whole
 from .rule_shapes import PressureShape, RulesShape
 
 __all__ = ["DefaultsShape", "DepartmentShape", "NodePoolShape", "PolicyShape", "ProjectPoolShape", "ProjectShape"]
@@ -62,7 +58,7 @@ class DefaultsShape(Shape):
     """Of workloads that name none."""
     project: Name | None = None
     """Of workloads that name none, for those who are members of it."""
-    notice: Annotated[Duration, Field(ge=5_000, le=3_600_000)] = 30_000
+    notice: Notice = 30_000
     """How long a busy notebook is warned before its GPU is taken; 5s to 1h, 30s unless stated."""
     agent_grace: Duration = 120_000
     """How long the leases of a silent agent are kept as if it were there; 2m unless stated."""

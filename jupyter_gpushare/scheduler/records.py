@@ -46,6 +46,8 @@ class Record:
     """Exit codes of its commands that are over, by pod."""
     look_at: int = 0
     """Before this moment (ms) no rule about running and waiting times has anything to say about it."""
+    told_end: int | None = None
+    """The end of its waiting (ms) that was announced last."""
     ending: str = ""
     """Why it ends as soon as its last lease is let go; "": it asks again then."""
 

@@ -74,13 +74,22 @@ def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], v
 
 
 def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -> list[m.PoolRow]:
-    """A row per node pool; `pending` counts workloads whose list names the pool (or has no list)."""
-    return [_pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records) for pool in policy.node_pools]
+    """A row per node pool; `pending` counts workloads that are tried there, by their own list or their project's."""
+    listed = {project.name: project.node_pools for project in policy.projects}
+    tried = Counter(
+        pool
+        for record in records.values()
+        if record.reason is not None
+        for pool in record.workload.node_pools or listed.get(record.project) or (DEFAULT_POOL,)
+    )
+    return [
+        _pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records, tried[pool.name])
+        for pool in policy.node_pools
+    ]
 
 
-def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, Record]) -> m.PoolRow:
+def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, Record], pending: int) -> m.PoolRow:
     names = {state.node.name for state in nodes}
-    waiting = [r for r in records.values() if r.reason is not None and (not r.workload.node_pools or pool.name in r.workload.node_pools)]
     return m.PoolRow(
         name=pool.name,
         nodes=len(nodes),
@@ -89,7 +98,7 @@ def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, 
         placement_gpu=pool.gpu,
         placement_cpu=pool.cpu,
         workloads_per_gpu=pool.workloads_per_gpu,
-        pending=len(waiting),
+        pending=pending,
         status="Ready" if any(state.node.ready for state in nodes) else "Not ready",
         nodes_ready=sum(state.node.ready for state in nodes),
         reasons=_reasons(nodes),

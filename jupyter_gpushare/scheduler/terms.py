@@ -73,12 +73,30 @@ class Terms:
     def _waiting(self, record: Record, now: int) -> None:
         """The first pool of its list speaks for it: that is where it wants to be."""
         rule = self._rule("max_waiting", record.project, self._first_pool(record))
-        if rule is None or rule.ms is None or record.waits_since is None or now - record.waits_since < rule.ms:
-            record.look_at = NEVER if rule is None or rule.ms is None or record.waits_since is None else record.waits_since + rule.ms
+        if rule is None or rule.ms is None or record.waits_since is None:
+            record.look_at = NEVER
             return
+        end = record.waits_since + rule.ms
+        if now >= end:
+            self._end_wait(record, f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows")
+        elif now < end - self._notice():
+            record.look_at = end - self._notice()
+        else:
+            record.look_at = end
+            self._announce_end(record, end, now, f"the longest waiting time is {duration_text(rule.ms)} ({rule.place})")
+
+    def _announce_end(self, record: Record, end: int, now: int, text: str) -> None:
+        """Once for each end; after a restart once more."""
+        if record.told_end != end:
+            record.told_end = end
+            with self.ledger.together() as write:
+                told = f"In {duration_text(end - now)} it is not waited for any more, if it has no GPU by then: {text}."
+                self.ledger.event(write, record, "notice", told)
+
+    def _end_wait(self, record: Record, said: str) -> None:
         why = self.ledger.decisions.reasons.get(record.id)
         because = f" It waited because: {why.message}" if why is not None else ""
-        text = f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows, and is not waited for any more.{because}"
+        text = f"{said}, and is not waited for any more.{because}"
         reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")
         self.ledger.finish(record, "refused", text, reason=replace(reason, message=text))
 

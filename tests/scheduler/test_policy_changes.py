@@ -205,3 +205,13 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                 assert [one.project for one in waiting] == ["vision"], "it waits, and is not lost"
 
     asyncio.run(story())
+
+
+def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(house: House):
+    listed = BASE.replace("{name: vision, ", "{name: vision, node_pools: [a100], ")
+    house.service.use_policy(parse_policy(listed))
+    ask(house, "by-project")
+    assert ask(house, "runs", node_pools=["a100", "default"], project="language") == "running"
+    ask(house, "by-itself", 2, node_pools=["a100", "default"], project="language")
+    waiting = {row.name: row.pending for row in house.service.pools(ADMIN).pools}
+    assert waiting == {"a100": 2, "default": 1}

@@ -45,6 +45,9 @@ class Termed(House):
     def gone(self) -> list[m.WorkloadGone]:
         return [frame for frame in self.listener.frames if isinstance(frame, m.WorkloadGone)]
 
+    def announced(self, workload: str) -> list[str]:
+        return [event.message for event in self.service.records[workload].events if event.kind == "notice"]
+
     def lets_go(self, lease: m.LeaseBody, **more) -> None:
         self.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False, **more))
 
@@ -135,6 +138,24 @@ def test_who_waits_too_long_is_told_why_it_waited(house: Termed):
     assert gone.reason.code in ("WaitingForQuota", "WaitingForFreeGPU")
     assert "It waited because" in gone.reason.message
     assert house.service.workload(ALICE, "a").state == "running", "who runs does not wait"
+
+
+def test_the_end_of_a_wait_is_announced_once_a_notice_before(house: Termed):
+    house.ask("a", 2)
+    house.ask("b", 1)
+    house.wait(29 * MIN)
+    assert not house.announced("b")
+    house.wait(30_000)
+    house.wait(10_000)
+    (told,) = house.announced("b")
+    assert told.startswith("In 30 s it is not waited for any more, if it has no GPU by then: ")
+    assert "30 min (projects.vision.rules.max_waiting)" in told
+    house.service.use_policy(parse_policy(POLICY.replace("max_waiting: 30m", "max_waiting: 31m")))
+    house.wait(20_000)
+    assert house.service.workload(ALICE, "b").state == "pending", "the rule was loosened"
+    house.wait(30_000)
+    assert len(house.announced("b")) == 2
+    assert not house.announced("a"), "who runs does not wait"
 
 
 def test_who_was_evicted_waits_from_then_on(house: Termed):
