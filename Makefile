@@ -55,6 +55,10 @@ $(STAMPS)/cc: | $(PY) ## tests/fakegpu is built by the tests that use it
 	@command -v cc >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev; }
 	@mkdir -p $(STAMPS) && touch $@
 
+$(STAMPS)/shells: | $(PY) ## the tests of shell completion ask them
+	@{ command -v zsh && command -v fish; } >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends zsh fish; }
+	@mkdir -p $(STAMPS) && touch $@
+
 $(STAMPS)/chromium: | $(PY)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends chromium; }
 	@mkdir -p $(STAMPS) && touch $@
@@ -90,7 +94,7 @@ unit: venv $(STAMPS)/cc
 
 check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
 
-test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql ## everything, browser and story included; one failed step does not hide the others
+test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story included; one failed step does not hide the others
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }

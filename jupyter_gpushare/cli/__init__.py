@@ -14,14 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from jupyter_gpushare.core.errors import GpuShareError
 
-__all__ = ["COMMANDS", "BAD_INPUT", "REFUSED", "LazyGroup", "gpushare", "main", "say_error"]
+__all__ = ["COMMANDS", "COMPLETE_VARIABLE", "BAD_INPUT", "REFUSED", "LazyGroup", "gpushare", "main", "say_error"]
 
 BAD_INPUT: Final = 2
 """Exit status when what was given cannot be read or makes no sense."""
 REFUSED: Final = 1
 """Exit status when an action was refused or failed."""
+
+COMPLETE_VARIABLE: Final = "_JUPYTER_GPUSHARE_COMPLETE"
+"""By which click knows that a shell asks for completions."""
 
 COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("jupyter_gpushare.cli.demo:demo", "JupyterLab with the scheduler and simulated GPUs, ready to try."),
@@ -51,6 +56,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "cancel": ("jupyter_gpushare.cli.run:cancel", "End batch work."),
     "list": ("jupyter_gpushare.cli.run:list_", "Batch work: what runs, what waits, what is over."),
     "token": ("jupyter_gpushare.cli.token:token", "Create, list and revoke tokens."),
+    "completion": ("jupyter_gpushare.cli.completion:completion", "Let a shell complete commands, options and names."),
 }
 """Name -> ("module:attribute", one line of help)."""
 
@@ -70,6 +76,13 @@ class LazyGroup(click.Group):
         command = getattr(import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names from the table alone: asking each command for its help would import them all at every press of a key."""
+        from click.shell_completion import CompletionItem
+
+        names = [CompletionItem(name, help=said) for name, (_, said) in COMMANDS.items() if name.startswith(incomplete)]
+        return names + click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """The list of commands from the table alone."""
@@ -94,7 +107,7 @@ def main(args: Sequence[str] | None = None) -> Any:
     from jupyter_gpushare.core.errors import GpuShareError
 
     try:
-        status = gpushare.main(args=args, prog_name="jupyter gpushare", standalone_mode=False)
+        status = gpushare.main(args=args, prog_name="jupyter gpushare", complete_var=COMPLETE_VARIABLE, standalone_mode=False)
     except GpuShareError as error:
         say_error(error.message, _where(error, args))
         sys.exit(_status(error))

@@ -10,6 +10,7 @@ import click
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli import REFUSED, say_error
+from jupyter_gpushare.cli.completing import name_of
 from jupyter_gpushare.cli.finding import ask, scheduler_options
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def _show(mark: m.NodeMark, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=name_of("node"))
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def cordon(node: str, transport: HttpTransport | Failover, as_json: bool) -> int:
@@ -37,7 +38,7 @@ def cordon(node: str, transport: HttpTransport | Failover, as_json: bool) -> int
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=name_of("node"))
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def uncordon(node: str, transport: HttpTransport | Failover, as_json: bool) -> int:
@@ -46,7 +47,7 @@ def uncordon(node: str, transport: HttpTransport | Failover, as_json: bool) -> i
 
 
 @click.command()
-@click.argument("node")
+@click.argument("node", shell_complete=name_of("node"))
 @scheduler_options
 @click.option("--no-wait", is_flag=True, help="Order it, say how far it is, and return.")
 @click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait until nothing is left.")

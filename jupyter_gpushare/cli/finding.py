@@ -19,7 +19,7 @@ from jupyter_gpushare.core.errors import InvalidInput, Unavailable
 from jupyter_gpushare.failover import Failover, to_schedulers
 from jupyter_gpushare.transports import UNIX, HttpTransport
 
-__all__ = ["DEMO", "ask", "home", "late_scheduler_options", "scheduler_options"]
+__all__ = ["DEMO", "ask", "home", "late_scheduler_options", "scheduler_options", "transport_to"]
 
 DEMO: Final = "demo"
 """Beside a scheduler's own note: a link to the state of the demo that runs now."""
@@ -48,7 +48,7 @@ def late_scheduler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--ca-file", envvar="GPUSHARE_CA_FILE", type=click.Path(exists=True, dir_okay=False), help="Certificates to trust.")
     @functools.wraps(command)
     def with_connect(*args: Any, scheduler: str | None, token_file: str | None, ca_file: str | None, **more: Any) -> Any:
-        return command(*args, connect=lambda: _transport(scheduler, token_file, ca_file), **more)
+        return command(*args, connect=lambda: transport_to(scheduler, token_file, ca_file), **more)
 
     return with_connect
 
@@ -67,7 +67,8 @@ def ask(transport: HttpTransport | Failover, question: Callable[[SchedulerClient
     return asyncio.run(asking())
 
 
-def _transport(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport | Failover:
+def transport_to(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport | Failover:
+    """The line to that scheduler, or to the one of this machine. Raises InvalidInput, Unavailable."""
     if url is None:
         note = _note()
         url, token_file = note["url"], token_file or note["token_file"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-import click
-
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.tables import amount, csv_text, table
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.cli.forms import Form
+from jupyter_gpushare.cli.tables import amount
 
 __all__ = ["COLUMNS", "show_gpus"]
 
@@ -20,21 +17,10 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def show_gpus(nodes: Iterable[m.NodeRow], as_json: bool, as_csv: bool, columns: str | None) -> int:
+def show_gpus(nodes: Iterable[m.NodeRow], form: Form) -> int:
     """In the wanted form. Raises InvalidInput for a column that there is not."""
     rows = [_row(node.name, number, device) for node in nodes for number, device in enumerate(node.devices)]
-    if as_json:
-        click.echo(json.dumps(rows, indent=2))
-        return 0
-    wanted = [column.strip() for column in columns.split(",")] if columns else list(COLUMNS)
-    if unknown := [column for column in wanted if column not in COLUMNS]:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(COLUMNS)}", field="columns")
-    cells = [[_cell(row[column]) for column in wanted] for row in rows]
-    if as_csv:
-        click.echo(csv_text(wanted, cells), nl=False)
-        return 0
-    click.echo(table("", wanted, cells) if cells else "There are no GPUs to see.")
-    return 0
+    return form.show(rows, COLUMNS, nothing="There are no GPUs to see.", cells=lambda value, _column: _cell(value))
 
 
 def _row(node: str, number: int, device: m.DeviceRow) -> dict[str, Any]:

@@ -4,48 +4,36 @@ from __future__ import annotations
 
 import json
 import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.completing import name_of, names_of
 from jupyter_gpushare.cli.finding import ask, scheduler_options
+from jupyter_gpushare.cli.forms import Form, form_options
 from jupyter_gpushare.cli.gpus import show_gpus
-from jupyter_gpushare.cli.tables import amount, csv_text, table
+from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
-from jupyter_gpushare.core.errors import InvalidInput, NotFound
+from jupyter_gpushare.core.errors import NotFound
 from jupyter_gpushare.routes import API_ROOT
 
 __all__ = ["nodes", "pools", "projects", "queue", "status", "waiting", "what_if", "whoami", "why"]
 
-
-def _form_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--json`, `--csv`, `--columns`."""
-    for option in (
-        click.option("--columns", metavar="A,B", help="Only these columns, in this order (tables and CSV)."),
-        click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row."),
-        click.option("--json", "as_json", is_flag=True, help="JSON."),
-    ):
-        command = option(command)
-    return command
+QUEUE, NODE, POOL, PROJECT, WAITING = (row.__struct_fields__ for row in (m.QueueRow, m.NodeRow, m.PoolRow, m.ProjectRow, m.WaitingRow))
+"""The columns that there are."""
+WORKLOAD: Final = ("id", "name", "user", "project", "state", "gpu", "node", "position", "reason")
 
 
-def _show_table(transport: HttpTransport, name: str, shown: Sequence[str], as_json: bool, as_csv: bool, columns: str | None) -> int:
+def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual: Sequence[str], form: Form) -> int:
     """One of the scheduler's tables in the wanted form."""
-    if as_json and (as_csv or columns):
-        raise click.UsageError("--json gives everything: neither --csv nor --columns goes with it")
-    if as_csv:
-        click.echo(_csv(transport, name, columns), nl=False)
+    if form.as_csv:
+        click.echo(_csv(transport, name, form.columns), nl=False)
         return 0
+    form.chosen(known, usual)  # a mistake is said before anybody is asked
     body = m.to_json(ask(transport, operator.methodcaller(name)))
-    if as_json:
-        click.echo(json.dumps(body, indent=2))
-        return 0
-    wanted = [column.strip() for column in columns.split(",")] if columns else list(shown)
-    rows = [[_cell(_value(row, column), column) for column in wanted] for row in body[name]]
-    click.echo(table("", wanted, rows) if rows else f"There are no {name} to see.")
-    return 0
+    return form.show(body[name], known, usual=usual, whole=body, nothing=f"There are no {name} to see.")
 
 
 def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
@@ -61,77 +49,52 @@ def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
     return ask(transport, fetch)
 
 
-def _value(row: dict[str, Any], column: str) -> Any:
-    if column not in row:
-        raise InvalidInput(f"there is no column {column!r}; there are: {', '.join(row)}", field="columns")
-    return row[column]
-
-
-_WITHOUT = {"department": "-", "workloads_per_gpu": "off"}
-"""What null means where it does not mean that there is no bound."""
-
-
-def _cell(value: object, column: str) -> str:
-    """One value for people; a GPU is told by its UUID."""
-    if value is None and column in _WITHOUT:
-        return _WITHOUT[column]
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or isinstance(value, (int, float)):
-        return amount(value)
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {what}" for name, what in value.items())
-    if isinstance(value, list):
-        return ", ".join(one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value)
-    return str(value)
-
-
 @click.command()
 @scheduler_options
-@_form_options
-def queue(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@form_options(*QUEUE)
+def queue(transport: HttpTransport, form: Form) -> int:
     """Quota, limit, fair share and use of the queues: GPUs, cores and MiB."""
     shown = ("queue", "kind", "pool", "resource", "quota", "limit", "fair_share", "allocated", "requested")
-    return _show_table(transport, "queues", shown, as_json, as_csv, columns)
+    return _show_table(transport, "queues", QUEUE, shown, form)
 
 
 @click.command()
 @scheduler_options
-@_form_options
+@form_options(*NODE)
 @click.option("--gpus", is_flag=True, help="A row per GPU: what it holds, what strangers hold there, how busy and how well it is.")
-def nodes(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None, gpus: bool) -> int:
+def nodes(transport: HttpTransport, form: Form, gpus: bool) -> int:
     """The nodes, whether they take work, and their GPUs."""
     if gpus:
-        return show_gpus(ask(transport, operator.methodcaller("nodes")).nodes, as_json, as_csv, columns)
+        return show_gpus(ask(transport, operator.methodcaller("nodes")).nodes, form)
     shown = ("name", "pool", "status", "gpus", "gpu_allocated", "simulated", "tiers", "reasons")
-    return _show_table(transport, "nodes", shown, as_json, as_csv, columns)
+    return _show_table(transport, "nodes", NODE, shown, form)
 
 
 @click.command()
 @scheduler_options
-@_form_options
-def pools(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@form_options(*POOL)
+def pools(transport: HttpTransport, form: Form) -> int:
     """The node pools."""
     shown = ("name", "status", "nodes_ready", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending", "reasons")
-    return _show_table(transport, "pools", shown, as_json, as_csv, columns)
+    return _show_table(transport, "pools", POOL, shown, form)
 
 
 @click.command()
 @scheduler_options
-@_form_options
-def projects(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@form_options(*PROJECT)
+def projects(transport: HttpTransport, form: Form) -> int:
     """The projects that you may see, and what they hold."""
     shown = ("name", "department", "pool", "member", "gpu_quota", "gpu_fair_share", "gpu_allocated", "gpu_requested")
-    return _show_table(transport, "projects", shown, as_json, as_csv, columns)
+    return _show_table(transport, "projects", PROJECT, shown, form)
 
 
 @click.command()
 @scheduler_options
-@_form_options
-def waiting(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@form_options(*WAITING)
+def waiting(transport: HttpTransport, form: Form) -> int:
     """Everybody's place in the queue; whose it is as far as you may see it."""
     shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "mine")
-    return _show_table(transport, "waiting", shown, as_json, as_csv, columns)
+    return _show_table(transport, "waiting", WAITING, shown, form)
 
 
 @click.command()
@@ -152,31 +115,20 @@ def whoami(transport: HttpTransport, as_json: bool) -> int:
 
 @click.command()
 @scheduler_options
-@_form_options
-def status(transport: HttpTransport, as_json: bool, as_csv: bool, columns: str | None) -> int:
+@form_options(*WORKLOAD)
+def status(transport: HttpTransport, form: Form) -> int:
     """What the scheduler says about itself and you, and the workloads that you may see."""
+    form.chosen(WORKLOAD, WORKLOAD)
     said, listed = ask(transport, _status_and_workloads)
+    if not form.as_json and not form.as_csv:
+        click.echo("\n".join(_about(said) + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]) + "\n")
     rows = [_workload_row(workload) for workload in listed.workloads]
-    if as_json:
-        click.echo(json.dumps({**m.to_json(said), "workloads": m.to_json(listed.workloads)}, indent=2))
-        return 0
-    wanted = [column.strip() for column in columns.split(",")] if columns else list(_WORKLOAD_COLUMNS)
-    if unknown := [column for column in wanted if column not in _WORKLOAD_COLUMNS]:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(_WORKLOAD_COLUMNS)}", field="columns")
-    cells = [[row[column] for column in wanted] for row in rows]
-    if as_csv:
-        click.echo(csv_text(wanted, cells), nl=False)
-        return 0
-    click.echo("\n".join(_about(said) + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]) + "\n")
-    click.echo(table("", wanted, cells) if cells else "Nothing is asked for.")
-    return 0
+    whole = {**m.to_json(said), "workloads": m.to_json(listed.workloads)}
+    return form.show(rows, WORKLOAD, whole=whole, nothing="Nothing is asked for.")
 
 
 async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatus, m.Workloads]:
     return await client.status(), await client.workloads()
-
-
-_WORKLOAD_COLUMNS = ("id", "name", "user", "project", "state", "gpu", "node", "position", "reason")
 
 
 def _workload_row(workload: m.WorkloadView) -> dict[str, str]:
@@ -223,7 +175,7 @@ async def _named(client: SchedulerClient, name: str) -> m.WorkloadView:
 
 
 @click.command()
-@click.argument("workload")
+@click.argument("workload", shell_complete=name_of("workload"))
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
@@ -251,11 +203,11 @@ def _numbers_and_helps(reason: m.ReasonBody) -> str:
 
 @click.command(name="what-if")
 @scheduler_options
-@click.option("--project", help="Default: your first project.")
+@click.option("--project", shell_complete=name_of("project"), help="Default: your first project.")
 @click.option("--gpu", help="GPUs: 0.5, 1, 2.")
 @click.option("--gpu-memory", help="GPU memory in place of --gpu: 20GiB.")
-@click.option("--pool", "pools", help="Node pools in order of preference: a100,default.")
-@click.option("--priority", help="Priority class, or a number.")
+@click.option("--pool", "pools", shell_complete=names_of("pool"), help="Node pools in order of preference: a100,default.")
+@click.option("--priority", shell_complete=name_of("priority"), help="Priority class, or a number.")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def what_if(
     transport: HttpTransport, gpu: str | None, gpu_memory: str | None, pools: str | None, priority: str | None, as_json: bool, **more: Any

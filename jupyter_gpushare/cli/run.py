@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import getpass
-import json
 import os
 import secrets
 import shlex
 import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.completing import name_of, names_of
 from jupyter_gpushare.cli.finding import ask, scheduler_options
-from jupyter_gpushare.cli.tables import table
+from jupyter_gpushare.cli.forms import Form, form_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.transports import HttpTransport
@@ -33,15 +33,15 @@ INTERRUPTED: Final = 130
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @scheduler_options
-@click.option("--project", help="Default: your first project.")
+@click.option("--project", shell_complete=name_of("project"), help="Default: your first project.")
 @click.option("--gpu", help="GPUs of each pod: 0.5, 1, 8. Without it (and without --gpu-memory): none.")
 @click.option("--gpu-memory", help="GPU memory of each pod in place of --gpu: 20GiB.")
 @click.option("--cpu", default="0", help="Cores of each pod.")
 @click.option("--memory", default="0", help="Memory of each pod: 16GiB.")
 @click.option("--pods", type=click.IntRange(1, 10_000), default=1, help="How many processes run the command.")
 @click.option("--min-pods", type=click.IntRange(1, 10_000), help="With so many it starts; the others follow when there is room. Default: all.")
-@click.option("--priority", default="train", help="Priority class, or a number. Default: train.")
-@click.option("--pool", "pools", help="Node pools in order of preference: a100,default.")
+@click.option("--priority", default="train", shell_complete=name_of("priority"), help="Priority class, or a number. Default: train.")
+@click.option("--pool", "pools", shell_complete=names_of("pool"), help="Node pools in order of preference: a100,default.")
 @click.option("--name", help="What it is called in lists. Default: the command.")
 @click.option("--chdir", help="Working directory on the node. Default: this one.")
 @click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable for the command; without a value: yours.")
@@ -157,7 +157,7 @@ def _environment(variables: Sequence[str]) -> dict[str, str]:
 
 
 @click.command()
-@click.argument("workload")
+@click.argument("workload", shell_complete=name_of("batch"))
 @scheduler_options
 @click.option("--pod", help="Only this pod's.")
 @click.option("-f", "--follow", is_flag=True, help="Go on until it is over; its exit status is ours.")
@@ -179,7 +179,7 @@ def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool)
 
 
 @click.command()
-@click.argument("workload")
+@click.argument("workload", shell_complete=name_of("batch"))
 @scheduler_options
 def cancel(workload: str, transport: HttpTransport) -> int:
     """End WORKLOAD: its processes are asked to stop, and killed a few seconds later."""
@@ -188,33 +188,30 @@ def cancel(workload: str, transport: HttpTransport) -> int:
     return 0
 
 
-_COLUMNS: Final = ("id", "user", "project", "state", "pods", "node", "exit", "command")
+_COLUMNS: Final = ("id", "user", "project", "state", "reason", "pods", "node", "exit", "command")
 
 
 @click.command("list")
 @scheduler_options
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over, the last 50.")
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
-def list_(transport: HttpTransport, everything: bool, as_json: bool) -> int:
+@form_options(*_COLUMNS)
+def list_(transport: HttpTransport, everything: bool, form: Form) -> int:
     """Batch work that you may see: what runs, what waits."""
 
     async def look(client: SchedulerClient) -> list[m.WorkloadView]:
         living = [one for one in (await client.workloads()).workloads if one.kernel_id is None]
         return living + ((await client.workloads(ended=True)).workloads if everything else [])
 
+    form.chosen(_COLUMNS, _COLUMNS)
     found = ask(transport, look)
-    if as_json:
-        click.echo(json.dumps([m.to_json(one) for one in found], indent=2))
-    else:
-        rows = [_row(one) for one in found]
-        click.echo(table("", list(_COLUMNS), rows) if rows else "There is no batch work.")
-    return 0
+    return form.show([_row(one) for one in found], _COLUMNS, whole=[m.to_json(one) for one in found], nothing="There is no batch work.")
 
 
-def _row(one: m.WorkloadView) -> list[Any]:
+def _row(one: m.WorkloadView) -> dict[str, str]:
     placed = sum(pod.lease is not None for pod in one.pods)
     nodes = sorted({pod.lease.node for pod in one.pods if pod.lease is not None})
-    why = f" ({one.reason.code})" if one.state == "pending" and one.reason is not None else ""
+    why = one.reason.code if one.state in ("pending", "partial") and one.reason is not None else ""
     code = "" if one.exit_code is None else str(one.exit_code)
     words = shlex.join(one.command or [])[:60] or one.name
-    return [one.id, one.user, one.project, one.state + why, f"{placed}/{len(one.pods)}", ", ".join(nodes), code, words]
+    values = (one.id, one.user, one.project, one.state, why, f"{placed}/{len(one.pods)}", ", ".join(nodes), code, words)
+    return dict(zip(_COLUMNS, values, strict=True))

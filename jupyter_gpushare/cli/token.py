@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from jupyter_gpushare import messages as m
+from jupyter_gpushare.cli.completing import name_of
 from jupyter_gpushare.cli.finding import ask, late_scheduler_options
-from jupyter_gpushare.cli.tables import table
+from jupyter_gpushare.cli.forms import Form, form_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.errors import InvalidInput
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.auth import Tokens
 
 __all__ = ["token"]
+
+_COLUMNS: Final = ("id", "scope", "name", "for", "created", "expires", "state")
 
 
 @click.group()
@@ -116,19 +119,18 @@ def create(
 
 @token.command(name="list")
 @_desk_options
-@click.option("--json", "as_json", is_flag=True, help="JSON.")
-def list_(desk: _Desk, as_json: bool) -> int:
+@form_options(*_COLUMNS)
+def list_(desk: _Desk, form: Form) -> int:
     """All tokens, without their secrets."""
+    form.chosen(_COLUMNS, _COLUMNS)
     listed = desk.list()
-    if as_json:
-        click.echo(json.dumps(m.to_json(listed), indent=2))
-        return 0
-    rows = [
-        [t.id, t.scope, t.name, _carries(t), t.created, t.expires or "never", "revoked or expired" if t.revoked else "good"]
-        for t in listed.tokens
-    ]
-    click.echo(table("", ["id", "scope", "name", "for", "created", "expires", "state"], rows))
-    return 0
+    return form.show([_row(one) for one in listed.tokens], _COLUMNS, whole=m.to_json(listed), nothing="There are no tokens.")
+
+
+def _row(one: m.TokenView) -> dict[str, str]:
+    state = "revoked or expired" if one.revoked else "good"
+    values = (one.id, one.scope, one.name, _carries(one), one.created, one.expires or "never", state)
+    return dict(zip(_COLUMNS, values, strict=True))
 
 
 def _carries(one: m.TokenView) -> str:
@@ -139,7 +141,7 @@ def _carries(one: m.TokenView) -> str:
 
 
 @token.command()
-@click.argument("id_", metavar="ID")
+@click.argument("id_", metavar="ID", shell_complete=name_of("token"))
 @_desk_options
 def revoke(id_: str, desk: _Desk) -> int:
     """From now on the token with this ID opens nothing."""

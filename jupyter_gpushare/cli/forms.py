@@ -1,0 +1,86 @@
+"""The forms in which a command shows rows: a table for people, JSON or CSV for scripts, and which columns."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from jupyter_gpushare.cli.completing import some_of
+from jupyter_gpushare.cli.tables import amount, csv_text, table
+from jupyter_gpushare.core.errors import InvalidInput
+
+__all__ = ["Form", "cell", "form_options"]
+
+
+_WITHOUT = {"department": "-", "workloads_per_gpu": "off"}
+"""What null means where it does not mean that there is no bound."""
+
+
+def cell(value: object, column: str) -> str:
+    """One value for people; a GPU is told by its UUID."""
+    if value is None and column in _WITHOUT:
+        return _WITHOUT[column]
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if value is None or isinstance(value, (int, float)):
+        return amount(value)
+    if isinstance(value, dict):
+        return "; ".join(f"{name}: {what}" for name, what in value.items())
+    if isinstance(value, list):
+        return ", ".join(one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value)
+    return str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was asked for. `columns`: as written; None: the usual ones."""
+
+    as_json: bool
+    as_csv: bool
+    columns: str | None
+
+    def chosen(self, known: Sequence[str], usual: Sequence[str]) -> list[str]:
+        """Names of columns, in order. Raises InvalidInput for one that there is not."""
+        wanted = [column.strip() for column in self.columns.split(",")] if self.columns is not None else list(usual)
+        if unknown := [column for column in wanted if column not in known]:
+            raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(known)}", field="columns")
+        return wanted
+
+    def show(
+        self, rows: Sequence[Mapping[str, Any]], known: Sequence[str], *, usual: Sequence[str] | None = None, nothing: str = "",
+        whole: object = None, cells: Callable[[Any, str], str] = cell,
+    ) -> int:  # fmt: skip
+        """Writes them. `whole`: what JSON gives in place of the rows; `nothing`: what people read when there is no row. Gives exit status 0."""
+        if self.as_json:
+            click.echo(json.dumps(rows if whole is None else whole, indent=2))
+            return 0
+        wanted = self.chosen(known, known if usual is None else usual)
+        written = [[cells(row[column], column) for column in wanted] for row in rows]
+        if self.as_csv:
+            click.echo(csv_text(wanted, written), nl=False)
+        else:
+            click.echo(table("", wanted, written) if written else nothing)
+        return 0
+
+
+def form_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds `--json`, `--csv` and `--columns` (of these); the command gets its `form` in their place."""
+
+    def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--json", "as_json", is_flag=True, help="JSON.")
+        @click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row.")
+        @click.option("--columns", metavar="A,B", shell_complete=some_of(*known), help="Only these columns, in this order (tables and CSV).")
+        @functools.wraps(command)
+        def with_form(*args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any) -> Any:
+            if as_json and (as_csv or columns is not None):
+                raise click.UsageError("--json gives everything: neither --csv nor --columns goes with it", click.get_current_context())
+            return command(*args, form=Form(as_json, as_csv, columns), **more)
+
+        return with_form
+
+    return with_options

@@ -1,0 +1,150 @@
+"""`usage`, `audit`, `list`, `token list` and the like against a real scheduler: tables for people, JSON and CSV for scripts, columns, a plot."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import Doors, asking, open_house
+from tests.scheduler.test_commands import shell
+
+from .command import Result
+
+pytestmark = pytest.mark.slow
+HOUR_MS = 3_600_000
+Call = Callable[..., Awaitable[Result]]
+
+
+def after_an_hour(folder: Path, story: Callable[[Call, Doors], Awaitable[None]]) -> None:
+    """Alice held half a GPU for an hour and used a quarter of it; a batch job of hers waits; an admin looked after a node."""
+
+    async def told() -> None:
+        async with open_house(folder) as doors:
+            agent = FakeAgent(gpus=1)
+            async with agent.linked(doors.admin) as link:
+                await doors.of("alice").submit(asking("a", name="training.ipynb", kernel_id="k"))
+                await agent.until(lambda: agent.holds)
+                command = m.CommandRequest(argv=["sleep", "9"], env={}, cwd="/")
+                await doors.of("alice").submit(asking("job", 1, name="a job", command=command))
+                (lease,) = agent.holds
+                row = m.LeaseUsage(lease=lease, held_ms=HOUR_MS, busy_ms=HOUR_MS // 4, used_mib_ms=0, borrowed_mib_ms=0)
+                await link.send(m.UsageReport(since_ms=0, rows=[row]))
+                async with asyncio.timeout(20):
+                    while not (await doors.admin.usage()).usage or (await doors.admin.workload("job")).reason is None:
+                        await asyncio.sleep(0.02)
+
+                async def call(*words: object, **more: Any) -> Result:
+                    return await shell(doors, *words, **more)
+
+                assert (await call("cordon", "n0")).status == 0
+                await story(call, doors)
+
+    asyncio.run(told())
+
+
+def rows(result: Result) -> list[dict[str, str]]:
+    assert result.status == 0, result
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_usage(tmp_path: Path) -> None:
+    async def story(call: Call, doors: Doors) -> None:
+        for by, who in (("project", ["vision"]), ("person", ["vision", "alice"]), ("notebook", ["vision", "alice", "training.ipynb"])):
+            head, line, row, *_ = (await call("usage", "--by", by)).stdout.splitlines()
+            assert head.split() == [*("project", "user", "notebook")[: len(who)], "held", "used", "idle", "borrowed", "lent"]
+            assert set(line) == {"-", " "}
+            assert row.split() == [*who, "0.50", "0.12", "0.38", "0.00", "0.00"]
+        assert rows(await call("usage", "--csv", "--columns", "project,held")) == [{"project": "vision", "held": "0.50"}]
+        said = json.loads((await call("usage", "--json", "--by", "person")).stdout)
+        assert {"project": "vision", "user": "alice", "held": 0.5}.items() <= said["usage"][0].items()
+        nothing = await call("usage", "--since", "2000-01-01T00:00:00+00:00", "--until", "2000-01-02T00:00:00+00:00")
+        assert nothing.stdout.startswith("No GPU was held from 2000-01-01T00:00:00")
+        assert rows(await call("usage", "--csv", "--until", "3d")) == []
+        hers = await call("usage", "--csv", "--by", "notebook", token=doors.token("bob"))
+        assert rows(hers) == []
+
+    after_an_hour(tmp_path, story)
+
+
+def test_usage_is_drawn_and_mistakes_draw_nothing(tmp_path: Path) -> None:
+    async def story(call: Call, _doors: Doors) -> None:
+        for by in ("project", "person", "notebook"):
+            assert (await call("usage", "--by", by, "--plot", tmp_path / f"{by}.svg")).status == 0
+            assert b"<svg" in (tmp_path / f"{by}.svg").read_bytes()
+        for wrong in (["--columns", "colour"], ["--json", "--csv"], ["--since", "yesterday"]):
+            result = await call("usage", "--plot", tmp_path / "wrong.png", *wrong)
+            assert (result.status, result.stdout, result.stderr.count("\n")) == (2, "", 1), result
+            assert result.stderr.startswith("error: ")
+        assert not (tmp_path / "wrong.png").exists()
+        nowhere = await call("usage", "--plot", tmp_path / "no" / "where.png")
+        assert (nowhere.status, nowhere.stderr.count("\n")) == (1, 1)
+
+    after_an_hour(tmp_path, story)
+
+
+def test_audit(tmp_path: Path) -> None:
+    async def story(call: Call, doors: Doors) -> None:
+        head, _line, *lines = (await call("audit")).stdout.splitlines()
+        assert head.split() == ["time", "actor", "action", "object", "detail"]
+        assert any("cordon" in line and "node n0" in line for line in lines)
+        (row,) = rows(await call("audit", "--action", "cordon", "--csv", "--columns", "action,object"))
+        assert row == {"action": "cordon", "object": "node n0"}
+        assert json.loads((await call("audit", "--action", "cordon", "--json")).stdout)["audit"][0]["object"] == "node n0"
+        assert (await call("audit", "--action", "dance")).stdout == "Nothing of this is written down in that time.\n"
+        refused = await call("audit", token=doors.token("alice"))
+        assert (refused.status, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
+
+    after_an_hour(tmp_path, story)
+
+
+def test_lists(tmp_path: Path) -> None:
+    async def story(call: Call, _doors: Doors) -> None:
+        (job,) = rows(await call("list", "--csv"))
+        assert {"id": "job", "state": "pending", "pods": "0/1", "command": "sleep 9"}.items() <= job.items()
+        assert job["reason"]
+        assert [one["id"] for one in json.loads((await call("list", "--json")).stdout)] == ["job"]
+        assert (await call("list", "--columns", "id,state")).stdout.splitlines()[2].split() == ["job", "pending"]
+        secrets = {row["id"]: row["name"] for row in rows(await call("token", "list", "--csv", "--columns", "id,name"))}
+        assert "alice" in secrets.values()
+        gpus = rows(await call("nodes", "--gpus", "--csv", "--columns", "node,gpu,total_mib"))
+        assert gpus == [{"node": "n0", "gpu": "0", "total_mib": "81920"}]
+        states = rows(await call("status", "--csv", "--columns", "id,state"))
+        assert {row["id"]: row["state"] for row in states} == {"a": "running", "job": "pending"}
+
+    after_an_hour(tmp_path, story)
+
+
+TABLES = (["status"], ["queue"], ["nodes"], ["nodes", "--gpus"], ["pools"], ["projects"], ["waiting"], ["usage"], ["audit"], ["list"], ["token", "list"])
+
+
+def test_every_table_has_the_same_options_and_the_same_errors(tmp_path: Path) -> None:
+    async def story(call: Call, _doors: Doors) -> None:
+        for words in TABLES:
+            for_people = await call(*words)
+            assert for_people.status == 0, (words, for_people)
+            assert json.loads((await call(*words, "--json")).stdout) is not None
+            head = rows_head(await call(*words, "--csv"))
+            chosen = await call(*words, "--csv", "--columns", f"{head[-1]}, {head[0]}")
+            assert rows_head(chosen) == [head[-1], head[0]], words
+            unknown = await call(*words, "--columns", "colour")
+            assert (unknown.status, unknown.stdout, unknown.stderr.count("\n")) == (2, "", 1), (words, unknown)
+            assert unknown.stderr.startswith("error: there is no column 'colour'; there are: "), words
+            both = await call(*words, "--json", "--csv")
+            assert (both.status, both.stdout) == (2, ""), words
+            assert both.stderr.startswith("error: --json gives everything"), words
+
+    after_an_hour(tmp_path, story)
+
+
+def rows_head(result: Result) -> list[str]:
+    assert result.status == 0, result
+    return result.stdout.splitlines()[0].split(",")
