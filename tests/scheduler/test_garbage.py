@@ -1,11 +1,14 @@
-"""Garbage is looked for when as much has changed as is remembered, not more often; and what has ended is let go in the end."""
+"""Garbage is looked for everywhere when as many have ended as live, not more often; and what has ended is let go in the end."""
 
 from __future__ import annotations
 
 import gc
 import weakref
+from collections.abc import Iterator
 
-from jupyter_gpushare.scheduler.garbage import LEAST, Garbage
+import pytest
+
+from jupyter_gpushare.scheduler.garbage import LEAST, LONGEST, Garbage
 
 
 class Thing:
@@ -15,37 +18,48 @@ class Thing:
         self.me = self
 
 
-def test_it_looks_when_as_much_has_changed_as_is_remembered():
-    living, ended = [0], [0]
-    garbage = Garbage(lambda: living[0], lambda: ended[0])
-    try:
-        assert not garbage.tick()
-        living[0] = LEAST
-        assert garbage.tick()
-        assert not garbage.tick()
-        living[0] = 10 * LEAST
-        assert garbage.tick()
-        ended[0] = 9 * LEAST
-        assert not garbage.tick()
-        ended[0] = 10 * LEAST
-        assert garbage.tick()
-    finally:
-        gc.unfreeze()
+@pytest.fixture
+def counted() -> Iterator[tuple[Garbage, list[int]]]:
+    """[living, ended]."""
+    counts = [3 * LEAST, 0]
+    yield Garbage(lambda: counts[0], lambda: counts[1]), counts
+    gc.unfreeze()
 
 
-def test_what_was_set_aside_and_has_ended_is_let_go():
-    living, ended = [LEAST], [0]
-    garbage = Garbage(lambda: living[0], lambda: ended[0])
-    try:
-        thing = Thing()
-        seen = weakref.ref(thing)
-        assert garbage.tick()
-        assert gc.get_freeze_count() > 0
-        del thing
-        gc.collect()
-        assert seen() is not None
-        ended[0] = LEAST
-        assert garbage.tick()
-        assert seen() is None
-    finally:
-        gc.unfreeze()
+def test_it_looks_everywhere_when_as_many_have_ended_as_live(counted: tuple[Garbage, list[int]]):
+    garbage, counts = counted
+    assert not garbage.tick()
+    counts[1] = 3 * LEAST - 1
+    assert not garbage.tick()
+    counts[1] += 1
+    assert garbage.tick()
+    assert not garbage.tick()
+    counts[:] = [1, 4 * LEAST]
+    assert garbage.tick()  # few live, but many have ended
+
+
+def test_after_an_hour_it_looks_everywhere_in_any_case(counted: tuple[Garbage, list[int]]):
+    garbage, _ = counted
+    assert [garbage.tick() for _ in range(LONGEST)].count(True) == 1
+
+
+def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(counted: tuple[Garbage, list[int]]):
+    garbage, counts = counted
+    thing = Thing()
+    seen = weakref.ref(thing)
+    assert not garbage.tick()
+    assert gc.get_freeze_count() > 0
+    del thing
+    gc.collect()
+    assert seen() is not None
+    counts[1] = 3 * LEAST
+    assert garbage.tick()
+    assert seen() is None
+
+
+def test_what_is_new_is_let_go_at_once(counted: tuple[Garbage, list[int]]):
+    garbage, _ = counted
+    garbage.tick()
+    seen = weakref.ref(Thing())
+    garbage.tick()
+    assert seen() is None
