@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare import messages as m
@@ -157,3 +158,15 @@ def test_the_dashboard_can_be_imported_and_asks_only_for_what_there_is(after_a_d
         re.sub(r"_(total|bucket|count|sum)$", "", name) for expression in asked for name in re.findall(r"\bgpushare_[a-z_]+", expression)
     }
     assert not missing, "a metric that nobody sees"
+
+
+def test_the_page_names_every_metric_and_its_examples_can_be_read() -> None:
+    page = (DASHBOARD.parents[1] / "how-to/observability.md").read_text()
+    for name in PROMISED:
+        short = name.removeprefix("gpushare_queue")
+        assert name in page or short in page or name.startswith("process_"), name
+    examples = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    assert examples[0]["scrape_configs"][0]["static_configs"]
+    asked = [rule["expr"] for rule in examples[1]["groups"][0]["rules"]]
+    names = {name for expression in asked for name in re.findall(r"gpushare_[a-z_]+", expression)}
+    assert {re.sub("_total$", "", name) for name in names} <= set(PROMISED)
