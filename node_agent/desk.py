@@ -335,7 +335,7 @@ class Desk:
     def _notice(self, book: Book, step: Notice, now: int) -> None:
         node, left = self._node, step.deadline - now
         book.notice, book.notice_stamp = step.deadline, stamp(wall_ms() + left)
-        saved = now >= book.no_suspend_until
+        saved = not node.unsavable(book, now)
         text = node.story.notice(step.take, left / 1000, node.books.get(step.asker), self._reason(book), saved)
         node.rungs["notice"] += 1
         node.happened(book, "notice", text)
@@ -387,4 +387,4 @@ class Desk:
 def _kin(book: Book) -> Kin:
     """By what its processes are known to the devices."""
     main = (book.main.pid, book.main.start) if book.main is not None else None
-    return Kin(main, book.launch, book.leaf, guarantee_mib=book.lease.request_mib if book.lease is not None else 0)
+    return Kin(main, book.launch, book.leaf, guarantee_mib=book.lease.request_mib if book.lease is not None else 0, uid=book.uid)

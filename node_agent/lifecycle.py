@@ -224,7 +224,8 @@ class Lifecycle:
         if book.killing:
             return
         node = self._node
-        text = node.story.killed(book.held() + book.image(), asker, reason, book.no_suspend_why)
+        why_not = node.unsavable(book, node.clock()) or book.no_suspend_why
+        text = node.story.killed(book.held() + book.image(), asker, reason, why_not)
         book.killing = True
         node.happened(book, "killed", text, tell=False)
         node.ports.to_kernel(book.kernel_id, EndCell(message=text))

@@ -31,7 +31,7 @@ from jupyter_gpushare.messages import (
 )
 from jupyter_gpushare.simnode import now_ms
 
-from .books import Book, about, event, report, view
+from .books import Book, about, event, is_stranded, report, view
 from .devices import Devices
 from .draining import Draining
 from .story import Story
@@ -190,6 +190,15 @@ class Node:
         cap = book.last_caps[0][1] if book.last_caps else 0
         book.last_devices = self._devices_of(book)
         self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap, devices=list(book.last_devices)))
+
+    def unsavable(self, book: Book, now: int) -> str:
+        """Why its memory cannot be saved and come back, as far as is known before trying; "" when it can."""
+        if is_stranded(book):
+            return "this machine cannot move GPU memory to another GPU"
+        if now < book.no_suspend_until:
+            return book.no_suspend_why
+        tiers, problems = self.devices.tiers()
+        return "" if "suspend" in tiers else problems.get("suspend", "this node cannot save GPU memory").partition(";")[0]
 
     def push_caps(self) -> None:
         """Tell kernels on real GPUs what their frameworks may hold, where that changed: before a cell is let go that goes by it."""

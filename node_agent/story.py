@@ -68,8 +68,8 @@ class Story:
 
     def killed(self, mib: int, asker: Book | None, reason: str, why_not: str) -> str:
         why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        hint = why_not or "not possible here"
-        lost = f"It could not be saved ({hint}): its variables are lost."
+        hint = f" ({why_not})" if why_not else ""
+        lost = f"It could not be saved{hint}: its variables are lost."
         return f"The kernel is restarted to free {memory_text(mib)} of GPU memory: {why}. {lost}"
 
     def reattached(self, gpus: tuple[int, ...]) -> str:

@@ -117,7 +117,10 @@ def test_where_memory_cannot_move_its_owner_is_warned_and_started_anew_there(pla
     a, b, _ = crowded(played, 570)
     kinds = a.kinds()
     assert kinds.index("notice") < kinds.index("killed")
-    assert any("cannot move GPU memory" in event["message"] for event in a.view["events"] if event["kind"] == "notice")
+    notices = [event["message"] for event in a.view["events"] if event["kind"] == "notice"]
+    assert any("cannot move GPU memory" in text for text in notices)
+    assert not any("saved" in text and "cannot be saved" not in text for text in notices), "nobody is promised what cannot be kept"
+    assert any("cannot move GPU memory" in event["message"] for event in a.view["events"] if event["kind"] == "killed")
     eventually(lambda: a.view["state"] == "attached" and "reattached" in a.kinds(), "it is back")
     a.connect()
     assert write(a, 1, "anew") == b.view["gpu_uuid"]

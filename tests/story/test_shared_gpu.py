@@ -130,6 +130,7 @@ def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_an
     a.until_shown(running, "begun")
     waiting = b.submit(SHARE)
     eventually(lambda: "notice" in a.kinds(), "a is told")
+    assert "is lost" in next(event["message"] for event in a.view["events"] if event["kind"] == "notice")
     assert a.collect(running).ename == "OutOfMemoryError", "its cap was lowered at once: the framework says so, and the kernel lives"
     assert "killed" not in a.kinds()
     assert b.collect(waiting, 60).ok
