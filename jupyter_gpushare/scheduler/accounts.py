@@ -6,9 +6,10 @@ Periods are whole hours of the wall clock: an hour that has begun counts with wh
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -22,7 +23,7 @@ from .database import ours
 from .records import Record
 from .store import Store
 
-__all__ = ["BY", "HOUR_MS", "Accounts", "Sums", "by_in", "period_in", "report"]
+__all__ = ["BY", "HOUR_MS", "REPORTED", "Accounts", "Sums", "by_in", "period_in", "report"]
 
 BY: Final[dict[str, tuple[str, ...]]] = {
     "project": ("project",), "person": ("project", "user"), "notebook": ("project", "user", "notebook"),
@@ -30,6 +31,8 @@ BY: Final[dict[str, tuple[str, ...]]] = {
 HOUR_MS: Final = 3_600_000
 KINDS: Final = ("held", "used", "borrowed", "lent")
 MOST: Final = 10_000
+LEDGER: Final = ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms")
+REPORTED: Final = (*LEDGER, "lent_mib_ms")
 
 
 @dataclass(slots=True)
@@ -42,37 +45,67 @@ class Sums:
     lent: int = 0
 
 
+@dataclass(slots=True)
+class _Open:
+    """What one lease's agent reported and is not written yet. `device_mib`: the size of the GPU, as a part of which memory counts."""
+
+    project: str
+    user: str
+    notebook: str
+    request_mib: int
+    device_mib: int
+    sums: dict[str, int]
+
+    def gpu_ms(self) -> Sums:
+        if self.device_mib <= 0:
+            return Sums()
+        share = min(1.0, self.request_mib / self.device_mib)
+        held = round(self.sums["held_ms"] * share)
+        used = min(held, round(self.sums["busy_ms"] * share))
+        return Sums(held, used, self.sums["borrowed_mib_ms"] // self.device_mib, self.sums["lent_mib_ms"] // self.device_mib)
+
+
 class Accounts:
-    """What was reported and not written yet."""
+    """What was reported and not written yet, by lease; who waits longest is written first."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[int, str, str, str], Sums] = {}
+        self._open: dict[str, _Open] = {}
 
-    def add(self, now: int, record: Record, body: m.LeaseBody, device_mib: int, row: m.LeaseUsage) -> None:
-        """Books one report. `device_mib`: the size of the GPU, as a part of which memory counts (0: not known, nothing is booked)."""
-        if device_mib <= 0:
+    def add(self, record: Record, body: m.LeaseBody, device_mib: int, row: m.LeaseUsage) -> None:
+        """Takes one report in."""
+        known = self._open.get(row.lease)
+        if known is None:
+            sums = dict.fromkeys(REPORTED, 0)
+            known = self._open[row.lease] = _Open(record.project, record.user, body.name, body.request_mib, device_mib, sums)
+        for kind in REPORTED:
+            known.sums[kind] += getattr(row, kind)
+
+    def write(self, store: Store, now: int, most: int | None = None) -> None:
+        """Writes so many leases' reports (None: all) in one transaction; what could not be written is kept. Raises StoreUnavailable."""
+        batch = dict(islice(self._open.items(), most))
+        if not batch:
             return
-        key = now // HOUR_MS * HOUR_MS, record.project, record.user, body.name
-        sums = self._open.setdefault(key, Sums())
-        share = min(1.0, body.request_mib / device_mib)
-        held = round(row.held_ms * share)
-        sums.held += held
-        sums.used += min(held, round(row.busy_ms * share))
-        sums.borrowed += row.borrowed_mib_ms // device_mib
-        sums.lent += row.lent_mib_ms // device_mib
+        with store.transaction() as write:
+            write.used_in_hours(_hour_rows(batch.values(), now // HOUR_MS * HOUR_MS))
+            write.used({lease: (one.project, {kind: one.sums[kind] for kind in LEDGER}) for lease, one in batch.items()})
+        for lease in batch:
+            del self._open[lease]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """As the table wants them; kept until `written`."""
-        return [
-            {
-                "key": hashlib.sha256(repr(key).encode()).hexdigest(), "hour_ms": key[0], "project": key[1], "user": key[2], "notebook": key[3],
-                **{kind: getattr(sums, kind) for kind in KINDS},
-            }
-            for key, sums in self._open.items()
-        ]  # fmt: skip
 
-    def written(self) -> None:
-        self._open.clear()
+def _hour_rows(batch: Iterable[_Open], hour: int) -> list[dict[str, Any]]:
+    """A row per project, person and notebook of this hour."""
+    found: dict[tuple[int, str, str, str], Sums] = {}
+    for one in batch:
+        sums, more = found.setdefault((hour, one.project, one.user, one.notebook), Sums()), one.gpu_ms()
+        for kind in KINDS:
+            setattr(sums, kind, getattr(sums, kind) + getattr(more, kind))
+    return [
+        {
+            "key": hashlib.sha256(repr(key).encode()).hexdigest(), "hour_ms": key[0], "project": key[1], "user": key[2], "notebook": key[3],
+            **{kind: getattr(sums, kind) for kind in KINDS},
+        }
+        for key, sums in found.items()
+    ]  # fmt: skip
 
 
 def report(

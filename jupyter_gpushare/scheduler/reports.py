@@ -11,7 +11,7 @@ from jupyter_gpushare.core.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
 from jupyter_gpushare.core.readiness import NotReady
 
-from .accounts import Accounts
+from .accounts import REPORTED, Accounts
 from .commands import Commands
 from .fleet import Send
 from .ledger import Ledger
@@ -21,7 +21,6 @@ from .terms import Terms
 __all__ = ["Reports"]
 
 log = logging.getLogger("gpushare.scheduler")
-_USED: Final = ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms")
 LONGEST_USE: Final = 1 << 46
 """More ms, or MiB times ms, than anybody used since the last report (a whole H200 for five days): a number that cannot be true would
 spoil the sums for ever."""
@@ -35,8 +34,6 @@ class Reports:
         self.terms = Terms(ledger)
         self.commands = Commands(ledger)
         self.accounts = Accounts()
-        self._unwritten: dict[str, tuple[str, list[int]]] = {}
-        """Lease -> its project and what was reported since the last writing."""
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
@@ -98,25 +95,16 @@ class Reports:
                 self._used(node, rows)
 
     def _used(self, node: str, rows: list[m.LeaseUsage]) -> None:
-        """Adds reports up until `write_usage`: two hundred agents report every second, and a commit for each would hold up the grants."""
+        """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit for each would hold up the grants."""
         for row in rows:
             _check_usage(row)
         for row in rows:
             if (record := self._holder(node, row.lease)) is not None:
-                _, sums = self._unwritten.setdefault(row.lease, (record.project, [0] * len(_USED)))
-                for i, name in enumerate(_USED):
-                    sums[i] += getattr(row, name)
-                self.accounts.add(self.ledger.clock(), record, record.lease(row.lease), self._device_mib(node), row)
+                self.accounts.add(record, record.lease(row.lease), self._device_mib(node), row)
 
-    def write_usage(self) -> None:
-        """Writes down what was reported since the last time, in one transaction; what could not be written is kept for the next time."""
-        if not self._unwritten:
-            return
-        with self.ledger.store.transaction() as write:
-            write.used_in_hours(self.accounts.rows())
-            write.used({lease: (project, dict(zip(_USED, sums, strict=True))) for lease, (project, sums) in self._unwritten.items()})
-        self._unwritten.clear()
-        self.accounts.written()
+    def write_usage(self, most: int | None = None) -> None:
+        """Writes down what was reported of so many leases (None: of all). Raises StoreUnavailable; then it is kept for the next time."""
+        self.accounts.write(self.ledger.store, self.ledger.clock(), most)
 
     def _device_mib(self, node: str) -> int:
         """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
@@ -206,6 +194,6 @@ def _check_devices(report: m.NodeReport) -> None:
 
 
 def _check_usage(row: m.LeaseUsage) -> None:
-    for name in (*_USED, "lent_mib_ms"):
+    for name in REPORTED:
         if not 0 <= getattr(row, name) < LONGEST_USE:
             raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")

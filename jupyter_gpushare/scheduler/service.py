@@ -43,6 +43,8 @@ from .visibility import Visibility
 
 __all__ = ["Service"]
 
+LEASES_PER_TICK: Final = 300
+"""Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
 BREATH: Final = 20
 """Waiting workloads that are told of a change in one go."""
 
@@ -234,11 +236,6 @@ class Service(Ledger):
         found = entries(self.store, since=first, until=last, action=action)
         return m.Audit(audit=[_audit_row(entry) for entry in found])
 
-    def note(self, identity: Identity, action: str, thing: str, detail: str = "") -> None:
-        """Writes down what an administrator has done elsewhere than in a transaction of ours."""
-        with self.store.transaction() as write:
-            audit(write, self.clock(), identity.user, action, thing, detail)
-
     def pools(self, identity: Identity) -> m.Pools:
         del identity
         return m.Pools(pools=pool_rows(self.loaded.policy, self.cluster, self.records))
@@ -404,7 +401,7 @@ class Service(Ledger):
             self.reports.terms.tick(now)
             self.marks.tick()
         with suppress(Unavailable):  # kept, and tried again at the next tick
-            self.reports.write_usage()
+            self.reports.write_usage(LEASES_PER_TICK)
         self.reports.silent(now)
         if facts := self.meter.measure(self.cluster, now):
             for fact in facts:
