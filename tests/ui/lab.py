@@ -51,13 +51,14 @@ def scripted() -> Iterator[str]:
             f"--ServerApp.root_dir={work}",
             "--IdentityProvider.token=scripted",
         ]
-        with running(command, Path(folder), extensions) as url:
+        # a stock server: it may hang when it is asked to end while one of its kernels is half a second old
+        with running(command, Path(folder), extensions, must_end=False) as url:
             yield url.replace("token=...", "token=scripted")  # a configured token is not printed
 
 
 @contextmanager
-def running(command: list[str], folder: Path, server_config: dict[str, object] | None = None) -> Iterator[str]:
-    """A server process that prints its URL. It is asked to end afterwards, and must."""
+def running(command: list[str], folder: Path, server_config: dict[str, object] | None = None, *, must_end: bool = True) -> Iterator[str]:
+    """A server process that prints its URL. It is asked to end afterwards, and must, unless it is not ours to mend."""
     config = folder / "config"
     config.mkdir()
     # the tests drive JupyterLab and Notebook 7 through window.jupyterapp, which they show only when told to
@@ -81,10 +82,12 @@ def running(command: list[str], folder: Path, server_config: dict[str, object] |
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(STOP_S)
+            process.wait(STOP_S if must_end else 5)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            raise
+            process.wait()
+            if must_end:
+                raise
 
 
 def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
