@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import getpass
 import json
 import os
 from collections.abc import Callable, Iterator
@@ -43,13 +44,13 @@ class _Desk:
         self._connect, self._db_url, self._state_dir = connect, db_url, state_dir
 
     def create(self, request: m.TokenRequest) -> m.TokenView:
-        return self._ask(lambda tokens: tokens.create(request), lambda client: client.create_token(request))
+        return self._ask(lambda tokens: tokens.create(request, _somebody()), lambda client: client.create_token(request))
 
     def list(self) -> m.Tokens:
         return self._ask(lambda tokens: tokens.list(), lambda client: client.tokens())
 
     def revoke(self, id_: str) -> m.TokenView:
-        return self._ask(lambda tokens: tokens.revoke(id_), lambda client: client.revoke_token(id_))
+        return self._ask(lambda tokens: tokens.revoke(id_, _somebody()), lambda client: client.revoke_token(id_))
 
     def _ask(self, here: Callable[[Tokens], Any], there: Callable[[SchedulerClient], Any]) -> Any:
         if not self._db_url and not self._state_dir:
@@ -74,6 +75,11 @@ class _Desk:
             yield Tokens(store, wall_clock)
         finally:
             store.close()
+
+
+def _somebody() -> str:
+    """Who works at the database itself, for the audit log: their unix user."""
+    return f"{getpass.getuser()} (at the database)"
 
 
 def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.core.quantity import read_duration
 
+from .audit import audit
 from .store import Store, TokenRow
 
 __all__ = ["Identity", "NotKnown", "Tokens", "admin_token_file", "write_secret"]
@@ -110,8 +111,8 @@ class Tokens:
         self._read: dict[str, tuple[int, TokenRow]] = {}
         """By hash: tokens that were used lately, with when they were read."""
 
-    def create(self, request: m.TokenRequest) -> m.TokenView:
-        """A new token; the answer is the only place where its secret ever shows. Raises InvalidInput."""
+    def create(self, request: m.TokenRequest, by: str = "scheduler") -> m.TokenView:
+        """A new token; the answer is the only place where its secret ever shows. `by`: who wants it, for the audit log. Raises InvalidInput."""
         if not request.name.strip() or len(request.name) > LONGEST_NAME:
             raise InvalidInput(f"a token needs a name of 1 to {LONGEST_NAME} characters: the user, server or node that it stands for", field="name")
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -120,28 +121,36 @@ class Tokens:
             users=_names(request.users, "users", request.scope == "server"),
             groups=_names(request.groups, "groups", request.scope == "person"),
         )
-        self._store.add_token(row)
-        return _view(row, self._clock(), secret)
+        made = _view(row, self._clock(), secret)
+        self._add(row, by, f"scope {row.scope}, for {row.name}, until {made.expires or 'revoked'}")
+        return made
+
+    def _add(self, row: TokenRow, by: str, detail: str) -> None:
+        with self._store.transaction() as write:
+            write.token(row)
+            audit(write, self._clock(), by, "create token", f"token {row.id}", detail)
 
     def adopt(self, secret: str, name: str) -> None:
         """Takes a token that the administrator brought along as an admin's; one that is known already stays what it is."""
         if len(secret) < SHORTEST:
             raise InvalidInput(f"an admin token must have at least {SHORTEST} characters", field="token_file")
         if self._store.token_by_hash(_hash(secret)) is None:
-            self._store.add_token(self._row(secret, "admin", name, expires=None))
+            self._add(self._row(secret, "admin", name, expires=None), "scheduler", f"scope admin, for {name}, brought along")
 
     def list(self) -> m.Tokens:
         """All of them, oldest first; secrets are not known here."""
         now = self._clock()
         return m.Tokens(tokens=[_view(row, now) for row in self._store.tokens()])
 
-    def revoke(self, id_: str) -> m.TokenView:
+    def revoke(self, id_: str, by: str = "scheduler") -> m.TokenView:
         """From now on it opens nothing. Raises NotFound. A second time changes nothing."""
         row = next((row for row in self._store.tokens() if row.id == id_), None)
         if row is None:
             raise NotFound(f"there is no token {id_!r}", field="id")
         if row.revoked_ms is None:
-            self._store.revoke_token(id_, self._clock())
+            with self._store.transaction() as write:
+                write.token_revoked(id_, self._clock())
+                audit(write, self._clock(), by, "revoke token", f"token {id_}", f"scope {row.scope}, of {row.name}")
         self._read.clear()
         return next(_view(row, self._clock()) for row in self._store.tokens() if row.id == id_)
 

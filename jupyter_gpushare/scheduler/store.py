@@ -272,10 +272,6 @@ class Store:
 
     # -- tokens --
 
-    def add_token(self, row: TokenRow) -> None:
-        with self.transaction() as write:
-            write.do(s.tokens.insert().values(**{name: getattr(row, name) for name in TokenRow.__slots__}))
-
     def tokens(self) -> list[TokenRow]:
         with ours(), self.engine.connect() as connection:
             return [
@@ -286,11 +282,6 @@ class Store:
         with ours(), self.engine.connect() as connection:
             row = connection.execute(_TOKEN, {"of": digest}).first()
             return None if row is None else TokenRow(**row._mapping)
-
-    def revoke_token(self, id_: str, now_ms: int) -> bool:
-        """False: there is no such token."""
-        with self.transaction() as write:
-            return write.do(s.tokens.update().where(s.tokens.c.id == id_).values(revoked_ms=now_ms)) > 0
 
 
 _IS_ENDED: Final = sql.select(s.workloads.c.ended_ms).where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_not(None))

@@ -99,6 +99,12 @@ class Write:
         if rows:
             self.do(_USED[self._dialect], [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()])
 
+    def token(self, row: s.TokenRow) -> None:
+        self.do(s.tokens.insert(), {name: getattr(row, name) for name in s.TokenRow.__slots__})
+
+    def token_revoked(self, id_: str, now_ms: int) -> None:
+        self.do(s.tokens.update().where(s.tokens.c.id == id_).values(revoked_ms=now_ms))
+
     def used_in_hours(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Adds GPU-ms to the rows of `usage_hours` with these keys."""
         if rows:

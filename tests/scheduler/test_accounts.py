@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.scheduler.accounts import HOUR_MS
+from jupyter_gpushare.scheduler.audit import entries
 from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.policy import parse_policy
 from jupyter_gpushare.scheduler.service import Service
 from jupyter_gpushare.scheduler.store import Cutoffs, Store
 from node_agent.lending import lent
+from tests.cli.command import gpushare
 
 from .agents import MIB, node
 from .doors import open_house
@@ -164,6 +167,19 @@ def test_both_are_tables_and_the_log_is_for_admins(tmp_path: Path):
             assert (wrong.code, b'"field":"by"' in wrong.body.replace(b" ", b"")) == (400, True)
 
     asyncio.run(story())
+
+
+def test_tokens_are_audited_wherever_they_are_made_and_never_with_their_secret(tmp_path: Path):
+    made = gpushare("token", "create", "box", "--scope", "agent", "--json", "--state-dir", tmp_path)
+    body = json.loads(made.stdout)
+    assert gpushare("token", "revoke", body["id"], "--state-dir", tmp_path).status == 0
+    assert gpushare("token", "revoke", body["id"], "--state-dir", tmp_path).status == 0  # a second time changes nothing
+    store = Store(f"sqlite:///{tmp_path}/scheduler.sqlite")
+    found = entries(store)
+    store.close()
+    assert [(entry.action, entry.object) for entry in found] == [("create token", f"token {body['id']}"), ("revoke token", f"token {body['id']}")]
+    assert all(entry.actor.endswith(" (at the database)") for entry in found)
+    assert body["token"] not in str(found)
 
 
 AMOUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 80_000))
