@@ -17,14 +17,14 @@ from jupyter_gpushare.core.errors import InvalidInput
 __all__ = ["Form", "cell", "form_options"]
 
 
-_WITHOUT = {"department": "-", "workloads_per_gpu": "off"}
-"""What null means where it does not mean that there is no bound."""
+_BOUNDS = ("quota", "limit")
+"""What the names of columns end in where null is no bound."""
 
 
 def cell(value: object, column: str) -> str:
     """One value for people; a GPU is told by its UUID."""
-    if value is None and column in _WITHOUT:
-        return _WITHOUT[column]
+    if value is None and column.rpartition("_")[2] not in _BOUNDS:
+        return "off" if column == "workloads_per_gpu" else "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or isinstance(value, (int, float)):

@@ -33,7 +33,7 @@ def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual
         return 0
     form.chosen(known, usual)  # a mistake is said before anybody is asked
     body = m.to_json(ask(transport, operator.methodcaller(name)))
-    return form.show(body[name], known, usual=usual, whole=body, nothing=f"There are no {name} to see.")
+    return form.show(body[name], known, usual=usual, whole=body, nothing="Nobody waits." if name == "waiting" else f"There are no {name} to see.")
 
 
 def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
@@ -183,16 +183,22 @@ def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
     seen = ask(transport, lambda client: _named(client, workload))
     if as_json:
         body = m.to_json(seen)
-        click.echo(json.dumps({name: body[name] for name in ("id", "state", "reason", "queue_position")}, indent=2))
+        click.echo(json.dumps({name: body[name] for name in ("id", "state", "reason", "queue_position", "message")}, indent=2))
         return 0
     if seen.reason is None:
-        where = ", ".join(sorted({pod.lease.node for pod in seen.pods if pod.lease}))
-        click.echo(f"{seen.id} {f'runs on {where}' if where else 'is being looked at'}.")
+        click.echo(_without_reason(seen))
         return 0
     place = f" It is number {seen.queue_position} in its queue." if seen.queue_position else ""
     click.echo(f"{seen.id} is {seen.state}: {seen.reason.message}{place}")
     click.echo(_numbers_and_helps(seen.reason), nl=False)
     return 0
+
+
+def _without_reason(seen: m.WorkloadView) -> str:
+    where = ", ".join(sorted({pod.lease.node for pod in seen.pods if pod.lease}))
+    if seen.state == "ended":
+        return f"{seen.id} has ended: {seen.message}" if seen.message else f"{seen.id} has ended."
+    return f"{seen.id} {f'runs on {where}' if where else 'is being looked at'}."
 
 
 def _numbers_and_helps(reason: m.ReasonBody) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 import os
 import secrets
 import shlex
@@ -72,11 +71,11 @@ def run(
 
 
 async def _submitted(client: SchedulerClient, request: m.WorkloadRequest, detach: bool) -> int:
-    await client.submit(request)
+    made = await client.submit(request)
     if detach:
         click.echo(request.id)
         return 0
-    click.echo(f"{request.id} submitted by {getpass.getuser()}", err=True)
+    click.echo(f"{request.id} submitted by {made.user}", err=True)
     following = asyncio.ensure_future(_follow(client, request.id, tell=True))
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, following.cancel)

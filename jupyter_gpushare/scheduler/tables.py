@@ -6,7 +6,7 @@ import csv
 import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import MILLI, is_unlimited
@@ -192,6 +192,10 @@ def waiting_row(record: Record, reason: Reason | None, position: int, visibility
     )
 
 
+BOUNDS: Final = ("quota", "limit")
+"""What the names of columns end in where null is no bound."""
+
+
 def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
     """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted order; None: all that are plain values.
 
@@ -205,11 +209,12 @@ def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(chosen)
-    writer.writerows([_cell(getattr(row, name)) for name in chosen] for row in rows)
+    writer.writerows([_cell(getattr(row, name), name) for name in chosen] for row in rows)
     return text.getvalue()
 
 
-def _cell(value: object) -> object:
+def _cell(value: object, column: str) -> object:
+    """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for memory, the department of nobody)."""
     if value is None:
-        return "unlimited"
+        return "unlimited" if column.rpartition("_")[2] in BOUNDS else ""
     return " ".join(map(str, value)) if isinstance(value, list) else value

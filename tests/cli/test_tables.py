@@ -123,6 +123,34 @@ def test_lists(tmp_path: Path) -> None:
     after_an_hour(tmp_path, story)
 
 
+def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
+    async def story(call: Call, doors: Doors) -> None:
+        await doors.of("bob").submit(m.WorkloadRequest(id="m", pods=[m.PodRequest(gpu_memory="80GiB")]))
+        async with asyncio.timeout(20):
+            while not [row for row in (await doors.admin.waiting()).waiting if row.workload == "m"]:
+                await asyncio.sleep(0.02)
+        (bound, *_) = rows(await call("queue", "--csv", "--columns", "limit"))
+        assert bound == {"limit": "unlimited"}
+        assert {row["workloads_per_gpu"] for row in rows(await call("pools", "--csv"))} == {""}
+        waiting = {row["workload"]: row["gpu"] for row in rows(await call("waiting", "--csv"))}
+        assert waiting == {"job": "1.0", "m": ""}
+        assert "unlimited" not in (await call("waiting")).stdout
+        assert " off " in (await call("pools")).stdout
+
+    after_an_hour(tmp_path, story)
+
+
+def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_path: Path) -> None:
+    async def story(call: Call, _doors: Doors) -> None:
+        assert (await call("why", "job")).stdout.startswith("job is pending: ")
+        assert (await call("cancel", "job")).status == 0
+        assert (await call("why", "job")).stdout == "job has ended: Given back.\n"
+        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Given back."
+        assert (await call("waiting")).stdout == "Nobody waits.\n"
+
+    after_an_hour(tmp_path, story)
+
+
 TABLES = (["status"], ["queue"], ["nodes"], ["nodes", "--gpus"], ["pools"], ["projects"], ["waiting"], ["usage"], ["audit"], ["list"], ["token", "list"])
 
 
