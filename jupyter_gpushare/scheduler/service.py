@@ -383,7 +383,8 @@ class Service(Ledger):
     def standing(self, record: Record) -> tuple[str, Reason | None, str]:
         """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
         pools = [*(lease.pool for lease in record.leases.values()), *record.workload.node_pools]
-        return state_of(record, self.cluster), self._lot(record)[0], pools[0] if pools else ""
+        state = state_of(record, self.cluster) if record.leases or record.exits else "pending"  # ten thousand may wait: each look counts
+        return state, self._lot(record)[0], pools[0] if pools else ""
 
     def _view(self, record: Record) -> m.WorkloadView:
         reason, position = self._lot(record)

@@ -172,11 +172,14 @@ def test_who_was_evicted_waits_from_then_on(house: Termed):
 def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(house: Termed):
     house.ask("a")
     house.service.agent_said("n0", m.LeaseEvent(lease=house.lease().id, event=m.Event(time=m.stamp(1), kind="released", message="Idle.")))
-    house.lets_go(house.lease(), held=True)
+    house.lets_go(house.lease(), held=True, message="Idle for an hour.")
     house.service.run_cycle()
     view = house.service.workload(ALICE, "a")
     assert (view.state, view.reason.code) == ("pending", "Held")
     assert "next cell" in view.reason.message
+    (evicted,) = house.service.evictions(ALICE).evictions
+    assert (evicted.action, evicted.node, evicted.message) == ("idle", "n0", "Idle for an hour.")
+    assert [row.detail for row in house.service.audit(action="evict", since="1970-01-01T00:00:00+00:00").audit] == ["idle: Idle for an hour."]
     assert house.leases() == []
     house.wait(HOUR)
     assert house.service.workload(ALICE, "a").state == "pending", "resting is not waiting: the longest waiting time does not end it"
