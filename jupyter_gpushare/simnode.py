@@ -12,6 +12,7 @@ Standard library only: this file is imported inside people's kernels.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 import time
@@ -117,10 +118,17 @@ class SimNode:
         self._db.execute("PRAGMA synchronous=OFF")
 
     @classmethod
-    def create(cls, path: str | Path, gpus: Iterable[SimGpu], *, timeout: float = 5.0) -> SimNode:
-        """The node with these devices; an existing file keeps its processes and their memory."""
-        Path(path).touch(mode=0o600)
+    def create(cls, path: str | Path, gpus: Iterable[SimGpu], *, timeout: float = 5.0, for_all: bool = False) -> SimNode:
+        """The node with these devices; an existing file keeps its processes and their memory.
+
+        `for_all`: every user of the machine may read and write it; a simulated driver keeps nobody apart."""
+        mode = 0o666 if for_all else 0o600
+        Path(path).touch(mode=mode)
+        for one in (path, f"{path}-wal", f"{path}-shm"):
+            if os.path.exists(one):  # SQLite gives its own two the mode of the first when it makes them
+                os.chmod(one, mode)
         node = cls(path, timeout=timeout)
+        node._db.execute("PRAGMA trusted_schema=OFF")  # it may be everybody's to write
         node._db.execute("PRAGMA journal_mode=WAL")
         node._db.executescript(SCHEMA)
         with node._writing() as db:

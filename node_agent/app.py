@@ -46,7 +46,7 @@ class Agent:
         self.enclosures = Enclosures(self.node, devices.cgroups)
         self.lifecycle = Lifecycle(self.node, self.enclosures)
         self.desk = Desk(self.node, self.mover, self.leases, self.lifecycle)
-        self.gate = Gate(config.socket_path(), lambda: self.talk)
+        self.gate = Gate(config.socket_path(), lambda: self.talk, for_all=config.users == "all")
         self.talk = Talk(self.node, self.gate, self.desk, self.lifecycle, self.mover)
         self.session = Session(self.node, self.leases, link_factory)
         self.batch = Batch(self.node, self.lifecycle)

@@ -181,7 +181,7 @@ class Batch:
         try:
             as_user = _permitted(lease.user, self._node.config.run_commands)
             _make_folders(run, as_user)
-            book.user, book.name = lease.user, lease.name
+            book.user, book.name, book.uid = lease.user, lease.name, os.geteuid() if as_user is None else as_user.pw_uid
             book.launch = f"batch.{secrets.token_hex(8)}"
             pid = self._spawn(run, book, lease.command, as_user)
         except (OSError, PermissionError, ValueError, subprocess.SubprocessError) as error:

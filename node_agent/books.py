@@ -79,6 +79,8 @@ class Book:
     wants_gpu: bool = False
     registered: bool = False
 
+    uid: int | None = None
+    """Whose it is: the unix user whose Jupyter server registered it. None: nobody has, so far."""
     server: str = ""
     token: str = ""
     """SHA-256 of the kernel's token; the token itself is only in its file."""

@@ -12,7 +12,7 @@ from collections.abc import Coroutine
 from .books import Book
 from .cgroups import Cgroups
 from .node import Node, log
-from .processes import Ident, kill_tree, tree_of
+from .processes import Ident, kill_tree, others_of, tree_of
 
 __all__ = ["Enclosures"]
 
@@ -36,17 +36,21 @@ class Enclosures:
         if not book.leaf:
             return
         self._cgroups.join(book.leaf, [ident.pid])
-        self._spawn(self._gather(book.launch, ident, book.leaf))
+        self._spawn(self._gather(book.launch, ident, book.leaf, book.uid))
 
-    async def _gather(self, launch: str, ident: Ident, leaf: str) -> None:
-        tree = await asyncio.to_thread(tree_of, launch, ident)
+    async def _gather(self, launch: str, ident: Ident, leaf: str, uid: int | None) -> None:
+        tree = await asyncio.to_thread(tree_of, launch, ident, uid)
         if ident in tree:  # else it is over already
             self._cgroups.join(leaf, [one.pid for one in tree if one.is_alive()])
 
-    async def end(self, launch: str, main: Ident | None, leaf: str, *, timeout_s: float = 5.0) -> bool:
-        """Kill everybody; True when nobody is left."""
+    async def end(self, launch: str, main: Ident | None, leaf: str, uid: int | None, *, timeout_s: float = 5.0) -> bool:
+        """Kill everybody; True when nobody is left. Who became another user meanwhile ends with the leaf, or is left alone and said."""
+        others = await asyncio.to_thread(others_of, launch, main, uid)
         inside = await asyncio.to_thread(self._cgroups.kill, leaf, timeout_s)
-        return await kill_tree(launch, main, timeout_s=timeout_s) and inside
+        ended = await kill_tree(launch, main, uid, timeout_s=timeout_s) and inside
+        if left := sorted(one.pid for one in others if one.is_alive()):
+            log.warning("launch %s: processes %s run as another user by now and are left alone", launch, left)
+        return ended
 
     async def close_leaf(self, leaf: str) -> None:
         """Let the driver forget it, then take it away; somebody who is still inside keeps it for the next start of the agent."""

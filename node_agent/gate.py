@@ -1,8 +1,9 @@
 """The unix socket that kernels and Jupyter servers of this machine talk to: one JSON object per line, the first one says who speaks.
 
-Who may speak: the same user (peer credentials of the socket); a kernel must also show the token it was launched with, and its peer process
-must belong to that kernel's process tree. Nobody can hold up the loop: lines have a longest length, hellos a deadline, floods are slowed
-down, and a peer that does not read is cut off. What lines mean is decided in `talk`.
+Who may speak: the same user (peer credentials of the socket), or every user of the machine, each of whom is known by those credentials and
+reaches their own only; a kernel must also show the token it was launched with, and its peer process must belong to that kernel's process
+tree. Nobody can hold up the loop: lines have a longest length, hellos a deadline, a user's connections a number, floods are slowed down per
+user, and a peer that does not read is cut off. What lines mean is decided in `talk`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,17 @@ import contextlib
 import os
 import socket
 import struct
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from msgspec import structs
+
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.messages import FromKernel, FromServer, KernelHello, ServerHello, ToKernel, ToServer, decode, encode
 
+from .doors import prepared
 from .node import log
 
 __all__ = ["Gate", "Line", "Listener"]
@@ -32,6 +37,9 @@ LONGEST_LINE: Final = {"kernel": 1 << 18, "server": 8 << 20}
 LONGEST_BACKLOG: Final = 8 << 20
 """Bytes that a peer may leave unread before it is cut off."""
 MOST_LINES: Final = 4096
+"""That one user may say in a second before they are slowed down."""
+MOST_CONNECTIONS: Final = 1024
+"""Of one user, when there are others."""
 BURST: Final = 256
 """Lines handled in one go before others have their turn."""
 
@@ -42,7 +50,7 @@ class Listener(Protocol):
     def greet_kernel(self, hello: KernelHello, line: Line) -> str | None: ...
     def greet_server(self, hello: ServerHello, line: Line) -> str | None: ...
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None: ...
-    def from_server(self, server: str, body: FromServer) -> None: ...
+    def from_server(self, server: str, uid: int, body: FromServer) -> None: ...
     def lost_kernel(self, kernel_id: str, line: Line) -> None: ...
     def lost_server(self, server: str, line: Line) -> None: ...
 
@@ -75,8 +83,10 @@ class Line:
 class Gate:
     """Accepts and reads; `kernels` and `servers` are the lines that stand."""
 
-    def __init__(self, path: Path, listener: Callable[[], Listener]) -> None:
-        self._path, self._listener = path, listener
+    def __init__(self, path: Path, listener: Callable[[], Listener], *, for_all: bool = False) -> None:
+        self._path, self._listener, self._for_all = path, listener, for_all
+        self._connections: Counter[int] = Counter()
+        self._paces: dict[int, _Pace] = {}
         self._server: asyncio.Server | None = None
         self._conversations: set[asyncio.Task[None]] = set()
         self.kernels: dict[str, Line] = {}
@@ -86,9 +96,12 @@ class Gate:
         """Listen. A socket that a dead agent left is replaced; a living agent's is not."""
         if len(os.fsencode(self._path)) > LONGEST_PATH:
             raise InvalidInput(f"a unix socket's path has at most {LONGEST_PATH} bytes; choose a shorter one", field=str(self._path))
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self._for_all:
+            prepared(self._path.parent)
+        else:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._make_way()
-        before = os.umask(0o177)
+        before = os.umask(0o111 if self._for_all else 0o177)
         try:
             self._server = await asyncio.start_unix_server(self._accepted, self._path, limit=LONGEST_LINE["server"])
         finally:
@@ -145,9 +158,22 @@ class Gate:
             writer.transport.abort()  # a peer that does not read would keep the line open for ever
 
     async def _converse(self, reader: asyncio.StreamReader, line: Line) -> None:
-        if line.uid != os.getuid():
+        if line.uid != os.getuid() and not self._for_all:
             log.warning("process %d of user %d may not talk to this agent", line.pid, line.uid)
             return
+        if self._for_all and self._connections[line.uid] >= MOST_CONNECTIONS:
+            log.warning("process %d: user %d has %d connections already", line.pid, line.uid, MOST_CONNECTIONS)
+            return
+        self._connections[line.uid] += 1
+        try:
+            await self._introduced(reader, line)
+        finally:
+            self._connections[line.uid] -= 1
+            if not self._connections[line.uid]:
+                del self._connections[line.uid]
+                self._paces.pop(line.uid, None)
+
+    async def _introduced(self, reader: asyncio.StreamReader, line: Line) -> None:
         async with asyncio.timeout(HELLO_S):
             first = await reader.readline()
         if len(first) > LONGEST_LINE["kernel"]:
@@ -160,7 +186,7 @@ class Gate:
         if isinstance(hello, KernelHello):
             await self._kernel(reader, line, hello)
         else:
-            await self._server_role(reader, line, hello)
+            await self._server_role(reader, line, structs.replace(hello, server=_called(hello.server, line.uid)))
 
     async def _kernel(self, reader: asyncio.StreamReader, line: Line, hello: KernelHello) -> None:
         listener = self._listener()
@@ -182,7 +208,7 @@ class Gate:
             log.warning("process %d is refused as a server: %s", line.pid, problem)
             return
         try:
-            await self._read(reader, line, "server", FromServer, lambda body: listener.from_server(hello.server, body))
+            await self._read(reader, line, "server", FromServer, lambda body: listener.from_server(hello.server, line.uid, body))
         finally:
             if self.servers.get(hello.server) is line:
                 del self.servers[hello.server]
@@ -190,8 +216,7 @@ class Gate:
 
     async def _read(self, reader: asyncio.StreamReader, line: Line, role: str, kind: Any, handle: Callable[[Any], None]) -> None:
         """Every line until the end; a line that cannot be read is logged and skipped (a newer peer may say more), a long one ends it."""
-        count, loop = 0, asyncio.get_running_loop()
-        since = loop.time()
+        count, pace = 0, self._paces.setdefault(line.uid, _Pace())
         while text := await reader.readline():
             if len(text) > LONGEST_LINE[role]:
                 log.warning("process %d sends lines that are too long: cut off", line.pid)
@@ -203,7 +228,23 @@ class Gate:
             count += 1
             if count % BURST == 0:
                 # Reading does not yield while lines are buffered; and nobody honest says thousands of things a second.
-                slow = count >= MOST_LINES and loop.time() - since < 1
-                await asyncio.sleep(0.1 if slow else 0)
-                if count >= MOST_LINES:
-                    count, since = 0, loop.time()
+                await asyncio.sleep(pace.rest(BURST, asyncio.get_running_loop().time()))
+
+
+class _Pace:
+    """How much one user says, over all their lines."""
+
+    def __init__(self) -> None:
+        self._said, self._since = 0, 0.0
+
+    def rest(self, lines: int, now: float) -> float:
+        """So many more were said: seconds to wait before the next."""
+        if now - self._since >= 1:
+            self._said, self._since = 0, now
+        self._said += lines
+        return 0.1 if self._said >= MOST_LINES else 0.0
+
+
+def _called(server: str, uid: int) -> str:
+    """A server's name is its own word: another user's of the same name is another server."""
+    return server if uid == os.getuid() else f"{uid}:{server}"

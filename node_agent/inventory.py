@@ -11,6 +11,7 @@ from .devices import Devices
 from .devices.nvidia import TIERS, NvidiaDevices
 from .devices.nvml import Nvml
 from .devices.simulated import SimulatedDevices, Simulation
+from .doors import prepared
 
 __all__ = ["find_devices", "self_test"]
 
@@ -18,10 +19,14 @@ log = logging.getLogger("gpushare.agent")
 INSTEAD = "start with --simulate MODEL:N for simulated GPUs"
 
 
-def find_devices(node: str, state_dir: Path, simulation: Simulation | None) -> Devices:
-    """The devices of this machine. Raises Unavailable with what is wrong, and what to do about it or instead."""
+def find_devices(node: str, state_dir: Path, simulation: Simulation | None, public: Path | None = None) -> Devices:
+    """The devices of this machine. `public`: the folder that kernels of all users reach; None: there is one user.
+
+    Raises Unavailable with what is wrong, and what to do about it or instead."""
+    if simulation is not None and public is not None:
+        prepared(public)
     if simulation is not None:
-        return SimulatedDevices(state_dir / "simgpu.sqlite", node, simulation)
+        return SimulatedDevices((public or state_dir) / "simgpu.sqlite", node, simulation, for_all=public is not None)
     try:
         nvml = Nvml()
     except Unavailable as error:

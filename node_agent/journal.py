@@ -29,6 +29,7 @@ class _Kernel(Struct, kw_only=True):
     language: str = "python"
     wants_gpu: bool = False
     registered: bool = False
+    uid: int | None = None
     server: str = ""
     token: str = ""
     launch: str = ""
@@ -102,7 +103,7 @@ class Journal:
 def _kept(book: Book) -> _Kernel:
     return _Kernel(
         kernel_id=book.kernel_id, name=book.name, user=book.user, language=book.language, wants_gpu=book.wants_gpu,
-        registered=book.registered, server=book.server, token=book.token, launch=book.launch, leaf=book.leaf,
+        registered=book.registered, uid=book.uid, server=book.server, token=book.token, launch=book.launch, leaf=book.leaf,
         pid=book.main.pid if book.main else None,
         start=book.main.start if book.main else None, ever_connected=book.ever_connected, outlook=book.outlook, lease=book.lease,
         home=list(book.home), site=list(book.site), bound=list(book.bound), attached=book.attached, unwanted=book.unwanted, pinned=book.pinned,
@@ -112,8 +113,8 @@ def _kept(book: Book) -> _Kernel:
 
 def _opened(node: Node, kept: _Kernel) -> Book:
     book = node.book(kept.kernel_id)
-    for name in ("name", "user", "language", "wants_gpu", "registered", "server", "token", "launch", "leaf", "ever_connected", "outlook", "lease",
-                 "attached", "unwanted", "pinned", "held_back", "generation", "told"):  # fmt: skip
+    for name in ("name", "user", "language", "wants_gpu", "registered", "uid", "server", "token", "launch", "leaf", "ever_connected", "outlook",
+                 "lease", "attached", "unwanted", "pinned", "held_back", "generation", "told"):  # fmt: skip
         setattr(book, name, getattr(kept, name))
     book.home, book.site, book.bound = tuple(kept.home), tuple(kept.site), tuple(kept.bound)
     book.events.extend(kept.events)

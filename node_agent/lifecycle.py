@@ -7,15 +7,12 @@ within the grace time: what is left of its process tree is killed, and its lease
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
-import os
 import re
 import secrets
 from collections.abc import Coroutine
 from typing import Final
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.messages import EndCell, EndKernel, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
 
 from .books import Book, about
@@ -23,18 +20,16 @@ from .devices import Holding
 from .enclosures import Enclosures
 from .node import Node, log
 from .processes import MARKER, Ident, Watched, here
+from .tokens import Tokens
 
-__all__ = ["Lifecycle", "token_matches"]
+__all__ = ["Lifecycle"]
 
 STARTING_MS: Final = 60_000
 """A connected server that registered a kernel may take this long to launch it (a busy machine, a slow image)."""
+MOST_KERNELS: Final = 512
+"""Of one user: what somebody registers and never launches must not fill the journal."""
 HIDES, VISIBLE = "GPUSHARE_HIDES_GPUS", "CUDA_VISIBLE_DEVICES"
 KERNEL_ID: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
-
-
-def token_matches(book: Book, token: str) -> bool:
-    """Compared in constant time; a book without a token matches nothing."""
-    return bool(book.token) and hmac.compare_digest(book.token, hashlib.sha256(token.encode()).hexdigest())
 
 
 class Lifecycle:
@@ -42,45 +37,47 @@ class Lifecycle:
 
     def __init__(self, node: Node, enclosures: Enclosures) -> None:
         self._node, self._enclosures = node, enclosures
+        self._tokens = Tokens(node.config.doors() / "tokens", shared=node.config.users == "all")
         self._tasks: set[asyncio.Task[None]] = set()
 
     # ---- coming ---------------------------------------------------------------------------------------------------
 
-    async def register(self, server: str, body: RegisterKernel) -> dict[str, str]:
-        """A kernel will be launched, or runs already (`pid`): the environment that its process gets. Raises InvalidInput."""
+    async def register(self, server: str, uid: int, body: RegisterKernel) -> dict[str, str]:
+        """A kernel of this user will be launched, or runs already (`pid`): the environment that its process gets.
+
+        Raises InvalidInput, NotAllowed (it is somebody else's)."""
         if not KERNEL_ID.match(body.kernel_id):
             raise InvalidInput(f"a kernel id must be letters, digits, '-', '_' or '.', got {body.kernel_id!r}", field="kernel_id")
         node = self._node
-        book = node.book(body.kernel_id)
+        book = self._claimed(body.kernel_id, uid)
         book.server, book.name, book.user, book.language = server, body.name or book.name, body.user or book.user, body.language
         book.wants_gpu, book.registered, book.ending, node.dirty = body.wants_gpu, True, False, True
         book.last_key = None
         if body.pid is not None:
-            self._recall_token(book)
+            self._tokens.recall(book)
             self._adopt(book, body.pid)
             node.wake()
             return {}
         if book.launch and not (book.main is not None and book.main.is_alive()):
             # What the old launch left behind holds memory that is not its own now.
-            await self._enclosures.end(book.launch, book.main, book.leaf, timeout_s=1.0)
+            await self._enclosures.end(book.launch, book.main, book.leaf, book.uid, timeout_s=1.0)
         book.gone_at, book.starting = node.clock(), True
         return self._environment(book)
 
-    def _recall_token(self, book: Book) -> None:
-        """A kernel that runs already keeps its token, also when the journal is lost."""
-        path = self._node.config.state_dir / "tokens" / book.kernel_id
-        if not book.token and path.is_file():
-            book.token = hashlib.sha256(path.read_bytes()).hexdigest()
+    def _claimed(self, kernel_id: str, uid: int) -> Book:
+        """The book of that kernel, which is this user's from now on. Nobody takes over what was somebody else's, nor a command."""
+        found = self._node.books.get(kernel_id)
+        owner = found.uid if found is not None and found.uid is not None else self._tokens.owner(kernel_id)
+        if (owner is not None and owner != uid) or (found is not None and found.lease is not None and found.lease.kernel_id is None):
+            raise NotAllowed(f"kernel {kernel_id} belongs to somebody else on this node", field="kernel_id")
+        if found is None and sum(book.uid == uid for book in self._node.books.values()) >= MOST_KERNELS:
+            raise NotAllowed(f"one user may have {MOST_KERNELS} kernels on a node", field="kernel_id")
+        book = self._node.book(kernel_id)
+        book.uid = uid
+        return book
 
     def _environment(self, book: Book) -> dict[str, str]:
-        node, token = self._node, secrets.token_urlsafe(32)
-        folder = node.config.state_dir / "tokens"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path = folder / book.kernel_id
-        path.unlink(missing_ok=True)
-        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(token)
-        book.token = hashlib.sha256(token.encode()).hexdigest()
+        node, path = self._node, self._tokens.make(book)
         book.launch = f"{book.kernel_id}.{secrets.token_hex(6)}"
         self._enclosures.open(book)
         return self._visible(book) | {
@@ -110,7 +107,7 @@ class Lifecycle:
                 book.starting = False
 
     def _adopt(self, book: Book, pid: int) -> None:
-        ident, book.starting = here(pid, book.launch), False
+        ident, book.starting = here(pid, book.launch, book.uid), False
         if ident is None:
             book.gone_at = book.gone_at or self._node.clock()
             return
@@ -149,18 +146,18 @@ class Lifecycle:
 
     def end_processes(self, book: Book) -> None:
         """Kill its whole tree."""
-        self._spawn(self._kill_late(book, book.main, book.launch, book.leaf, 0))
+        self._spawn(self._kill_late(book, book.main, 0))
 
     def leave(self, book: Book) -> None:
         """Its command is over, and its book closed: what it left running is killed, its enclosure taken away."""
         if book.watch is not None:
             book.watch.close()
-        self._spawn(self._clear(book.launch, book.main, book.leaf))
+        self._spawn(self._clear(book.launch, book.main, book.leaf, book.uid))
         self._node.dirty = True
 
-    async def _clear(self, launch: str, main: Ident | None, leaf: str) -> None:
+    async def _clear(self, launch: str, main: Ident | None, leaf: str, uid: int | None) -> None:
         if launch:
-            await self._enclosures.end(launch, main, leaf)
+            await self._enclosures.end(launch, main, leaf, uid)
         await self._enclosures.close_leaf(leaf)
 
     # ---- going ----------------------------------------------------------------------------------------------------
@@ -203,7 +200,7 @@ class Lifecycle:
             return
         book.ending = True
         node = self._node
-        if not await self._enclosures.end(book.launch, book.main, book.leaf):
+        if not await self._enclosures.end(book.launch, book.main, book.leaf, book.uid):
             log.error("kernel %s: processes are left that do not die", book.kernel_id, extra=about(book))
         if not book.ending:  # it was registered again meanwhile
             return
@@ -213,7 +210,7 @@ class Lifecycle:
             node.let_go(book.lease.id, ended=True, message=message)
         node.books.pop(book.kernel_id, None)
         self._spawn(self._enclosures.close_leaf(book.leaf))
-        (node.config.state_dir / "tokens" / book.kernel_id).unlink(missing_ok=True)
+        self._tokens.forget(book.kernel_id)
         node.dirty = True
         node.wake()
 
@@ -232,7 +229,7 @@ class Lifecycle:
         book.told.append(text)
         wait = node.config.kill_after_ms
         asked = node.ports.to_server(book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait))
-        self._spawn(self._kill_late(book, book.main, book.launch, book.leaf, wait if asked else 0))
+        self._spawn(self._kill_late(book, book.main, wait if asked else 0))
 
     def shut_down(self, book: Book, text: str) -> None:
         """The idle rule's last step: its server ends it the Jupyter way, or we do."""
@@ -249,11 +246,12 @@ class Lifecycle:
         if book.main is None or book.main == main:
             await self._end(book, message)
 
-    async def _kill_late(self, book: Book, main: Ident | None, launch: str, leaf: str, wait_ms: int) -> None:
+    async def _kill_late(self, book: Book, main: Ident | None, wait_ms: int) -> None:
+        launch, leaf, uid = book.launch, book.leaf, book.uid
         deadline = self._node.clock() + wait_ms
         while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
             await asyncio.sleep(0.01)
-        if not await self._enclosures.end(launch, main, leaf):
+        if not await self._enclosures.end(launch, main, leaf, uid):
             log.error("kernel %s does not die: its GPU memory stays booked", book.kernel_id, extra=about(book))
         self._node.wake()
 

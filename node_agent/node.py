@@ -41,6 +41,8 @@ __all__ = ["Config", "Node", "Ports", "log"]
 log = logging.getLogger("gpushare.agent")
 
 Timed = Literal["gate_wait", "suspend", "resume"]
+PUBLIC = Path("/run/gpushare")
+"""Where the socket is when it is for everybody."""
 MEMORY_EVERY_MS = 250
 """Changes of memory alone are told to people this often: a loop that allocates is not a flood of messages."""
 REPORT_EVERY_MS = 1000
@@ -64,12 +66,18 @@ class Config:
     labels: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_mib: int = 0
+    users: Literal["own", "all"] = "own"
+    """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix user of the machine (needs root)."""
     run_commands: Literal["own", "users", "off"] = "own"
     """Whose commands (batch work) run here: those of the agent's own user, as everybody's own unix user (needs root), or nobody's."""
 
     def socket_path(self) -> Path:
         """Where kernels and servers connect."""
-        return self.socket or self.state_dir / "agent.sock"
+        return self.socket or (PUBLIC if self.users == "all" else self.state_dir) / "agent.sock"
+
+    def doors(self) -> Path:
+        """The folder with what kernels and servers must reach: for all users beside the socket, for the state directory is closed to them."""
+        return self.socket_path().parent if self.users == "all" else self.state_dir
 
 
 class Ports(Protocol):
@@ -82,7 +90,7 @@ class Ports(Protocol):
         """False when that server is not connected."""
 
     def to_servers(self, body: ToServer) -> None:
-        """To every server that is connected."""
+        """To every server that is connected, whoever's it is."""
 
     def to_scheduler(self, body: FromAgent) -> bool:
         """False when the link is down."""

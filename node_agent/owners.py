@@ -16,7 +16,7 @@ from jupyter_gpushare.simnode import start_of
 
 from .accounting import GONE, STRANGER
 from .devices import Kin
-from .processes import MARKER, SELF_TEST, Ident, tree_of
+from .processes import MARKER, SELF_TEST, Ident, belongs, tree_of
 
 __all__ = ["Owners"]
 
@@ -73,7 +73,7 @@ class Owners:
         kin = self._kernels.get(kernel_id)
         if kin is None:
             return []
-        return sorted(tree_of(kin.launch, Ident(*kin.main) if kin.main else None), key=lambda one: one.pid)
+        return sorted(tree_of(kin.launch, Ident(*kin.main) if kin.main else None, kin.uid), key=lambda one: one.pid)
 
     @staticmethod
     def _find(pid: int, start: int, kernels: Mapping[str, Kin]) -> str:
@@ -85,7 +85,8 @@ class Owners:
         if mark == SELF_TEST:
             return GONE
         if mark is not None:  # marked: a kernel of ours, or what is left of one
-            return launches.get(mark, STRANGER)
+            name = launches.get(mark, "")
+            return name if name and belongs(Ident(pid, start), kernels[name].uid) else STRANGER
         return _by_parent(pid, mains) or _by_cgroup(pid, kernels) or STRANGER
 
 

@@ -1,8 +1,8 @@
 """Which processes are a kernel's, and how they are ended. A process is (pid, start time) and a pidfd, never a pid alone.
 
 Jupyter signals only the kernel's process group; children that called `setsid` and workers that outlive their parent would keep GPU memory.
-So a kernel's tree is: its main process, everything below it by parent, and every process of the same user that carries the mark of this
-launch in its environment. Nothing outside that tree is ever signalled.
+So a kernel's tree is: its main process, everything below it by parent, and every process that carries the mark of this launch in its
+environment; of these, those of its user. Nothing outside that tree is ever signalled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from typing import Final
 
 from jupyter_gpushare.simnode import start_of
 
-__all__ = ["MARKER", "SELF_TEST", "Ident", "Watched", "here", "identify", "kill_tree", "parent_of", "started", "tree_of"]
+__all__ = [
+    "MARKER", "SELF_TEST", "Ident", "Watched", "belongs", "here", "identify", "kill_tree", "others_of", "parent_of", "started", "tree_of",
+]  # fmt: skip
 
 MARKER: Final = "GPUSHARE_LAUNCH"
 """Environment variable; one value per launch, so that what is left of an old launch is never mixed up with the new kernel."""
@@ -47,14 +49,38 @@ def started(pid: int) -> Ident | None:
     return None if start is None else Ident(pid, start)
 
 
-def here(pid: int, launch: str) -> Ident | None:
+def here(pid: int, launch: str, uid: int | None = None) -> Ident | None:
     """The process that its server calls `pid`: ours by that number when it carries the mark of this launch (or none can be asked for), else
-    the marked one that has the number in its own pid namespace: a server in a container counts differently."""
+    the marked one that has the number in its own pid namespace: a server in a container counts differently.
+
+    Only a process of the user `uid` (None: ours) is ever found, whatever number is named."""
+    found = _here(pid, launch, uid)
+    return found if found is not None and belongs(found, uid) else None
+
+
+def _here(pid: int, launch: str, uid: int | None) -> Ident | None:
     mark = f"{MARKER}={launch}".encode()
     if not launch or _carries(pid, mark):
         return started(pid)
-    inside = [one for one in _own_pids() if _carries(one, mark) and _numbers(one)[-1:] == [pid]]
+    inside = [one for one in _pids() if _carries(one, mark) and _numbers(one)[-1:] == [pid] and _is_of(one, uid)]
     return started(inside[0]) if len(inside) == 1 else started(pid) if not inside and _is_unmarked(pid) else None
+
+
+def belongs(ident: Ident, uid: int | None = None) -> bool:
+    """Whether this process is one of the user's (None: ours) that still runs."""
+    return _is_of(ident.pid, uid) and ident.is_alive()
+
+
+def _is_of(pid: int, uid: int | None) -> bool:
+    """As the operating system judges who may signal whom: by real and saved user id (kill(2)). Not by the owner of its folder in /proc,
+    which is root's as soon as a process may not be dumped, nor by the effective one alone: a program that is root's for a moment stays
+    its caller's. What `sudo` has made root's in all three is not."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+    except OSError:
+        return False
+    ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
+    return len(ids) == 4 and str(os.getuid() if uid is None else uid) in (ids[0], ids[2])
 
 
 def _is_unmarked(pid: int) -> bool:
@@ -87,17 +113,8 @@ def parent_of(pid: int) -> int:
         return 0
 
 
-def _own_pids() -> list[int]:
-    uid = os.getuid()
-    pids = []
-    for entry in os.scandir("/proc"):
-        if entry.name.isdigit():
-            try:
-                if entry.stat().st_uid == uid:
-                    pids.append(int(entry.name))
-            except OSError:
-                continue
-    return pids
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
 def _carries(pid: int, marker: bytes) -> bool:
@@ -107,16 +124,27 @@ def _carries(pid: int, marker: bytes) -> bool:
         return False
 
 
-def tree_of(launch: str, main: Ident | None) -> set[Ident]:
-    """Every living process of a launch: below its main process, or marked (no mark: only those below). Never the caller itself."""
-    pids = _own_pids()
+def tree_of(launch: str, main: Ident | None, uid: int | None = None) -> set[Ident]:
+    """Every living process of a launch that is the user's (None: ours): below its main process, or marked (no mark: only those below).
+    Never the caller itself."""
+    return {ident for ident in _below(launch, main, uid) if belongs(ident, uid)}
+
+
+def others_of(launch: str, main: Ident | None, uid: int | None = None) -> set[Ident]:
+    """Those below its main process that are somebody else's by now (`sudo`): not ours to signal, but ours to speak of."""
+    return {ident for ident in _below(launch, main, uid) if ident.is_alive() and not _is_of(ident.pid, uid)}
+
+
+def _below(launch: str, main: Ident | None, uid: int | None) -> set[Ident]:
+    """Whoever is marked and the user's, and all below: also through parents that are somebody else's."""
+    pids = _pids()
     marker = f"{MARKER}={launch}".encode()
-    members = {pid for pid in pids if launch and _carries(pid, marker)}
+    members = {pid for pid in pids if launch and _carries(pid, marker) and _is_of(pid, uid)}
     if main is not None and main.is_alive():
         members.add(main.pid)
     members.discard(os.getpid())
     parents = {pid: parent_of(pid) for pid in pids}
-    grown = True
+    grown = bool(members)
     while grown:  # ends: every round but the last adds at least one pid
         more = {pid for pid, parent in parents.items() if parent in members and pid not in members and pid != os.getpid()}
         members |= more
@@ -124,23 +152,26 @@ def tree_of(launch: str, main: Ident | None) -> set[Ident]:
     return {ident for pid in members if (ident := started(pid)) is not None}
 
 
-def identify(pid: int, uid: int, launch: str, main: Ident | None) -> bool:
-    """Whether a peer of the socket is this kernel: same user, and in the kernel's process tree."""
-    if uid != os.getuid():
+def identify(pid: int, uid: int, launch: str, main: Ident | None, owner: int | None = None) -> bool:
+    """Whether a peer of the socket is this kernel: its owner's (None: ours), and in the kernel's process tree."""
+    if uid != (os.getuid() if owner is None else owner):
         return False
     if main is not None and pid == main.pid:
         return main.is_alive()
-    return bool(launch) and _carries(pid, f"{MARKER}={launch}".encode()) or any(member.pid == pid for member in tree_of(launch, main))
+    if launch and _carries(pid, f"{MARKER}={launch}".encode()) and _is_of(pid, owner):
+        return True
+    return any(member.pid == pid for member in tree_of(launch, main, owner))
 
 
-def kill_one(ident: Ident) -> None:
-    """SIGKILL to exactly this process: the pidfd is opened first and checked after, so that a pid used again is never hit."""
+def kill_one(ident: Ident, uid: int | None = None) -> None:
+    """SIGKILL to exactly this process of the user (None: ours): the pidfd is opened first and checked after, so that a pid used again is
+    never hit, nor a process that became somebody else's."""
     try:
         fd = os.pidfd_open(ident.pid)
     except OSError:
         return
     try:
-        if ident.is_alive():
+        if belongs(ident, uid):
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     except OSError:
         pass
@@ -148,21 +179,23 @@ def kill_one(ident: Ident) -> None:
         os.close(fd)
 
 
-async def kill_tree(launch: str, main: Ident | None, *, timeout_s: float = 5.0) -> bool:
-    """Kill the kernel's whole tree; True when nothing of it is left. Looks again after each round, for what was forked meanwhile."""
+async def kill_tree(launch: str, main: Ident | None, uid: int | None = None, *, timeout_s: float = 5.0) -> bool:
+    """Kill the kernel's whole tree, as far as it is the user's (None: ours); True when nothing of it is left.
+
+    Looks again after each round, for what was forked meanwhile."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     for _ in range(ROUNDS):
-        tree = await asyncio.to_thread(tree_of, launch, main)
+        tree = await asyncio.to_thread(tree_of, launch, main, uid)
         if not tree:
             return True
         for ident in tree:
-            kill_one(ident)
+            kill_one(ident, uid)
         while any(ident.is_alive() for ident in tree) and loop.time() < deadline:  # noqa: ASYNC110 - processes are no events
             await asyncio.sleep(0.005)
         if loop.time() >= deadline:
             break
-    return not await asyncio.to_thread(tree_of, launch, main)
+    return not await asyncio.to_thread(tree_of, launch, main, uid)
 
 
 class Watched:

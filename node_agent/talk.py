@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Coroutine
 from typing import Final
 
@@ -44,11 +45,12 @@ from jupyter_gpushare.messages import (
 from .books import Book, Question, view
 from .desk import Desk
 from .gate import Gate, Line
-from .lifecycle import Lifecycle, token_matches
+from .lifecycle import Lifecycle
 from .node import Node, log
 from .processes import identify
 from .resting import ask_again
 from .suspend import Mover
+from .tokens import token_matches
 from .wishes import Wishes
 
 __all__ = ["Talk"]
@@ -61,6 +63,11 @@ UNSURE_MS: Final = 2_000
 def problem_of(error: GpuShareError) -> ErrorDetail:
     """An error as its body."""
     return ErrorDetail(code=error.code, message=error.message, field=error.field or UNSET)
+
+
+def _is_whose(book: Book, uid: int) -> bool:
+    """Whether it is this user's; what nobody has registered yet is the agent's own."""
+    return uid == (os.getuid() if book.uid is None else book.uid)
 
 
 class Talk:
@@ -82,7 +89,7 @@ class Talk:
             return "nobody registered it"
         if not token_matches(book, hello.token):
             return "its token is wrong"
-        if not identify(line.pid, line.uid, book.launch, book.main):
+        if not identify(line.pid, line.uid, book.launch, book.main, book.uid):
             return "it does not belong to the kernel's processes"
         if book.main is None and not book.ending:
             self._lifecycle.launched(KernelLaunched(kernel_id=hello.kernel_id, pid=line.pid))
@@ -109,10 +116,10 @@ class Talk:
             self._node.wake()
 
     def greet_server(self, hello: ServerHello, line: Line) -> str | None:
-        """Every server of the same user is welcome."""
+        """Every server that the socket lets in is welcome. It hears of the kernels of its own user."""
         self._gate.servers[hello.server] = line
         node = self._node
-        kernels = [self._view(book) for book in node.books.values()]
+        kernels = [self._view(book) for book in node.books.values() if _is_whose(book, line.uid)]
         tiers, problems = node.devices.tiers()
         line.send(ServerWelcome(
             node=node.config.node, simulated=node.devices.simulated, tiers=tiers, tier_problems=problems, kernels=kernels,
@@ -241,33 +248,44 @@ class Talk:
 
     # ---- servers --------------------------------------------------------------------------------------------------
 
-    def from_server(self, server: str, body: FromServer) -> None:
-        """One thing that a server said."""
+    def from_server(self, server: str, uid: int, body: FromServer) -> None:
+        """One thing that a server of this user said. Of other people's kernels it can say nothing: they are not there for it."""
         match body:
             case RegisterKernel():
-                self._spawn(self._register(server, body))
+                self._spawn(self._register(server, uid, body))
+            case KernelAct():
+                self._spawn(self._act_for_server(server, self._own(body.kernel_id, uid), body))
+            case KernelLaunched() | KernelGone() | KernelOutlook() if self._own(body.kernel_id, uid) is None:
+                log.debug("server %s speaks of kernel %s, which is not there or not its user's", server, body.kernel_id)
             case KernelLaunched():
                 self._lifecycle.launched(body)
             case KernelGone():
                 self._lifecycle.gone(body)
             case KernelOutlook():
                 self._outlook(body)
-            case KernelAct():
-                self._spawn(self._act_for_server(server, body))
-            case Answer(n=n) if n in self._relayed:
+            case Answer(n=n) if n in self._relayed and self._asked(n) == server:
                 kernel_id, asked, timer = self._relayed.pop(n)
                 timer.cancel()
                 self._reply(kernel_id, Reply(n=asked, body=body.body, error=body.error))
             case _:
                 pass  # an answer that came too late, or a second hello
 
-    async def _register(self, server: str, body: RegisterKernel) -> None:
+    def _own(self, kernel_id: str, uid: int) -> Book | None:
+        book = self._node.books.get(kernel_id)
+        return book if book is not None and _is_whose(book, uid) else None
+
+    def _asked(self, n: int) -> str:
+        """The server that a relayed question went to: its number can be guessed, so nobody else may answer it."""
+        book = self._node.books.get(self._relayed[n][0])
+        return book.server if book is not None else ""
+
+    async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
         try:
-            env = await self._lifecycle.register(server, body)
+            answer = Registered(n=body.n, env=await self._lifecycle.register(server, uid, body))
         except GpuShareError as error:
-            log.warning("a kernel was not registered: %s", error)
-            env = {}
-        self._node.ports.to_server(server, Registered(n=body.n, env=env))
+            log.warning("a kernel of user %d was not registered: %s", uid, error)
+            answer = Registered(n=body.n, env={}, error=problem_of(error))
+        self._node.ports.to_server(server, answer)
 
     def _outlook(self, body: KernelOutlook) -> None:
         book = self._node.books.get(body.kernel_id)
@@ -296,10 +314,9 @@ class Talk:
         else:
             self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
 
-    async def _act_for_server(self, server: str, body: KernelAct) -> None:
+    async def _act_for_server(self, server: str, book: Book | None, body: KernelAct) -> None:
         error: ErrorDetail | None = None
         try:
-            book = self._node.books.get(body.kernel_id)
             if book is None:
                 raise NotFound(f"there is no kernel {body.kernel_id} on this node", field="kernel_id")
             await self._wishes.grant(book, body.action)

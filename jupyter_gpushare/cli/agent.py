@@ -39,9 +39,16 @@ __all__ = ["agent"]
 @click.option("--node", metavar="NAME", default=platform.node() or "localhost", show_default="this machine", help="Name of this node.")
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label of this node; may be given several times.")
 @click.option("--state-dir", metavar="DIR", envvar="GPUSHARE_STATE", help="Where the agent keeps its journal and its socket.")
-@click.option("--socket", metavar="FILE", help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory).")
+@click.option(
+    "--socket", metavar="FILE",
+    help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory; with --users all in /run/gpushare).",
+)
 @click.option("--host-memory", metavar="SIZE", help="At most so much host memory for saved GPU memory (default: what the machine can spare).")
 @click.option("--host-reserve", metavar="SIZE", help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).")
+@click.option(
+    "--users", type=click.Choice(["own", "all"]), default="own", show_default=True,
+    help="Serve kernels and Jupyter servers of the agent's own user, or of every unix user of this machine (the agent runs as root).",
+)
 @click.option(
     "--run-commands", type=click.Choice(["own", "users", "off"]), default="own", show_default=True,
     help="Batch work of the agent's own user, of everybody as their own unix user (the agent runs as root), or of nobody.",
@@ -52,7 +59,7 @@ def agent(
     scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
     simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
     labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None,
-    run_commands: Literal["own", "users", "off"], self_test: bool, log_level: str, log_format: str,
+    users: Literal["own", "all"], run_commands: Literal["own", "users", "off"], self_test: bool, log_level: str, log_format: str,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
     from node_agent.app import Config
@@ -61,15 +68,18 @@ def agent(
 
     folder = Path(state_dir) if state_dir else _default_state_dir()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if users == "all" and os.geteuid() != 0:
+        raise InvalidInput("only root can serve every user of the machine", field="--users")
     simulation = read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
-    devices = find_devices(node, folder, simulation)
+    place = Path(socket) if socket else None
+    devices = find_devices(node, folder, simulation, Config(node, folder, place, users=users).doors() if users == "all" else None)
     if self_test:
         return _print_tiers(devices)
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
     host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
     tags = dict(_label(text) for text in labels)
-    config = Config(node, folder, Path(socket) if socket else None, labels=tags, run_commands=run_commands, **host, **_machine())
+    config = Config(node, folder, place, labels=tags, users=users, run_commands=run_commands, **host, **_machine())
     set_up(log_level, log_format, node=node)
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}

@@ -267,10 +267,11 @@ class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
 
 class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
     """The environment that the kernel is to be launched with: GPUSHARE_KERNEL_ID, GPUSHARE_AGENT (socket), GPUSHARE_TOKEN_FILE, and what
-    the devices need. Empty for a kernel that runs already."""
+    the devices need. Empty for a kernel that runs already. `error`: it was not registered."""
 
     n: int
     env: dict[str, str]
+    error: ErrorDetail | None = None
 
 
 class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):

@@ -141,9 +141,12 @@ class MachineLink:
 
         Raises:
             Unavailable: no answer within `within` seconds.
+            GpuShareError: the agent refused; its words.
         """
         answer = await self._ask(message, within)
         assert isinstance(answer, Registered)
+        if answer.error is not None:
+            raise refusal(answer.error.code, answer.error.message)
         return answer.env
 
     async def act(self, message: KernelAct, within: float) -> None:

@@ -57,12 +57,13 @@ class NodeReading:
 @dataclass(frozen=True, slots=True)
 class Kin:
     """By what a kernel's processes are known: its main one (pid and start time), the mark of its launch; its own cgroup (v2, full
-    path; "": none) and what its lease guarantees per device, for limits of the driver."""
+    path; "": none) and what its lease guarantees per device, for limits of the driver; its unix user (None: the agent's)."""
 
     main: tuple[int, int] | None = None
     launch: str = ""
     leaf: str = ""
     guarantee_mib: int = 0
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,12 +76,12 @@ class SimulatedDevices:
     simulated = True
     cgroups = Cgroups(None, "simulated GPUs need no cgroups")
 
-    def __init__(self, path: Path, node: str, simulation: Simulation) -> None:
+    def __init__(self, path: Path, node: str, simulation: Simulation, *, for_all: bool = False) -> None:
         self.path, self.simulation = path, simulation
         model = f"Simulated {simulation.model}-{simulation.memory_mib // 1024}GB"
         size = simulation.memory_mib * MIB
         gpus = [SimGpu(index, f"SIM-GPU-{node}-{index}", model, size) for index in range(simulation.count)]
-        self._node = SimNode.create(path, gpus, timeout=PROMPTLY_S)
+        self._node = SimNode.create(path, gpus, timeout=PROMPTLY_S, for_all=for_all)
         self._copies = SimNode(path, timeout=PATIENTLY_S)
         """Another connection for the copies in their threads: the event loop never waits for theirs."""
         self._gpus = gpus
