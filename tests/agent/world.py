@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import json
 import os
+import pwd
 import shutil
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -40,10 +42,33 @@ from jupyter_gpushare.messages import (
     encode,
 )
 from node_agent.app import Agent, Config
-from node_agent.devices.simulated import SimulatedDevices, Simulation
+from node_agent.devices.simulated import Simulation
+from node_agent.inventory import find_devices
 
 GIB = 1024
 ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def acting_as(user: pwd.struct_passwd | None):
+    """What the operating system is asked meanwhile, it is asked by that user (None: by us)."""
+    if user is None:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups([]), os.setegid(user.pw_gid), os.seteuid(user.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0), os.setegid(0), os.setgroups(groups)
+
+
+def knocking(path: Path, user: pwd.struct_passwd | None = None) -> socket.socket:
+    """A connection that the other side sees as this user's: credentials are those of the moment of connecting."""
+    made = socket.socket(socket.AF_UNIX)
+    with acting_as(user):
+        made.connect(str(path))
+    return made
 
 
 class FakeLink:
@@ -195,10 +220,10 @@ class Child:
 
 
 class FakeServer:
-    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch."""
+    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch. `user`: whose it is, when not ours."""
 
-    def __init__(self, world: World, name: str = "server-1") -> None:
-        self.world, self.name, self.deaf = world, name, False
+    def __init__(self, world: World, name: str = "server-1", user: pwd.struct_passwd | None = None) -> None:
+        self.world, self.name, self.deaf, self.user = world, name, False, user
         self.kernels: dict[str, Child] = {}
         self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
         self._n = 0
@@ -209,7 +234,8 @@ class FakeServer:
     async def connect(self) -> ServerWelcome:
         if self.writer is not None:
             await self.disconnect()
-        self.reader, self.writer = await asyncio.open_unix_connection(self.world.config.socket_path(), limit=1 << 24)
+        sock = knocking(self.world.config.socket_path(), self.user)
+        self.reader, self.writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 24)
         self.send(ServerHello(server=self.name, pid=os.getpid()))
         welcome = decode(ToServer, await self.reader.readline())
         self._task = asyncio.ensure_future(self._read())
@@ -249,7 +275,7 @@ class FakeServer:
     async def launch(self, kernel_id: str, **more) -> Child:
         registered = await self.register(kernel_id, wants_gpu=True, **more)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.agent.child", stdin=-1, stdout=-1, cwd=ROOT, limit=1 << 22,
+            sys.executable, "-m", "tests.agent.child", *([self.user.pw_name] if self.user else []), stdin=-1, stdout=-1, cwd=ROOT, limit=1 << 22,
             env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)},
         )  # fmt: skip
         child = self.kernels[kernel_id] = Child(process)
@@ -305,7 +331,8 @@ class World:
         shutil.rmtree(self.state_dir, ignore_errors=True)
 
     async def start_agent(self) -> None:
-        self.devices = SimulatedDevices(self.state_dir / "simgpu.sqlite", "n0", self.simulation)
+        public = self.config.doors() if self.config.users == "all" else None
+        self.devices = find_devices("n0", self.state_dir, self.simulation, public)
         self.agent = Agent(self.config, self.devices, self.scheduler.link)
         await self.agent.start()
 
