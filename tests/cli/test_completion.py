@@ -95,15 +95,24 @@ async def of_a_refused_one(doors: Doors, home: Path) -> None:
 @pytest.mark.slow
 def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> None:
     """It takes the call and says nothing: without a bound this test would never end."""
+    left = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()  # until the caller has had enough
+        writer.close()
+        await writer.wait_closed()
+        left.set()
 
     async def story() -> None:
-        silent = await asyncio.start_server(lambda _reader, _writer: asyncio.Event().wait(), "127.0.0.1", 0)
+        silent = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
         file = tmp_path / "token"
         file.write_text("gpushare_token")
         url = f"http://127.0.0.1:{silent.sockets[0].getsockname()[1]}"
         given = {"GPUSHARE_SCHEDULER": url, "GPUSHARE_TOKEN_FILE": str(file)}
         assert await asyncio.to_thread(completed, tmp_path, "gpushare drain n", **given) == []
+        await left.wait()
         silent.close()
+        await silent.wait_closed()
 
     asyncio.run(story())
 
