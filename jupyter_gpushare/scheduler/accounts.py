@@ -142,7 +142,10 @@ def _moment(text: str, now: int, what: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        return now - read_duration(text, what=what)
+        try:
+            return now - read_duration(text, what=what)
+        except InvalidInput:
+            raise InvalidInput(f"{what} must be a time such as 2026-11-21T08:00, or how long ago: 5m, 7d; got {text!r}", field=what) from None
     return round((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 

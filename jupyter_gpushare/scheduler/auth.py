@@ -211,7 +211,10 @@ def write_secret(path: Path, secret: str) -> None:
 def _lifetime(expires: str | None) -> int | None:
     if expires is None:
         return None
-    lifetime = read_duration(expires, what="expires")
+    try:
+        lifetime = read_duration(expires, what="expires")
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="expires") from None
     if lifetime <= 0:
         raise InvalidInput(f"expires must be a time such as 30d, got {expires!r}", field="expires")
     return lifetime

@@ -15,7 +15,7 @@ from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_me
 
 from .subgroups import read_groups, read_together
 
-__all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "projects_of", "read_request", "share_of"]
+__all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "pools_tried", "projects_of", "read_request", "share_of"]
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
@@ -139,6 +139,14 @@ def _priority(given: str | int | None, policy: Policy) -> int:
     if given not in policy.priority_classes:
         raise InvalidInput(f"there is no priority class {given!r}{_known(list(policy.priority_classes))}", field="priority_class")
     return policy.priority_classes[given]
+
+
+def pools_tried(workload: Workload, policy: Policy) -> tuple[str, ...]:
+    """The node pools that it asks for, in order: its own list, else its project's, else `default`."""
+    if workload.node_pools:
+        return workload.node_pools
+    project = next((one for one in policy.projects if one.name == workload.project), None)
+    return (project.node_pools if project else ()) or (DEFAULT_POOL,)
 
 
 def _pools(request: m.WorkloadRequest, policy: Policy) -> tuple[str, ...]:

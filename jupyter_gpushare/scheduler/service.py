@@ -35,7 +35,7 @@ from .policy import LoadedPolicy
 from .policy_desk import PolicyDesk, lines_of
 from .records import Record, lease_body, over_view, reason_of, state_of, view, words
 from .reports import Reports
-from .requests import Asked, projects_of, read_request
+from .requests import Asked, pools_tried, projects_of, read_request
 from .snapshot import snapshot
 from .store import Store, WorkloadRow, Write
 from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
@@ -178,7 +178,7 @@ class Service(Ledger):
     def waiting(self, identity: Identity) -> m.Waiting:
         """Everybody's place in the queue, pool by pool, whose turn comes first first."""
         places = [(record, place) for record in self.records.values() if (place := self._lot(record)[1]) is not None]
-        rows = [waiting_row(record, self._lot(record)[0], place, self.visibility, identity) for record, place in places]
+        rows = [waiting_row(record, *self.standing(record)[1:], place, self.visibility, identity) for record, place in places]
         return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
 
     def what_if(self, identity: Identity, request: m.WorkloadRequest) -> m.WhatIfAnswer:
@@ -382,9 +382,9 @@ class Service(Ledger):
 
     def standing(self, record: Record) -> tuple[str, Reason | None, str]:
         """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
-        pools = [*(lease.pool for lease in record.leases.values()), *record.workload.node_pools]
+        pools = [lease.pool for lease in record.leases.values()] or pools_tried(record.workload, self.loaded.policy)
         state = state_of(record, self.cluster) if record.leases or record.exits else "pending"  # ten thousand may wait: each look counts
-        return state, self._lot(record)[0], pools[0] if pools else ""
+        return state, self._lot(record)[0], pools[0]
 
     def _view(self, record: Record) -> m.WorkloadView:
         reason, position = self._lot(record)

@@ -14,14 +14,14 @@ from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.decisions import QueueShare
 from jupyter_gpushare.core.devices import NodeState
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import DEFAULT_POOL, NodePool, Policy
+from jupyter_gpushare.core.model import NodePool, Policy
 from jupyter_gpushare.core.readiness import NotReady
 from jupyter_gpushare.core.reasons import Reason
 
 from .auth import Identity
 from .fleet import Fleet
 from .records import Record
-from .requests import share_of
+from .requests import pools_tried, share_of
 from .visibility import Visibility
 
 __all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
@@ -75,13 +75,7 @@ def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], v
 
 def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -> list[m.PoolRow]:
     """A row per node pool; `pending` counts workloads that are tried there, by their own list or their project's."""
-    listed = {project.name: project.node_pools for project in policy.projects}
-    tried = Counter(
-        pool
-        for record in records.values()
-        if record.reason is not None
-        for pool in record.workload.node_pools or listed.get(record.project) or (DEFAULT_POOL,)
-    )
+    tried = Counter(pool for record in records.values() if record.reason is not None for pool in pools_tried(record.workload, policy))
     return [
         _pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records, tried[pool.name])
         for pool in policy.node_pools
@@ -172,13 +166,13 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
     )  # fmt: skip
 
 
-def waiting_row(record: Record, reason: Reason | None, position: int, visibility: Visibility, identity: Identity) -> m.WaitingRow:
+def waiting_row(record: Record, reason: Reason | None, pool: str, position: int, visibility: Visibility, identity: Identity) -> m.WaitingRow:
     """One place in the queue; whose it is as far as the caller may see it."""
     request, workload = share_of(record.request.pods[0])[0], record.workload
     seen = visibility.reaches(identity, "waiting", record.project, record.user)
     return m.WaitingRow(
         position=position,
-        pool=workload.node_pools[0] if workload.node_pools else DEFAULT_POOL,
+        pool=pool,
         project=record.project,
         priority=workload.priority,
         gpu=request.gpu,

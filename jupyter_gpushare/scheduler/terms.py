@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.facts import WorkloadHeld
-from jupyter_gpushare.core.model import DEFAULT_POOL
 from jupyter_gpushare.core.quantity import duration_text
 
 from .ledger import Ledger
 from .records import Record, reason_of
+from .requests import pools_tried
 from .rules import Rule, RuleBook
 
 __all__ = ["Terms"]
@@ -72,7 +72,7 @@ class Terms:
 
     def _waiting(self, record: Record, now: int) -> None:
         """The first pool of its list speaks for it: that is where it wants to be."""
-        rule = self._rule("max_waiting", record.project, self._first_pool(record))
+        rule = self._rule("max_waiting", record.project, pools_tried(record.workload, self.ledger.loaded.policy)[0])
         if rule is None or rule.ms is None or record.waits_since is None:
             record.look_at = NEVER
             return
@@ -99,11 +99,6 @@ class Terms:
         text = f"{said}, and is not waited for any more.{because}"
         reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")
         self.ledger.finish(record, "refused", text, reason=replace(reason, message=text))
-
-    def _first_pool(self, record: Record) -> str:
-        project = next((one for one in self.ledger.loaded.policy.projects if one.name == record.project), None)
-        listed = record.workload.node_pools or (project.node_pools if project else ())
-        return listed[0] if listed else DEFAULT_POOL
 
     # -- running --
 
