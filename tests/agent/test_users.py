@@ -315,6 +315,7 @@ def test_her_command_ends_with_all_that_it_started(people: People):
             assert box.book("w").uid == people.alice.pw_uid
             box.agent.lifecycle.end_processes(box.book("w"))
             await box.until(lambda: not any(one.is_alive() for one in tree), "nothing is left of it")
+            await box.until(lambda: "w" not in box.agent.node.books, "its folders are gone as well")
 
     def commands_of(box: Box) -> set[Ident]:
         book = box.book("w")
