@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven, NoticeOver, stamp
@@ -265,10 +266,27 @@ class Desk:
     def _must_look(self, book: Book) -> bool:
         """Whether what was seen last is older than the question, and somebody beside it has run since then: it may have taken memory."""
         question, taken, now = book.question, self._taken, self._node.clock()
-        if question is None or taken is None or taken >= question.since or now - question.since > LOOK_MS:
+        if question is None or taken is None or taken >= question.since:
             return False
         beside = [one for one in self._node.books.values() if one is not book and (one.is_running(now) or one.idle_since >= taken)]
-        return any(set(one.site or one.home) & set(book.home) for one in beside)
+        if not any(set(one.site or one.home) & set(book.home) for one in beside):
+            return False
+        return not self._is_late(book) or self._may_starve(book, beside)
+
+    def _is_late(self, book: Book) -> bool:
+        """Whether the driver has been silent for so long that its person is told."""
+        return book.question is not None and self._node.clock() - book.question.since > LOOK_MS
+
+    def _may_starve(self, book: Book, beside: Sequence[Book]) -> bool:
+        """Whether it has not all of its share yet, and the others may by their limits have taken of it since the last reading (their caps
+        of that time are not known any more)."""
+        if book.lease is None or book.held() >= book.lease.request_mib:
+            return False
+        taken: Counter[int] = Counter()
+        for one in beside:
+            taken.update(dict.fromkeys(one.site or one.home, one.lease.limit_mib if one.lease is not None else one.held()))
+        totals = self._node.totals
+        return any(totals[gpu] - taken[gpu] < book.lease.request_mib for gpu in book.home if gpu in taken)
 
     def is_looking(self, book: Book) -> bool:
         """Whether its cell only waits for a newer reading: a matter of milliseconds that nobody has to be told of."""
@@ -278,7 +296,10 @@ class Desk:
         if book.unrestorable:
             return []
         if self._must_look(book):
-            self._looking.add(book.kernel_id)
+            if self._is_late(book):
+                self.say_wait(book, self._node.story.waits_for_driver())
+            else:
+                self._looking.add(book.kernel_id)
             self._node.devices.hurry()
             return []
         # Running, or coming back, counts from here on: the caps that follow must already know it.

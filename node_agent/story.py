@@ -125,6 +125,10 @@ class Story:
     def _beside(strangers: int) -> str:
         return f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU." if strangers else ""
 
+    @staticmethod
+    def waits_for_driver() -> str:
+        return "Waiting for the GPU's driver, which does not answer: what is free is not known. `%gpu release` lets cells run without a GPU."
+
     def waits_to_enter(self, seconds: float | None = None) -> str:
         until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"
         return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."

@@ -157,6 +157,24 @@ def test_a_cell_starts_on_what_the_gpu_holds_at_that_moment(played, tmp_path):
     assert a.collect(busy).ok
 
 
+def test_while_the_driver_hangs_nobody_is_let_go_into_memory_that_a_neighbour_may_have_taken(played):
+    server = played(gpus=1)
+    eventually(lambda: "suspend" in server.status()["tiers"], "the self-test is through")
+    a, b = server.notebook("half", "a.ipynb"), server.notebook("half", "b.ipynb")
+    a.ok(GPU + "g.alloc(1 << 30)")
+    b.ok("1")
+    eventually(lambda: a.view["memory_mib"]["used"], "it is seen")
+    fault = server.machine.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
+    eventually(lambda: server.machine.hits(fault), "the driver hangs")
+    a.ok("p = g.alloc(6 << 30)")
+    cell = b.submit(WRITE.format(size=3 * GIB, text="of-b"))
+    b.until_shown(cell, "does not answer")
+    assert a.ok("print('who has the share goes on')")
+    server.machine.clear()
+    assert b.collect(cell, 60).ok
+    assert "killed" not in a.kinds()
+
+
 def test_a_kernel_without_a_share_has_no_gpu(played):
     server = played(gpus=1)
     plain = server.notebook("plain", "p.ipynb")
