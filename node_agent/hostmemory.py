@@ -59,7 +59,8 @@ def refusal(need: int, saved: int, on_the_way: int, bound: int | None, host: Hos
     """Why `need` MiB cannot be saved now; "" when they can. `saved` images exist already (the machine has counted them), those
     `on_the_way` are promised. `bound`: the budget for all of them; None: none. `host`: None where saving takes no host memory."""
     if bound is not None and saved + on_the_way + need > bound:
-        return f"the host memory for saved GPU state is full: {memory_text(saved + on_the_way)} of {memory_text(bound)} are taken"
+        taken = f"{memory_text(saved + on_the_way)} of {memory_text(bound)} are taken"
+        return f"{memory_text(need)} do not fit into the host memory for saved GPU state: {taken}"
     if host is None:
         return ""
     left = host.available - reserve_of(host.total, reserve) - on_the_way

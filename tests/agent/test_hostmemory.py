@@ -16,7 +16,7 @@ CASES = {
     "the reserve is kept": ((56 * GIB, 0, 0, None, HOST), "the machine has not enough"),
     "what is on its way counts": ((30 * GIB, 0, 30 * GIB, None, HOST), "the machine has not enough"),
     "what is saved already is not counted twice": ((30 * GIB, 90 * GIB, 0, None, HOST), ""),
-    "the budget counts what is saved and what is on its way": ((2 * GIB, 5 * GIB, 4 * GIB, 10 * GIB, HOST), "is full: 9 GiB of 10 GiB"),
+    "the budget counts what is saved and what is on its way": ((2 * GIB, 5 * GIB, 4 * GIB, 10 * GIB, HOST), "2 GiB do not fit into the host memory for saved GPU state: 9 GiB of 10 GiB"),
     "the budget to the last byte": ((1 * GIB, 5 * GIB, 4 * GIB, 10 * GIB, HOST), ""),
     "a container's bound": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (Group("/c", 16 * GIB, 8 * GIB, 0),))), "its container"),
     "a file's cache is free": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (Group("/c", 16 * GIB, 8 * GIB, 2 * GIB),))), ""),
@@ -88,7 +88,7 @@ def test_an_idle_kernel_waits_for_the_budget_and_is_saved_when_it_is_free():
             await a.run("bufs.append(simgpu.alloc('12GiB'))")
             await a.ask("suspend")
             book = world.book("a")
-            assert "is full" in book.no_suspend_why
+            assert "do not fit into the host memory" in book.no_suspend_why
             assert book.no_suspend_until < world.agent.node.clock() + 60_000
 
     play(story())
