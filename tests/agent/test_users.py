@@ -60,7 +60,7 @@ def people() -> Iterator[People]:
         yield People(*(pwd.getpwnam(name) for name in names))
     finally:
         for name in names:
-            subprocess.run(["userdel", name], check=False, capture_output=True)
+            subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
 
 
 class Box(World):
