@@ -77,6 +77,8 @@ class Batch:
         self._runs: dict[str, _Run] = {}
         self._children: set[int] = set()
         """Pids that are ours to reap."""
+        self._orphans: set[str] = set()
+        """Leases whose commands an agent before us was ending."""
 
     async def run(self) -> None:
         """For ever."""
@@ -96,6 +98,8 @@ class Batch:
             lease = book.lease
             if lease is not None and lease.command is not None and lease.id not in self._runs:
                 self._begin(book, lease)
+            elif lease is None and book.language == "command" and book.main is not None and book.kernel_id not in self._runs:
+                self._end_orphan(book)
         for run in list(self._runs.values()):
             self._look_after(run, now)
         self._reap()
@@ -110,6 +114,14 @@ class Batch:
             return  # never started: there is nothing to end
         elif book.attached or not lease.planned_gpus:
             self._start(book, lease)
+
+    def _end_orphan(self, book: Book) -> None:
+        """It had been asked to stop when the agent before us ended; the lease is gone, and with it whoever would have killed it."""
+        if book.kernel_id not in self._orphans:
+            self._orphans.add(book.kernel_id)
+            self._lifecycle.end_processes(book)
+            for folder in self._folders(book.kernel_id):
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _look_after(self, run: _Run, now: int) -> None:
         book = self._node.books.get(run.lease.id)
@@ -168,11 +180,14 @@ class Batch:
     # -- starting --
 
     def _new(self, lease: LeaseBody) -> _Run:
-        """Ids are other people's words; folders are named by us."""
-        name = hashlib.sha256(lease.id.encode()).hexdigest()[:24]
-        folder = self._node.config.state_dir / "batch" / name
-        status = THEIRS / name if self._node.config.run_commands == "users" and not _is_me(lease.user) else folder
-        return _Run(lease, folder, status / "status")
+        folder, theirs = self._folders(lease.id)
+        is_theirs = self._node.config.run_commands == "users" and not _is_me(lease.user)
+        return _Run(lease, folder, (theirs if is_theirs else folder) / "status")
+
+    def _folders(self, lease_id: str) -> tuple[Path, Path]:
+        """Ours, and where the status of somebody else's command would be. Ids are other people's words; folders are named by us."""
+        name = hashlib.sha256(lease_id.encode()).hexdigest()[:24]
+        return self._node.config.state_dir / "batch" / name, THEIRS / name
 
     def _start(self, book: Book, lease: LeaseBody) -> None:
         assert lease.command is not None

@@ -207,6 +207,24 @@ def test_a_command_outlives_its_agent_and_what_it_did_meanwhile_is_known(tmp_pat
     story(tmp_path, told)
 
 
+def test_a_command_that_was_cancelled_does_not_outlive_a_restart_of_its_agent(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit("trap '' TERM; echo $$ > pid; while :; do sleep 0.1; done")
+        pid = int(await here.file("pid"))
+        await here.client.end("w")
+        await asyncio.sleep(1)  # the agent hears it; it would kill the command four seconds later
+        await here.down()
+        assert is_alive(pid)
+        await here.up()
+        deadline = time.monotonic() + PATIENCE
+        while is_alive(pid):
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+        assert not [*(tmp_path / "state").rglob("batch/*")]
+
+    story(tmp_path, told)
+
+
 def test_a_node_runs_nobody_elses_commands_unless_told_to(tmp_path: Path):
     async def told(here: Lab) -> None:
         await here.submit("echo never", user="somebody-else")
