@@ -69,12 +69,15 @@ class Standby:
 
     async def turn(self, say: Callable[[str], None]) -> None:
         """Returns when this process leads. `say` is told when that takes a moment."""
+        pause = FIRST_TRY_S
         for count in itertools.count():
             if await self._leads():
                 return
             if count == SOON:
                 say(f"standing by at {self.url}: {self._leadership.leader} leads")
-            await asyncio.sleep(min(TRY_S, FIRST_TRY_S * 2**count))
+            pause = min(TRY_S, pause)  # not FIRST_TRY_S * 2**count: a standby waits for months
+            await asyncio.sleep(pause)
+            pause *= 2
 
     async def _leads(self) -> bool:
         try:

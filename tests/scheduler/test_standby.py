@@ -325,3 +325,28 @@ def test_an_orderly_end_hands_over(nurseries: list[Nursery], postgresql: Databas
     assert leader.end() == 0
     assert asyncio.run(until_led(to_both(standby))).leader
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+", standby.url)
+
+
+class Patience(Leadership):
+    """Gets its turn at the try after so many, without a database."""
+
+    def __init__(self, tries: int) -> None:
+        self.leader, self._left = "another", tries
+
+    def try_to_lead(self, url: str) -> bool:
+        del url
+        self._left -= 1
+        return self._left < 0
+
+
+def test_a_standby_waits_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jupyter_gpushare.scheduler.standby.TRY_S", 0)
+
+    async def story() -> None:
+        said: list[str] = []
+        standby = Standby(Patience(3_000), Address(), "")
+        await standby.turn(said.append)
+        await standby.stop()
+        assert said == [f"standing by at {standby.url}: another leads"]
+
+    asyncio.run(story())
