@@ -66,7 +66,7 @@ def agent(
     from node_agent.devices.simulated import read_simulation
     from node_agent.inventory import find_devices
 
-    folder = Path(state_dir) if state_dir else _default_state_dir()
+    folder = Path(state_dir).absolute() if state_dir else _default_state_dir()  # kernels and commands run elsewhere, and are told of it
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if users == "all" and os.geteuid() != 0:
         raise InvalidInput("only root can serve every user of the machine", field="--users")
