@@ -195,11 +195,12 @@ def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
 
     Raises InvalidInput (field `columns`) for a column that there is not.
     """
-    plain = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory", "dict["))]
+    known = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))]
+    plain = [name for name in known if not str(kind.__annotations__[name]).startswith("dict[")]
     chosen = [name.strip() for name in columns.split(",")] if columns else plain
     for name in chosen:
-        if name not in plain:
-            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(plain)}", field="columns")
+        if name not in known:
+            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(known)}", field="columns")
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(chosen)
@@ -211,4 +212,6 @@ def _cell(value: object, column: str) -> object:
     """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for memory, the department of nobody)."""
     if value is None:
         return "unlimited" if column.rpartition("_")[2] in BOUNDS else ""
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {one}" for key, one in value.items())
     return " ".join(map(str, value)) if isinstance(value, list) else value

@@ -21,6 +21,7 @@ from jupyter_gpushare.scheduler.auth import Identity
 from jupyter_gpushare.scheduler.dispatch import LONGEST_BODY
 from jupyter_gpushare.scheduler.embedded import InProcessTransport
 from jupyter_gpushare.scheduler.house import House
+from jupyter_gpushare.scheduler.tables import csv_of
 
 from .agents import FakeAgent
 from .doors import asking, open_house
@@ -150,6 +151,12 @@ def test_the_document_is_rendered_from_the_routes(tmp_path: Path):
             assert json.loads((await doors.raw("GET", "/api/v1/openapi.json")).body) == openapi(__version__)
 
     asyncio.run(story())
+
+
+def test_csv_writes_what_a_node_lacks_when_it_is_asked_for():
+    node = m.NodeRow(name="n", pool="default", status="Ready", tiers=["observe"], tier_problems={"limit": "too old", "suspend": "no driver"})
+    assert csv_of([node], "name,tiers,tier_problems", m.NodeRow).splitlines()[1] == "n,observe,limit: too old; suspend: no driver"
+    assert "tier_problems" not in csv_of([node], None, m.NodeRow).splitlines()[0]
 
 
 def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Path):
