@@ -199,7 +199,7 @@ class Gate:
             waited, kind = time.monotonic() - started, message["type"]
             if kind == "cell_go":
                 self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
-                progress.done(message.get("message") or (f"GPU ready after {waited:.1f} s." if shown else ""))
+                progress.done(message.get("message") or (_end_of_wait(self.link.kernel, waited) if shown else ""))
                 return Verdict(True, n=n)
             if kind == "cell_refused":
                 progress.done("")
@@ -247,6 +247,13 @@ class Gate:
 def _with_position(sentence: str, message: Json, kernel: Json) -> str:
     position = message.get("position") or kernel.get("queue_position")
     return f"{sentence} Place in the queue: {position}." if position and "osition" not in sentence else sentence
+
+
+def _end_of_wait(kernel: Json, waited: float) -> str:
+    """A cell that waited goes on: with its GPU, or because the request was taken back meanwhile."""
+    if kernel["state"] == "detached":
+        return "Stopped waiting: the request was taken back. The cell runs without a GPU."
+    return f"GPU ready after {waited:.1f} s."
 
 
 def _is_over(deadline: float | None) -> bool:

@@ -29,6 +29,18 @@ def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, note
     assert agent.hear("cell_end")["n"] == question["n"]
 
 
+@pytest.mark.parametrize(("state", "words"), [("attached", "GPU ready after"), ("detached", "The cell runs without a GPU.")])
+def test_the_end_of_a_wait_says_what_is_true(agent, notebook, state, words):
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    cell = nb.submit("print('ran')")
+    nb.until_shown(cell, "Waiting for quota.")
+    question = agent.hear("cell_start")
+    agent.become(state)
+    agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": ""})
+    assert words in nb.collect(cell).text
+
+
 def test_a_wait_that_is_over_at_once_leaves_no_trace(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()

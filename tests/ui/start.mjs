@@ -58,6 +58,13 @@ await inLab(url, async lab => {
   await dialog.getByRole('button', { name: 'Ask for this instead' }).click();
   await dialog.getByText('Would start now, on node n0.').waitFor();
   await dialog.getByLabel('Project', { exact: true }).selectOption('language');
+
+  // what the server cannot read makes no notebook: it is said at its field
+  await say({ refusal: { code: 'invalid', message: 'gpu must be a number of GPUs.', field: 'gpu' } });
+  await dialog.getByLabel('Share', { exact: true }).press('Enter');
+  await dialog.getByRole('alert').getByText('gpu must be a number of GPUs.').waitFor();
+  assert.equal((await newest())?.id ?? first.id, first.id);
+  await say({});
   await dialog.getByLabel('Share', { exact: true }).press('Enter');
   await dialog.waitFor({ state: 'detached' });
   const second = await asksFor(first.id);

@@ -90,12 +90,23 @@ await inLab(url, async lab => {
   await button('d.ipynb', 'Request a GPU share…').focus();
   await page.keyboard.press('Enter');
   const form = lab.card('d.ipynb').getByRole('form');
+  const focused = label => page.waitForFunction(label => [document.activeElement.textContent, document.activeElement.labels?.[0]?.textContent].includes(label), label);
+  await focused('Share');
+  await page.keyboard.press('Escape');
+  await form.waitFor({ state: 'detached' });
+  await focused('Request a GPU share…');
+  await page.keyboard.press('Enter');
   await until('what to expect is said', async () => (await form.getByRole('status').textContent()).includes('There is no project'));
   await form.getByLabel('Share', { exact: true }).fill('0.25');
   await form.getByLabel('Project').selectOption('language');
   await form.getByLabel('Share', { exact: true }).press('Enter');
   await form.getByRole('alert').getByText('There is no project "language".').waitFor();
+  await form.getByText('There is no project').nth(1).waitFor({ state: 'detached' }); // said once
   if (shots) await lab.shot('refused', shots);
+  await form.getByLabel('Share', { exact: true }).press('Escape');
+  await lab.card('d.ipynb').getByRole('alert').waitFor({ state: 'detached' });
+  await page.keyboard.press('Enter');
+  await form.getByLabel('Project').selectOption('language');
   await say({});
   await form.getByLabel('Share', { exact: true }).fill('0.25 ');
   await form.getByText('Would start now, on node n0.').waitFor();

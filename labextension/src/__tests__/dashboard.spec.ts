@@ -1,10 +1,10 @@
 /** What the dashboard knows and how it is joined: truth of tables, the map, the tree of queues, cells and curves. */
 import { cellText, compareCells, queueColumns, workloadColumns } from '../dashboard/columns';
 import { curveOf, curveText } from '../dashboard/curve';
-import { figuresOf, placesOf, queueTree } from '../dashboard/places';
+import { figuresOf, namedNow, placesOf, queueTree } from '../dashboard/places';
 import { NOTHING, reduceCluster, truthOf, worstOf } from '../dashboard/state';
 import { DeviceRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
-import { english } from './worlds';
+import { english, kernel } from './worlds';
 
 const device = (index: number, changes: Partial<DeviceRow> = {}): DeviceRow => ({
   uuid: `SIM-GPU-n0-${index}`, model: 'A100', memory_mib: { total: 81920, guaranteed: 0, used: 0, borrowed: 0 }, kernels: [], planned: [],
@@ -53,6 +53,12 @@ describe('the map', () => {
     state: 'attached', gpu_uuids: [uuid], memory_mib: { guaranteed: 40960, used, borrowed }
   });
   const a = workload('a', { pods: [{ lease: { node: 'n0' }, report: report('SIM-GPU-n0-1', 71680, 30720) }] });
+
+  test('calls my notebooks as they are called now, and others as the scheduler does', () => {
+    const others = workload('b', { kernel_id: 'far' });
+    const names = namedNow([a, others], [kernel({ kernel_id: 'a', name: 'work/renamed.ipynb' })]).map(row => row.name);
+    expect(names).toEqual(['work/renamed.ipynb', 'work/b.ipynb']);
+  });
 
   test('tells who runs on a GPU from who is only planned there', () => {
     const n0 = node('n0', { devices: [device(0, { planned: ['a', 'b'], kernels: ['b'] }), device(1, { kernels: ['a'] })] });

@@ -3,12 +3,12 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
-import { Status } from '../schema';
+import { Status, WorkloadView } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
 import { evictionColumns, IColumn, nodeColumns, poolColumns, projectColumns, queueColumns, workloadColumns } from './columns';
 import { DataTable } from './dataTable';
 import { Map } from './map';
-import { figuresOf, placesOf } from './places';
+import { figuresOf, namedNow, placesOf } from './places';
 import { Queues } from './queues';
 import { IClusterState, ITableRows, TableName, truthOf, worstOf } from './state';
 
@@ -169,7 +169,7 @@ function Shown(props: IDashboardProps): JSX.Element {
     case 'queues':
       return <QueuesView {...props} />;
     case 'workloads':
-      return <TableView {...props} table="workloads" of={workloadColumns} rows={state.workloads.rows!} rowId={row => row.id} empty={trans.__('Nobody has a share of a GPU or waits for one.')} />;
+      return <WorkloadsView {...props} />;
     case 'nodes':
       return <TableView {...props} table="nodes" of={nodeColumns} rows={state.nodes.rows!} rowId={row => row.name} empty={trans.__('No node has reported yet.')} />;
     case 'pools':
@@ -177,13 +177,35 @@ function Shown(props: IDashboardProps): JSX.Element {
     case 'projects':
       return <TableView {...props} table="projects" of={projectColumns} rows={state.projects.rows!} rowId={row => `${row.name} ${row.pool}`} empty={trans.__('You are in no project.')} />;
     case 'evictions':
-      return <TableView {...props} table="evictions" of={evictionColumns} rows={state.evictions.rows!} rowId={row => `${row.time} ${row.workload} ${row.pod}`} empty={trans.__('Nobody has been evicted since the scheduler started.')} />;
+      return <TableView {...props} table="evictions" of={evictionColumns} rows={state.evictions.rows!} rowId={row => `${row.time} ${row.workload} ${row.pod}`} empty={trans.__('Nobody has been evicted in the time that is kept.')} />;
   }
 }
 
-function MapView({ state, trans }: IDashboardProps): JSX.Element {
-  const { nodes, pools, workloads } = state;
-  const places = React.useMemo(() => placesOf(nodes.rows!, pools.rows!, workloads.rows!), [nodes.rows, pools.rows, workloads.rows]);
+function useNamed({ state, status }: IDashboardProps): readonly WorkloadView[] {
+  const rows = state.workloads.rows;
+  const mine = status?.kernels;
+  return React.useMemo(() => namedNow(rows ?? [], mine ?? []), [rows, mine]);
+}
+
+function WorkloadsView(props: IDashboardProps): JSX.Element {
+  const rows = useNamed(props);
+  return (
+    <TableView
+      {...props}
+      table="workloads"
+      of={workloadColumns}
+      rows={rows}
+      rowId={row => row.id}
+      empty={props.trans.__('Nobody has a share of a GPU or waits for one.')}
+    />
+  );
+}
+
+function MapView(props: IDashboardProps): JSX.Element {
+  const { nodes, pools } = props.state;
+  const { trans } = props;
+  const workloads = useNamed(props);
+  const places = React.useMemo(() => placesOf(nodes.rows!, pools.rows!, workloads), [nodes.rows, pools.rows, workloads]);
   return nodes.rows!.length === 0 ? (
     <p className="jp-GpuShare-faint">{trans.__('No node has reported yet.')}</p>
   ) : (

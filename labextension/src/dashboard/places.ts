@@ -1,5 +1,5 @@
 /** Who is where: nodes and workloads joined into a map of pools, nodes and GPUs; queues into a tree. Pure. */
-import { DeviceRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
+import { DeviceRow, Kernel, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
 
 /** One who runs on a GPU, or is planned there; `name` null: somebody whose name is not the reader's to see. */
 export interface IOccupant {
@@ -30,6 +30,15 @@ export interface IPoolPlaces {
   readonly name: string;
   readonly pool: PoolRow | null;
   readonly nodes: readonly INodePlaces[];
+}
+
+/** Workloads under the names that my notebooks have now; the scheduler keeps the one that a kernel began with. */
+export function namedNow(workloads: readonly WorkloadView[], mine: readonly Kernel[]): readonly WorkloadView[] {
+  const names = new Map(mine.filter(kernel => kernel.name !== '').map(kernel => [kernel.kernel_id, kernel.name]));
+  return workloads.map(workload => {
+    const name = workload.kernel_id === null ? undefined : names.get(workload.kernel_id);
+    return name === undefined || name === workload.name ? workload : { ...workload, name };
+  });
 }
 
 /** Pools in the scheduler's order, also those without nodes; nodes in the server's order. */

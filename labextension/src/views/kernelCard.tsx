@@ -38,8 +38,22 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   const waitsFor = asked !== null && asked.refusal === null ? asked.action : null;
   const refusal = asked?.refusal ?? null;
   const ask = () => setAsking(true);
+  const card = React.useRef<HTMLElement>(null);
+  useFormFocus(card, asking);
+  const close = () => {
+    setAsking(false);
+    if (refusal !== null) {
+      props.onDismiss(kernel.kernel_id); // it spoke of what stood in the form
+    }
+  };
+  const leave = (event: React.KeyboardEvent) => {
+    if (event.key === 'Escape' && asking && !brief) {
+      event.stopPropagation();
+      close();
+    }
+  };
   return (
-    <section className="jp-GpuShare-card" data-state={kernel.state} data-kernel-id={kernel.kernel_id} aria-label={name}>
+    <section ref={card} onKeyDown={leave} className="jp-GpuShare-card" data-state={kernel.state} data-kernel-id={kernel.kernel_id} aria-label={name}>
       <header>
         {brief ? <strong>{trans.__('GPU share')}</strong> : <Name kernel={kernel} onOpen={props.onOpen} trans={trans} />}
         <span className="jp-GpuShare-state">{stateText(kernel, trans)}</span>
@@ -84,7 +98,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           busy={waitsFor !== null}
           trans={trans}
           onWhatIf={props.onWhatIf}
-          onCancel={() => setAsking(false)}
+          onCancel={close}
           onSubmit={request => props.onRequest(kernel.kernel_id, request)}
         />
       ) : (
@@ -95,6 +109,22 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
     </section>
   );
 });
+
+/** The keyboard follows the form: into its amount when it opens, back to the buttons when it closes. */
+function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean): void {
+  const before = React.useRef(asking);
+  React.useEffect(() => {
+    const changed = before.current !== asking;
+    before.current = asking;
+    if (!changed) {
+      return;
+    }
+    const lost = document.activeElement === null || document.activeElement === document.body || card.current?.contains(document.activeElement);
+    if (lost) {
+      card.current?.querySelector<HTMLElement>(asking ? 'form input' : '.jp-GpuShare-actions button')?.focus();
+    }
+  }, [asking]);
+}
 
 function hasMemory(kernel: Kernel): boolean {
   return kernel.memory_mib.used > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);

@@ -88,7 +88,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
         {choice('node_pools', trans.__('Node pool'), 'pools', choices.node_pools)}
         {choice('priority_class', trans.__('Priority'), 'priority', choices.priority_classes)}
       </details>
-      {request !== null && <Expectation known={known} trans={trans} />}
+      {request !== null && !isSaid(known, refusal) && <Expectation known={known} trans={trans} />}
       {request !== null && known !== null && 'answer' in known && (
         <Alternatives
           alternatives={known.answer.alternatives}
@@ -106,6 +106,11 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
       </div>
     </form>
   );
+}
+
+/** The refusal beside its field says the same already. */
+function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRefusal | null): boolean {
+  return known !== null && 'problem' in known && known.problem === refusal?.message;
 }
 
 function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {

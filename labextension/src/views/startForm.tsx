@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { KernelRequest } from '../schema';
-import { IState } from '../state';
+import { IRefusal, IState } from '../state';
 import { ConnectionLine } from './panel';
 import { Projects } from './projects';
 import { Field, RequestForm } from './requestForm';
@@ -23,6 +23,18 @@ interface IStartFormProps {
 export function StartForm(props: IStartFormProps): JSX.Element {
   const { state, kernels, trans } = props;
   const [kernel, setKernel] = React.useState(props.firstKernel);
+  const [checking, setChecking] = React.useState(false);
+  const [refusal, setRefusal] = React.useState<IRefusal | null>(null);
+  const start = (request: KernelRequest) => {
+    setChecking(true);
+    void mistakeIn(request, props.onWhatIf).then(mistake => {
+      setChecking(false);
+      setRefusal(mistake);
+      if (mistake === null) {
+        props.onStart(kernel, request);
+      }
+    });
+  };
   return (
     <>
       <ConnectionLine state={state} onRetry={props.onRetry} trans={trans} />
@@ -31,9 +43,9 @@ export function StartForm(props: IStartFormProps): JSX.Element {
           id="gpushare-start"
           kernel={null}
           choices={state.status}
-          refusal={null}
-          busy={false}
-          onSubmit={request => props.onStart(kernel, request)}
+          refusal={refusal}
+          busy={checking}
+          onSubmit={start}
           onCancel={props.onCancel}
           onWhatIf={props.onWhatIf}
           aboutProject={project => <Projects projects={state.projects} order={[]} only={project} trans={trans} />}
@@ -52,4 +64,15 @@ export function StartForm(props: IStartFormProps): JSX.Element {
       )}
     </>
   );
+}
+
+/** What the server cannot read in a request: said here, before there is a notebook. Null: nothing, or nobody could say. */
+async function mistakeIn(request: KernelRequest, ask: AskWhatIf): Promise<IRefusal | null> {
+  try {
+    await ask(request);
+    return null;
+  } catch (error) {
+    const { field = null, message } = error as Error & Partial<IRefusal>;
+    return field === null ? null : { field, message };
+  }
 }
