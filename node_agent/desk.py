@@ -357,7 +357,11 @@ class Desk:
         node, left = self._node, step.deadline - now
         book.notice, book.notice_stamp = step.deadline, stamp(wall_ms() + left)
         saved = not node.unsavable(book, now)
-        text = node.story.notice(step.take, left / 1000, node.books.get(step.asker), self._reason(book), saved)
+        asker, reason = node.books.get(step.asker), self._reason(book)
+        if book.is_command:
+            text = node.story.command_notice(left / 1000, asker, reason)
+        else:
+            text = node.story.notice(step.take, left / 1000, asker, reason, saved)
         node.rungs["notice"] += 1
         node.happened(book, "notice", text)
         node.ports.to_kernel(book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take))

@@ -40,6 +40,10 @@ class Story:
         then = "is saved to host memory, if the driver can, and comes back later" if saved else "is lost, because it cannot be saved here"
         return f"In {seconds:.0f} s {memory_text(take)} of GPU memory are taken back: {why}. What is on the GPU then {then}."
 
+    def command_notice(self, seconds: float, asker: Book | None, reason: str) -> str:
+        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
+        return f"Its place is taken back: {why}. It has {seconds:.0f} s from SIGTERM to save what it needs; it is run again when there is room."
+
     def recalled(self) -> str:
         return "The notice is over: nobody needs the memory any more."
 

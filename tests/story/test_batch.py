@@ -163,6 +163,9 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
         await here.submit("sleep 600", "day", gpu=2)
         await here.until("day", lambda view: view.state == "running")
         assert (tmp_path / "runs").read_text() == "start\nasked\n"
+        notices = [one.message for one in here.house._house.service.records["night"].events if one.kind == "notice"]
+        assert notices
+        assert all("from SIGTERM to save" in said and "0 MiB" not in said for said in notices), notices
         waiting = await here.until("night", lambda view: view.state == "pending" and view.reason is not None)
         assert waiting.reason.code.startswith("Waiting")
         await here.client.end("day")
