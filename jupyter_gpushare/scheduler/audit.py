@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import sqlalchemy as sql
 
+from jupyter_gpushare import messages as m
+
 from . import schema as s
 from .database import ours
 from .store import Store, Write
@@ -27,6 +29,11 @@ class Entry:
     action: str
     object: str
     detail: str
+
+    def row(self) -> m.AuditRow:
+        """As it crosses the wire."""
+        time = m.stamp(self.time_ms)
+        return m.AuditRow(number=self.number, time=time, actor=self.actor, action=self.action, object=self.object, detail=self.detail)
 
 
 def audit(write: Write, now_ms: int, actor: str, action: str, object: str, detail: str = "", **about: str) -> None:  # noqa: A002 - the column's name

@@ -24,7 +24,7 @@ from jupyter_gpushare.core.series import minutes_in
 
 from .accounts import by_in, period_in, report
 from .answers import what_if_answer
-from .audit import Entry, audit, entries
+from .audit import audit, entries
 from .auth import Identity
 from .commands import PAGE, cursor_in
 from .fleet import Send
@@ -234,7 +234,7 @@ class Service(Ledger):
         """The audit log. Raises InvalidInput."""
         first, last = period_in(since, until, self.clock())
         found = entries(self.store, since=first, until=last, action=action)
-        return m.Audit(audit=[_audit_row(entry) for entry in found])
+        return m.Audit(audit=[entry.row() for entry in found])
 
     def pools(self, identity: Identity) -> m.Pools:
         del identity
@@ -441,11 +441,6 @@ class Service(Ledger):
             self.policy_problems = problems
             self.status_changed()
 
-
-def _audit_row(entry: Entry) -> m.AuditRow:
-    return m.AuditRow(
-        number=entry.number, time=m.stamp(entry.time_ms), actor=entry.actor, action=entry.action, object=entry.object, detail=entry.detail
-    )
 
 
 def _row(record: Record) -> WorkloadRow:
