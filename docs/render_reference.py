@@ -85,8 +85,7 @@ def access() -> str:
         " policy lists under `admins` is an admin. In `waiting` and `nodes` everybody is counted; the reach says who is named."
     )
     rows = ["| | " + " | ".join(CALLERS) + " |", "|---|" + "---|" * len(CALLERS)]
-    for route in ROUTES:
-        rows.append(f"| `{route.verb} {route.path}` | " + " | ".join(_cell(route, caller) for caller in CALLERS) + " |")
+    rows += [f"| `{route.verb} {route.path}` | " + " | ".join(_cell(route, caller) for caller in CALLERS) + " |" for route in ROUTES]
     rows.append("| names of notebooks | " + " | ".join(WORDS[reach("notebook names", caller)] for caller in CALLERS) + " |")
     return "\n\n".join(["# Who may do what", WRITTEN, head, "\n".join(rows)]) + "\n"
 

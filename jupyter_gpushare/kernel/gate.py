@@ -77,6 +77,8 @@ class Gate:
         self._wants_gpu = wants_gpu
         self._refused = threading.local()
         """Per thread: cells of subshells run in threads of their own."""
+        self._speaks = False
+        """The running cell begins with `%gpu`: it speaks of the GPU and needs none."""
         self._granted: set[int] = set()
         """Questions of the running cell that were answered with "go": the agent takes this kernel to be busy until they end."""
         self._asking = 0
@@ -86,10 +88,11 @@ class Gate:
     def before_cell(self, info: Any) -> None:
         """`pre_run_cell`."""
         self._refused.message, self.ending, self.running = None, None, True
+        self._speaks = is_exempt(info.raw_cell or "")
         _raise_own_error_on_interrupt(self)
         if not self.is_needed():
             return
-        verdict = self.ask(exempt=is_exempt(info.raw_cell or ""))
+        verdict = self.ask(exempt=self._speaks)
         if not verdict.go:
             self._refused.message = verdict.message
 
@@ -227,12 +230,14 @@ class Gate:
 
     def catch_up(self) -> None:
         """A cell runs that did not ask: the GPU came meanwhile (the sidebar asked for it), or the agent was away, and the memory with it.
-        From now on this kernel is busy, and needs what it has saved (`wait`)."""
+        From now on this kernel is busy, and needs what it has saved (`wait`); but not for a cell that just said `%gpu suspend`."""
+        if self._speaks and self.link.kernel["state"] != "attached":
+            return
         if not self.running or self._granted or self._asking or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
             return
         with self.link.asking() as (n, _):
             self._granted.add(n)
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": True, "running": True})
+            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": not self._speaks, "running": True})
 
     # ---- the end of a cell that was not the person's wish
 
