@@ -22,7 +22,7 @@ __all__ = ["Loop"]
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
 """Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The reference scheduler's period, section 15.)"""
-PAUSE: Final = 0.08
+PAUSE: Final = 0.02
 """Seconds between two breaths of telling those who wait how their place has changed: it takes a few percent of the time at most, and a
 request that comes meanwhile waits for one breath."""
 

@@ -45,7 +45,7 @@ __all__ = ["Service"]
 
 LEASES_PER_TICK: Final = 300
 """Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
-BREATH: Final = 20
+BREATH: Final = 5
 """Waiting workloads that are told of a change in one go."""
 
 
