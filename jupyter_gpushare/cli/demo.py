@@ -10,7 +10,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
-from importlib import resources
+from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
         server = LabApp.initialize_server(argv=[], config=config)
         _end_on_signals()
+        import_module("jupyter_gpushare.scheduler.embedded")  # loaded now, it decides almost as soon as the address is read
         _say(server, folder, file, gpus, gpu_memory)
         with _findable(folder / "state"):
             server.start()
