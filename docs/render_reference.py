@@ -1,11 +1,12 @@
 """Writes docs/reference/commands.md, rest.md and access.md from the tables of commands, routes and access, so that page and code cannot part.
 
-Run `make schema` after a change of either; a test fails while a page is stale.
+Run `make schema` after a change of either; `--check` writes nothing and exits with 1 while a page is stale, and names it.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import click
@@ -103,6 +104,14 @@ def policy_schema_text() -> str:
 
 PAGES = {FOLDER / "access.md": access, FOLDER / "commands.md": commands, FOLDER / "rest.md": rest, FOLDER / "policy.schema.json": policy_schema_text}
 
+
+def stale() -> list[str]:
+    """The pages that rendering would change."""
+    return [path.name for path, render in PAGES.items() if not path.exists() or path.read_text() != render()]
+
+
 if __name__ == "__main__":
+    if "--check" in sys.argv[1:]:
+        sys.exit("\n".join(f"{name} is stale: run `make schema`" for name in stale()) or None)
     for path, render in PAGES.items():
         path.write_text(render())

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from jupyter_gpushare.cli.agent import agent as agent_command
+from jupyter_gpushare.cli import gpushare
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.messages import (
     ActDone,
@@ -368,7 +368,7 @@ def test_a_folder_that_others_could_change_or_not_reach_is_refused(tmp_path: Pat
 
 def test_only_root_can_serve_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    said = CliRunner().invoke(agent_command, ["--users", "all", "--simulate", "1", "--state-dir", str(tmp_path), "--scheduler", "http://x"])
+    said = CliRunner().invoke(gpushare, ["agent", "--users", "all", "--simulate", "1", "--state-dir", str(tmp_path), "--scheduler", "http://x"])
     assert isinstance(said.exception, InvalidInput)
     assert (said.exception.field, "only root" in said.exception.message) == ("--users", True)
 
