@@ -13,8 +13,8 @@ import click
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
-from jupyter_gpushare.scheduler.access import CALLERS, REACH, WORDS, Caller, opens, reach
-from jupyter_gpushare.scheduler.policy import policy_schema
+from jupyter_gpushare.scheduler.callers.access import CALLERS, REACH, WORDS, Caller, opens, reach
+from jupyter_gpushare.scheduler.policy.file import policy_schema
 
 FOLDER = Path(__file__).with_name("reference")
 WRITTEN = "<!-- Written by docs/render_reference.py; do not edit. -->"
@@ -78,7 +78,7 @@ def table(routes: tuple[Route, ...]) -> str:
 
 
 def access() -> str:
-    """The page of who may do what: the tables of `scheduler/access.py`."""
+    """The page of who may do what: the tables of `scheduler/callers/access.py`."""
     head = (
         "Which callers a route of the scheduler opens for, and how far they reach through it. `own`: one's own workloads, and of a server"
         " those of the users on whose behalf it may ask (a server that is marked for nobody asks for everybody, and reaches all of them);"

@@ -22,7 +22,7 @@ __all__ = ["API_ROOT", "JUPYTER_ROUTES", "ROUTES", "Route", "openapi", "typescri
 API_ROOT: Final = "/api/v1"
 Scope = Literal["open", "known", "person", "agent", "admin"]
 """Who may call: "open" needs no token, "known" any valid one; "person" is a person or a server; the others need a token of that scope
-(an admin may do all). What they reach with it is in `scheduler/access.py`."""
+(an admin may do all). What they reach with it is in `scheduler/callers/access.py`."""
 
 
 @dataclass(frozen=True, slots=True)

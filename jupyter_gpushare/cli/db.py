@@ -40,7 +40,7 @@ def _database(command: Callable[..., Any]) -> Callable[..., Any]:
 def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
     """As the scheduler itself finds it. Raises NotFound: the file is not there (nothing is made here)."""
     from jupyter_gpushare.scheduler.app import SchedulerApp
-    from jupyter_gpushare.scheduler.database import file_in
+    from jupyter_gpushare.scheduler.store.database import file_in
 
     app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
     app.read_configuration()
@@ -55,7 +55,7 @@ def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
 @_database
 def upgrade(url: str) -> int:
     """Bring the tables up to date. A file is copied first; a PostgreSQL database is changed in one transaction. Stop the scheduler before."""
-    from jupyter_gpushare.scheduler.database import NEWEST, bring_up_to_date, file_in, lock_of, open_engine
+    from jupyter_gpushare.scheduler.store.database import NEWEST, bring_up_to_date, file_in, lock_of, open_engine
 
     engine = open_engine(url)
     file = file_in(url)
@@ -76,7 +76,7 @@ def upgrade(url: str) -> int:
 @_database
 def backup(url: str, file: str) -> int:
     """Copy the database into the new FILE, while the scheduler runs. PostgreSQL: by pg_dump, in its custom format."""
-    from jupyter_gpushare.scheduler.database import backup_file, file_in
+    from jupyter_gpushare.scheduler.store.database import backup_file, file_in
 
     target = Path(file)
     if target.exists():
@@ -125,8 +125,8 @@ def _dump(url: str, target: Path) -> None:
 @_database
 def check(url: str) -> int:
     """Say what is wrong with the database: its version, the file, leases without workloads, GPUs that are booked twice."""
-    from jupyter_gpushare.scheduler.database import NEWEST, open_engine
-    from jupyter_gpushare.scheduler.examination import problems_in
+    from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
+    from jupyter_gpushare.scheduler.store.examination import problems_in
 
     engine = open_engine(url)
     try:

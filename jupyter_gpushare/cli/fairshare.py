@@ -18,9 +18,9 @@ __all__ = ["fairshare"]
 @click.option("--format", "form", type=click.Choice(["json", "table"]), default="json", show_default=True, help="How to print the result.")
 def fairshare(files: tuple[str, ...], form: str) -> int:
     """Divide the resources of each FILE among its queues. JSON: one object per file per line, in the same order."""
-    from jupyter_gpushare.scheduler.fairshare_file import fair_shares
-    from jupyter_gpushare.scheduler.file_problems import error_object, name_in
-    from jupyter_gpushare.scheduler.files import FileProblems
+    from jupyter_gpushare.scheduler.files.problems import error_object, name_in
+    from jupyter_gpushare.scheduler.files.reading import FileProblems
+    from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares
 
     status = 0
     for file in files:

@@ -34,7 +34,7 @@ def scheduler(config: str | None, policy: str | None, log_level: str, log_format
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
-    from jupyter_gpushare.scheduler.files import FileProblems
+    from jupyter_gpushare.scheduler.files.reading import FileProblems
 
     set_up(log_level, log_format)
     # traitlets would make a logger with a form of its own

@@ -21,10 +21,10 @@ __all__ = ["simulate"]
 @click.option("--plot", type=click.Path(), metavar="FILE.png", help="Also draw allocation and fair share of the queues over the cycles.")
 def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
     """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that cannot be read gives its error."""
-    from jupyter_gpushare.scheduler.file_problems import error_object, name_in
-    from jupyter_gpushare.scheduler.files import FileProblems
-    from jupyter_gpushare.scheduler.scenario import run
-    from jupyter_gpushare.scheduler.scenario_file import read_scenario
+    from jupyter_gpushare.scheduler.files.problems import error_object, name_in
+    from jupyter_gpushare.scheduler.files.reading import FileProblems
+    from jupyter_gpushare.scheduler.simulation.scenario import run
+    from jupyter_gpushare.scheduler.simulation.scenario_file import read_scenario
 
     status, results = 0, []
     for file in scenarios:

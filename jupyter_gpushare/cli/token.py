@@ -21,7 +21,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.scheduler.auth import Tokens
+    from jupyter_gpushare.scheduler.callers.identity import Tokens
 
 __all__ = ["token"]
 
@@ -61,9 +61,9 @@ class _Desk:
     @contextmanager
     def _database(self) -> Iterator[Tokens]:
         """Made when it is not there yet. A scheduler that runs on it knows of a change within a second."""
-        from jupyter_gpushare.scheduler.auth import Tokens
+        from jupyter_gpushare.scheduler.callers.identity import Tokens
         from jupyter_gpushare.scheduler.house import make_state_dir, own_database, wall_clock
-        from jupyter_gpushare.scheduler.store import Store
+        from jupyter_gpushare.scheduler.store.store import Store
 
         url = self._db_url
         if not url:

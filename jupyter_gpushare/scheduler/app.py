@@ -19,16 +19,17 @@ from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, def
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.transports import token_in
 
-from .database import StoreUnavailable, is_shared, open_engine, prepare
+from .callers.hub import HubAddress, JupyterHub, managed_by_hub
+from .callers.limits import GENEROUS, Limits
+from .callers.peers import PeerUsers
+from .doors.listening import Address, Listening
+from .doors.standby import Standby, keep_leading
 from .garbage import Garbage
 from .house import House
-from .hub import HubAddress, JupyterHub, joined, managed_by_hub
-from .leadership import SILENT_S, Leadership
-from .limits import GENEROUS, Limits
-from .listening import Address, Listening
-from .peers import PeerUsers
-from .standby import Standby, keep_leading
-from .store import Retention
+from .store.database import StoreUnavailable, is_shared, open_engine, prepare
+from .store.leadership import SILENT_S, Leadership
+from .store.store import Retention
+from .with_hub import joined
 
 __all__ = ["SchedulerApp", "state_directory"]
 

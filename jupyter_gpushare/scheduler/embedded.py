@@ -19,13 +19,13 @@ from node_agent.devices import Devices
 from node_agent.devices.simulated import read_simulation
 from node_agent.inventory import find_devices
 
-from .agent_link import AgentSession
-from .auth import Identity
+from .callers.identity import Identity
+from .callers.peers import PeerUsers
+from .doors.listening import Address, Listening
 from .house import House, make_state_dir
-from .listening import Address, Listening
-from .peers import PeerUsers
-from .policy import default_demo_policy, load_policy, parse_policy
-from .streams import revision_in
+from .links.agent_link import AgentSession
+from .links.streams import revision_in
+from .policy.file import default_demo_policy, load_policy, parse_policy
 
 __all__ = ["EmbeddedHouse", "InProcessTransport", "devices_here", "this_node"]
 

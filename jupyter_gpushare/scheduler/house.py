@@ -18,19 +18,19 @@ from typing import Final, Protocol
 from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.errors import Unavailable
 
-from .agent_link import AgentDoor
-from .auth import Groups, Tokens
-from .callers import Callers
-from .database import file_in, lock_of
-from .dispatch import Dispatch
-from .leadership import Leadership
-from .limits import GENEROUS, Limits
-from .loop import Loop
-from .metrics import Metrics
-from .policy import LoadedPolicy, load_policy, parse_policy
-from .service import Service
-from .store import Retention, Store
-from .streams import Hub
+from .callers.identity import Groups, Tokens
+from .callers.limits import GENEROUS, Limits
+from .callers.recognising import Callers
+from .links.agent_link import AgentDoor
+from .links.dispatch import Dispatch
+from .links.streams import Hub
+from .policy.file import LoadedPolicy, load_policy, parse_policy
+from .service.loop import Loop
+from .service.metrics import Metrics
+from .service.service import Service
+from .store.database import file_in, lock_of
+from .store.leadership import Leadership
+from .store.store import Retention, Store
 
 __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "own_database", "wall_clock"]
 

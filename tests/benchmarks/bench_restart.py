@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.store import Store, WorkloadRow
+from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
 
 from ..scheduler.agents import node
 from ..scheduler.databases import running_cluster

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.scheduler.fairshare_file import fair_shares_of
-from jupyter_gpushare.scheduler.files import FileProblems, parse
+from jupyter_gpushare.scheduler.files.reading import FileProblems, parse
+from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares_of
 
 from .command import gpushare
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.scenario import run
-from jupyter_gpushare.scheduler.scenario_file import ScenarioProblems, parse_scenario
+from jupyter_gpushare.scheduler.simulation.scenario import run
+from jupyter_gpushare.scheduler.simulation.scenario_file import ScenarioProblems, parse_scenario
 
 from .command import gpushare
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from reference import BIG, Job, Queue, Task, World, run_cycle
 
-from jupyter_gpushare.scheduler.scenario import run
-from jupyter_gpushare.scheduler.scenario_file import parse_scenario
+from jupyter_gpushare.scheduler.simulation.scenario import run
+from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario
 
 Choices = random.Random
 

@@ -20,10 +20,10 @@ import pytest
 import yaml
 
 from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.scheduler.files import Document
-from jupyter_gpushare.scheduler.scenario import build, run, settle, step
-from jupyter_gpushare.scheduler.scenario_file import parse_scenario, scenario_of
-from jupyter_gpushare.scheduler.snapshot import snapshot
+from jupyter_gpushare.scheduler.files.reading import Document
+from jupyter_gpushare.scheduler.simulation.scenario import build, run, settle, step
+from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario, scenario_of
+from jupyter_gpushare.scheduler.simulation.snapshot import snapshot
 
 HERE = Path(__file__).parent / "scenarios"
 STATES = ("bound", "running", "pipelined", "releasing", "pending", "failed", "succeeded")

@@ -20,10 +20,10 @@ from pathlib import Path
 
 import sqlalchemy as sql
 
-from jupyter_gpushare.scheduler.database import open_engine
-from jupyter_gpushare.scheduler.examination import problems_in
-from jupyter_gpushare.scheduler.schema import metadata
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.store.database import open_engine
+from jupyter_gpushare.scheduler.store.examination import problems_in
+from jupyter_gpushare.scheduler.store.schema import metadata
+from jupyter_gpushare.scheduler.store.store import Store
 
 PATIENCE_S = 60
 

@@ -12,9 +12,9 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
+from jupyter_gpushare.scheduler.doors.listening import Address, Listening
 from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.listening import Address, Listening
-from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 POLICY = """\
 departments:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.scheduler.accounts import HOUR_MS
-from jupyter_gpushare.scheduler.audit import entries
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.policy import parse_policy
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Cutoffs, Store
+from jupyter_gpushare.scheduler.books.accounts import HOUR_MS
+from jupyter_gpushare.scheduler.books.audit import entries
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
 from node_agent.lending import lent
 from tests.cli.command import gpushare
 

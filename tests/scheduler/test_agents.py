@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.errors import Unavailable
-from jupyter_gpushare.scheduler.policy import default_demo_policy
+from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
 from .agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
 from .doors import Doors, asking, open_house

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.routes import ROUTES, openapi
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.dispatch import Answer
+from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.links.dispatch import Answer
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 from .agents import MIB, node
 from .doors import POLICY

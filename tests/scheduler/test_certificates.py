@@ -14,9 +14,9 @@ import trustme
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.scheduler.doors.listening import Address, Listening
 from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.listening import Address, Listening
-from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 from .agents import FakeAgent
 from .doors import POLICY

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound, Unavailable
-from jupyter_gpushare.scheduler.policy import default_demo_policy
+from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
 from .agents import FakeAgent
 from .databases import Cluster, Database, check_invariants, tables

@@ -12,8 +12,8 @@ import sqlalchemy as sql
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli import main
-from jupyter_gpushare.scheduler.database import NEWEST, open_engine
-from jupyter_gpushare.scheduler.store import Store, WorkloadRow
+from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
+from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
 
 from .databases import Cluster, Database, tables
 
@@ -149,8 +149,8 @@ def test_upgrade_says_what_it_did_and_is_harmless_twice(tmp_path: Path, capsys: 
 
 
 def test_nothing_is_upgraded_under_a_scheduler_that_runs(filled: Database, capsys: pytest.CaptureFixture[str]):
-    from jupyter_gpushare.scheduler.database import file_in, lock_of
-    from jupyter_gpushare.scheduler.leadership import Leadership
+    from jupyter_gpushare.scheduler.store.database import file_in, lock_of
+    from jupyter_gpushare.scheduler.store.leadership import Leadership
 
     engine = open_engine(filled.url)
     with engine.begin() as connection:

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.routes import openapi
-from jupyter_gpushare.scheduler.limits import Limits
+from jupyter_gpushare.scheduler.callers.limits import Limits
 
 from .threaded import Threaded, threaded_house
 

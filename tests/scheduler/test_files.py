@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.files import FileProblems, dotted, parse, read
+from jupyter_gpushare.scheduler.files.reading import FileProblems, dotted, parse, read
 
 VALUES = {
     "a mapping": ("a: 1\nb: [x, 2.5, true, null]\n", {"a": 1, "b": ["x", 2.5, True, None]}),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.scheduler.limits import Limits
+from jupyter_gpushare.scheduler.callers.limits import Limits
 
 from .agents import node
 from .test_any_input import ODD

@@ -9,12 +9,12 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.history import MOST_POINTS
-from jupyter_gpushare.scheduler.loop import Loop
-from jupyter_gpushare.scheduler.policy import parse_policy
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.books.history import MOST_POINTS
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.service.loop import Loop
+from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.store.store import Store
 
 from .agents import node
 from .doors import asking, open_house

@@ -18,7 +18,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.errors import GpuShareError, NotFound
-from jupyter_gpushare.scheduler.policy import default_demo_policy
+from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
 from .agents import MIB, FakeAgent
 from .databases import Database, check_invariants

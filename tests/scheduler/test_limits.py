@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.scheduler.limits import Bucket, Buckets, Limits, TooMany
+from jupyter_gpushare.scheduler.callers.limits import Bucket, Buckets, Limits, TooMany
 
 from .agents import node
 from .doors import Doors, asking, open_house

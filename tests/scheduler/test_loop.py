@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.loop import Loop
-from jupyter_gpushare.scheduler.policy import load_policy
-from jupyter_gpushare.scheduler.service import BREATH, Service
-from jupyter_gpushare.scheduler.store import Cutoffs, Retention, Store, StoreUnavailable
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import load_policy
+from jupyter_gpushare.scheduler.service.loop import Loop
+from jupyter_gpushare.scheduler.service.service import BREATH, Service
+from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 
 from .agents import node
 from .databases import tables

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import NotFound
-from jupyter_gpushare.scheduler import schema
-from jupyter_gpushare.scheduler.audit import entries
-from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.books.audit import entries
+from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.store import schema
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House
 

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.fleet import Fleet
+from jupyter_gpushare.scheduler.books.fleet import Fleet
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, House
 

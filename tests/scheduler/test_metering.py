@@ -8,11 +8,11 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.facts import UsageMeasured
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.metering import Span, usage_facts
-from jupyter_gpushare.scheduler.policy import parse_policy
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.service.metering import Span, usage_facts
+from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.store.store import Store
 
 from .databases import Database
 

@@ -13,9 +13,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler import database, schema
-from jupyter_gpushare.scheduler.database import NEWEST, NeedsUpgrade, TooNew, bring_up_to_date, found_version, open_engine, steps
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.store import database, schema
+from jupyter_gpushare.scheduler.store.database import NEWEST, NeedsUpgrade, TooNew, bring_up_to_date, found_version, open_engine, steps
+from jupyter_gpushare.scheduler.store.store import Store
 
 from .databases import Database
 

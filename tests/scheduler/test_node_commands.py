@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 from .agents import FakeAgent
 from .doors import asking, open_house

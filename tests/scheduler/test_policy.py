@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
 from jupyter_gpushare.core.model import NodePool, TimeBased
-from jupyter_gpushare.scheduler.policy import PolicyProblems, default_demo_policy, load_policy, parse_policy, policy_schema
+from jupyter_gpushare.scheduler.policy.file import PolicyProblems, default_demo_policy, load_policy, parse_policy, policy_schema
 
 COMPLETE = """\
 node_pools:

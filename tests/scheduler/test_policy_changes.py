@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import NotAllowed
-from jupyter_gpushare.scheduler.audit import entries
-from jupyter_gpushare.scheduler.policy import parse_policy
-from jupyter_gpushare.scheduler.policy_changes import changes
+from jupyter_gpushare.scheduler.books.audit import entries
+from jupyter_gpushare.scheduler.policy.changes import changes
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.doors import asking, open_house

@@ -17,11 +17,11 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, openapi
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.dispatch import LONGEST_BODY
+from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.embedded import InProcessTransport
 from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.tables import csv_of
+from jupyter_gpushare.scheduler.links.dispatch import LONGEST_BODY
+from jupyter_gpushare.scheduler.service.tables import csv_of
 
 from .agents import FakeAgent
 from .doors import asking, open_house
@@ -225,7 +225,7 @@ def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
 
 
 def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jupyter_gpushare.scheduler.rest.RECHECK_S", 0.05)
+    monkeypatch.setattr("jupyter_gpushare.scheduler.doors.rest.RECHECK_S", 0.05)
 
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):

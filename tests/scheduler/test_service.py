@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.policy import default_demo_policy, parse_policy
-from jupyter_gpushare.scheduler.service import Service
-from jupyter_gpushare.scheduler.store import Store, StoreUnavailable, WorkloadRow
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable, WorkloadRow
 
 from .databases import Database, check_invariants
 

@@ -19,12 +19,12 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
-from jupyter_gpushare.scheduler.auth import Identity
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.callers.peers import PeerUsers
+from jupyter_gpushare.scheduler.doors.listening import Address, Listening
 from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
 from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.listening import Address, Listening
-from jupyter_gpushare.scheduler.peers import PeerUsers
-from jupyter_gpushare.scheduler.policy import parse_policy
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 from .agents import FakeAgent
 from .doors import asking

@@ -22,10 +22,10 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.errors import GpuShareError, Unavailable
 from jupyter_gpushare.failover import to_schedulers
-from jupyter_gpushare.scheduler.leadership import Deposed, Leadership
-from jupyter_gpushare.scheduler.listening import Address
-from jupyter_gpushare.scheduler.standby import Standby
-from jupyter_gpushare.scheduler.store import Store, StoreUnavailable
+from jupyter_gpushare.scheduler.doors.listening import Address
+from jupyter_gpushare.scheduler.doors.standby import Standby
+from jupyter_gpushare.scheduler.store.leadership import Deposed, Leadership
+from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 
 from .agents import FakeAgent
 from .databases import Database, check_invariants
@@ -340,7 +340,7 @@ class Patience(Leadership):
 
 
 def test_a_standby_waits_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_gpushare.scheduler.standby.TRY_S", 0)
+    monkeypatch.setattr("jupyter_gpushare.scheduler.doors.standby.TRY_S", 0)
 
     async def story() -> None:
         said: list[str] = []

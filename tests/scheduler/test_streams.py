@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient
 from jupyter_gpushare.core.errors import Unavailable
-from jupyter_gpushare.scheduler import rest
-from jupyter_gpushare.scheduler.auth import Identity
-from jupyter_gpushare.scheduler.streams import Hub
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.doors import rest
+from jupyter_gpushare.scheduler.links.streams import Hub
 
 from .agents import FakeAgent
 from .doors import asking, open_house

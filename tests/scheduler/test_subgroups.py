@@ -7,8 +7,8 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.core.model import Group, TopologyConstraint, Workload
-from jupyter_gpushare.scheduler.policy import parse_policy
-from jupyter_gpushare.scheduler.requests import read_request
+from jupyter_gpushare.scheduler.books.requests import read_request
+from jupyter_gpushare.scheduler.policy.file import parse_policy
 
 POLICY = parse_policy(
     """\

@@ -9,8 +9,8 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.auth import Identity, NotKnown, Tokens, admin_token_file
-from jupyter_gpushare.scheduler.store import Store
+from jupyter_gpushare.scheduler.callers.identity import Identity, NotKnown, Tokens, admin_token_file
+from jupyter_gpushare.scheduler.store.store import Store
 
 from .databases import Database
 

@@ -1,0 +1,162 @@
+"""GPU-hours by project, person and notebook: folded per hour as agents report, summed by the database when somebody asks.
+
+Periods are whole hours of the wall clock: an hour that has begun counts with what was used in it so far. Knows no callers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import islice
+from typing import Any, Final
+
+import sqlalchemy as sql
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.quantity import read_duration
+
+from ..store import schema as s
+from ..store.database import ours
+from ..store.store import Store
+from .records import Record
+
+__all__ = ["BY", "HOUR_MS", "REPORTED", "Accounts", "Sums", "by_in", "period_in", "report"]
+
+BY: Final[dict[str, tuple[str, ...]]] = {
+    "project": ("project",), "person": ("project", "user"), "notebook": ("project", "user", "notebook"),
+}  # fmt: skip
+HOUR_MS: Final = 3_600_000
+KINDS: Final = ("held", "used", "borrowed", "lent")
+MOST: Final = 10_000
+LEDGER: Final = ("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms")
+REPORTED: Final = (*LEDGER, "lent_mib_ms")
+
+
+@dataclass(slots=True)
+class Sums:
+    """GPU-ms."""
+
+    held: int = 0
+    used: int = 0
+    borrowed: int = 0
+    lent: int = 0
+
+
+@dataclass(slots=True)
+class _Open:
+    """What one lease's agent reported and is not written yet. `device_mib`: the size of the GPU, as a part of which memory counts."""
+
+    project: str
+    user: str
+    notebook: str
+    request_mib: int
+    device_mib: int
+    sums: dict[str, int]
+
+    def gpu_ms(self) -> Sums:
+        if self.device_mib <= 0:
+            return Sums()
+        share = min(1.0, self.request_mib / self.device_mib)
+        held = round(self.sums["held_ms"] * share)
+        used = min(held, round(self.sums["busy_ms"] * share))
+        return Sums(held, used, self.sums["borrowed_mib_ms"] // self.device_mib, self.sums["lent_mib_ms"] // self.device_mib)
+
+
+class Accounts:
+    """What was reported and not written yet, by lease; who waits longest is written first."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, _Open] = {}
+
+    def add(self, record: Record, body: m.LeaseBody, device_mib: int, row: m.LeaseUsage) -> None:
+        """Takes one report in."""
+        known = self._open.get(row.lease)
+        if known is None:
+            sums = dict.fromkeys(REPORTED, 0)
+            known = self._open[row.lease] = _Open(record.project, record.user, body.name, body.request_mib, device_mib, sums)
+        for kind in REPORTED:
+            known.sums[kind] += getattr(row, kind)
+
+    def write(self, store: Store, now: int, most: int | None = None) -> None:
+        """Writes so many leases' reports (None: all) in one transaction; what could not be written is kept. Raises StoreUnavailable."""
+        batch = dict(islice(self._open.items(), most))
+        if not batch:
+            return
+        with store.transaction() as write:
+            write.used_in_hours(_hour_rows(batch.values(), now // HOUR_MS * HOUR_MS))
+            write.used({lease: (one.project, {kind: one.sums[kind] for kind in LEDGER}) for lease, one in batch.items()})
+        for lease in batch:
+            del self._open[lease]
+
+
+def _hour_rows(batch: Iterable[_Open], hour: int) -> list[dict[str, Any]]:
+    """A row per project, person and notebook of this hour."""
+    found: dict[tuple[int, str, str, str], Sums] = {}
+    for one in batch:
+        sums, more = found.setdefault((hour, one.project, one.user, one.notebook), Sums()), one.gpu_ms()
+        for kind in KINDS:
+            setattr(sums, kind, getattr(sums, kind) + getattr(more, kind))
+    return [
+        {
+            "key": hashlib.sha256(repr(key).encode()).hexdigest(), "hour_ms": key[0], "project": key[1], "user": key[2], "notebook": key[3],
+            **{kind: getattr(sums, kind) for kind in KINDS},
+        }
+        for key, sums in found.items()
+    ]  # fmt: skip
+
+
+def report(
+    store: Store, by: str, since: int, until: int, may_see: Callable[[Mapping[str, str]], bool]
+) -> list[m.UsageRow]:  # fmt: skip
+    """Sums of the hours that begin in the period, the most held first. `may_see` is asked with project and user of each row."""
+    columns = [s.usage_hours.c[name] for name in BY[by]]
+    everybody = [s.usage_hours.c.project, s.usage_hours.c.user, *(column for column in columns if column.name == "notebook")]
+    query = (
+        sql.select(*everybody, *(sql.func.sum(s.usage_hours.c[kind]).label(kind) for kind in KINDS))
+        .where(s.usage_hours.c.hour_ms >= since // HOUR_MS * HOUR_MS, s.usage_hours.c.hour_ms < until)
+        .group_by(*everybody)
+    )
+    found: dict[tuple[str, ...], Sums] = {}
+    with ours(), store.engine.connect() as connection:
+        for row in connection.execute(query):
+            if may_see({"project": row.project, "user": row.user}):
+                sums = found.setdefault(tuple(getattr(row, name) for name in BY[by]), Sums())
+                for kind in KINDS:
+                    setattr(sums, kind, getattr(sums, kind) + int(getattr(row, kind)))
+    rows = [_row(dict(zip(BY[by], key, strict=True)), sums) for key, sums in found.items()]
+    return sorted(rows, key=lambda row: (-row.held, row.project, row.user, row.notebook))[:MOST]
+
+
+def period_in(since: str | None, until: str | None, now: int) -> tuple[int, int]:
+    """Both ends in ms: a time (ISO 8601), or how long ago (`7d`); by default the last seven days. Raises InvalidInput."""
+    first, last = _moment(since or "7d", now, "since"), _moment(until, now, "until") if until else now + 1
+    if first >= last:
+        raise InvalidInput("the period ends before it begins", field="since")
+    return first, last
+
+
+def _moment(text: str, now: int, what: str) -> int:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        try:
+            return now - read_duration(text, what=what)
+        except InvalidInput:
+            raise InvalidInput(f"{what} must be a time such as 2026-11-21T08:00, or how long ago: 5m, 7d; got {text!r}", field=what) from None
+    return round((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
+
+
+def by_in(text: str | None) -> str:
+    """Raises InvalidInput."""
+    if text is None or text in BY:
+        return text or "project"
+    raise InvalidInput(f"by must be one of {', '.join(BY)}, got {text!r}", field="by")
+
+
+def _row(who: Mapping[str, str], sums: Sums) -> m.UsageRow:
+    hours = {kind: round(getattr(sums, kind) / HOUR_MS, 4) for kind in KINDS}
+    idle = round((sums.held - sums.used) / HOUR_MS, 4)
+    return m.UsageRow(project=who.get("project", ""), user=who.get("user", ""), notebook=who.get("notebook", ""), idle=idle, **hours)

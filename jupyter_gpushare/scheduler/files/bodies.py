@@ -1,0 +1,77 @@
+"""The way back: the core's options, node pools and quotas as people write them in files. Reading the result gives the same values again.
+
+Every key is there, also those that nobody stated: a snapshot must not depend on defaults, and policies are compared key by key.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jupyter_gpushare.core.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.model import NodePool, Options, Quota, TimeBased
+
+__all__ = ["Body", "options_body", "pool_body", "quota_body", "seconds"]
+
+Body = dict[str, Any]
+
+
+def options_body(options: Options) -> Body:
+    """What stands under `options:`."""
+    victims, grace = options.max_consolidation_victims, options.staleness_grace
+    return {
+        "max_consolidation_victims": "unlimited" if victims is None else victims,
+        "staleness_grace": "unlimited" if is_unlimited(grace) or grace < 0 else seconds(grace),
+        "saturation_multiplier": options.saturation_multiplier / MILLI,
+        "allow_consolidating_reclaim": options.allow_consolidating_reclaim,
+        "preempt_min_runtime": seconds(options.preempt_min_runtime),
+        "reclaim_min_runtime": seconds(options.reclaim_min_runtime),
+    }
+
+
+def pool_body(pool: NodePool) -> Body:
+    """One entry of `node_pools:`."""
+    return {
+        "name": pool.name,
+        "label": {"key": pool.label[0], "value": pool.label[1]} if pool.label else None,
+        "placement": {"gpu": "defragment" if pool.defragment else pool.gpu, "cpu": pool.cpu, "gpu_device": pool.gpu_device},
+        "workloads_per_gpu": pool.workloads_per_gpu,
+        "time_based_fairshare": _time_based(pool.time_based),
+        "topology": pool.topology,
+        "victims": pool.victims,
+        "reserve_after": None if pool.reserve_after is None else seconds(pool.reserve_after),
+        "usage": pool.usage,
+    }
+
+
+def _time_based(timed: TimeBased | None) -> Body | None:
+    if timed is None:
+        return None
+    return {"enabled": True, "k": timed.k / MILLI, "window": seconds(timed.window), "half_life": seconds(timed.half_life)}
+
+
+def quota_body(quota: Quota) -> Body:
+    """What a queue may have in one pool: `gpu:`, `cpu:` and `memory:`, its rank and its protected times."""
+    blocks = {
+        resource: {
+            "quota": _amount(resource, getattr(quota.quota, resource)),
+            "limit": _amount(resource, getattr(quota.limit, resource)),
+            "over_quota_weight": getattr(quota.weight, resource) / MILLI,
+        }
+        for resource in ("gpu", "cpu", "memory")
+    }
+    runtimes = {
+        key: None if value is None else seconds(value)
+        for key, value in (("preempt_min_runtime", quota.preempt_min_runtime), ("reclaim_min_runtime", quota.reclaim_min_runtime))
+    }
+    return {**blocks, "rank": quota.rank, **runtimes}
+
+
+def _amount(resource: str, amount: int) -> float | str:
+    if is_unlimited(amount):
+        return "unlimited"
+    return f"{amount}MiB" if resource == "memory" else amount / MILLI
+
+
+def seconds(ms: int) -> float:
+    """A duration or a time as files have it."""
+    return ms / 1000

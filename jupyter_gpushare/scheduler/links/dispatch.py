@@ -1,0 +1,207 @@
+"""One call, answered: finds the route, asks who may, reads the body, calls the service, and writes answer or error.
+
+REST and the transport inside one process both end here, so that they cannot differ. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import unquote
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.routes import ROUTES, Route, openapi
+
+from ..callers.access import opens
+from ..callers.identity import Identity, NotKnown, Tokens
+from ..callers.limits import TooMany
+from ..service.service import Service
+from ..service.tables import csv_of
+
+__all__ = ["LONGEST_BODY", "Answer", "Dispatch", "NoSuchVerb", "TooLarge", "error_answer"]
+
+log = logging.getLogger("gpushare.scheduler")
+LONGEST_BODY: Final = 1 << 20
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+CSV: Final = "text/csv; charset=utf-8"
+
+_TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
+                  "queue_history": m.QueueSample, "waiting": m.WaitingRow, "usage": m.UsageRow, "audit": m.AuditRow}  # fmt: skip
+"""Answers that are one list of plain rows, first of all: each is a CSV too."""
+
+
+class TooLarge(InvalidInput):
+    """Raised when a body is longer than anything that makes sense."""
+
+    code, status_hint = "too-large", 413
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(f"the body is larger than {longest} bytes")
+
+
+class NoSuchVerb(GpuShareError):
+    """Raised when the path exists, and this verb does not on it."""
+
+    code, status_hint = "no-such-method", 405
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    identity: Identity
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+def _stranger() -> NotKnown:
+    return NotKnown("a valid token is needed: `Authorization: Bearer <token>`")
+
+
+def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> Answer:
+    """The one shape of every error."""
+    detail = m.ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
+    known = {"WWW-Authenticate": "Bearer"} if error.status_hint == NotKnown.status_hint else {}
+    if isinstance(error, TooMany):
+        known["Retry-After"] = str(error.after)
+    return Answer(error.status_hint, JSON, m.encode(m.ErrorBody(error=detail)), {**known, **(headers or {})})
+
+
+class Dispatch:
+    """`metrics` writes the Prometheus text; `is_ready` says whether decisions are being made; `open_metrics`: they need no token."""
+
+    def __init__(
+        self, service: Service, tokens: Tokens, *, metrics: Callable[[], bytes] = bytes, is_ready: Callable[[], bool] = lambda: True,
+        open_metrics: bool = True, longest_body: int = LONGEST_BODY,
+    ) -> None:  # fmt: skip
+        self.service, self.tokens, self.longest_body = service, tokens, longest_body
+        self._metrics, self._is_ready, self._open_metrics = metrics, is_ready, open_metrics
+        self._openapi = m.encode(openapi(__version__))
+
+    def handle(self, identity: Identity | None, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> Answer:
+        """Answers a call; `identity` None: without a (valid) token. Raises nothing."""
+        headers: dict[str, str] = {}
+        try:
+            route, values = self._route(verb, path, headers, known=identity is not None)
+            caller = self.permitted(route, identity)
+            return self._answer(route, _Call(caller, values, query, self._body(route, body)))
+        except GpuShareError as error:
+            return error_answer(error, headers)
+        except Exception:
+            log.exception("%s %s failed", verb, path)
+            return error_answer(GpuShareError("the scheduler failed at this; its log says why"))
+
+    def permitted(self, route: Route, identity: Identity | None) -> Identity:
+        """Raises NotKnown, NotAllowed."""
+        if route.scope == "open" and (route.name != "metrics" or self._open_metrics):
+            return identity or Identity.nobody()
+        if identity is None:
+            raise _stranger()
+        if not opens(route, self.service.visibility.caller(identity)):
+            raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
+        return identity
+
+    def _route(self, verb: str, path: str, headers: dict[str, str], *, known: bool) -> tuple[Route, dict[str, str]]:
+        """A stranger is not told which paths and verbs there are."""
+        found = list(_matches(path))
+        for route, values in found:
+            if route.verb == verb:
+                return route, values
+        if not known and not any(route.scope == "open" for route, _ in found):
+            raise _stranger()
+        if not found:
+            raise NotFound(f"there is nothing at {path}")
+        verbs = [route.verb for route, _ in found]
+        if verbs == ["WS"]:
+            raise NoSuchVerb(f"{path} is a WebSocket")
+        headers["Allow"] = ", ".join(verbs)
+        raise NoSuchVerb(f"{verb} is not possible on {path}; possible: {', '.join(verbs)}")
+
+    def _body(self, route: Route, body: bytes | None) -> Any:
+        """The body as its type; a body where none belongs is ignored, as HTTP has it."""
+        if route.body is None or route.verb == "WS":
+            return None
+        if body is not None and len(body) > self.longest_body:
+            raise TooLarge(self.longest_body)
+        if not body:
+            raise InvalidInput("a JSON body is needed")
+        return m.decode(route.body, body)
+
+    def _answer(self, route: Route, call: _Call) -> Answer:
+        if route.name == "metrics":
+            return Answer(200, "text/plain; version=0.0.4; charset=utf-8", self._metrics())
+        if route.name == "openapi":
+            return Answer(200, JSON, self._openapi)
+        if route.name == "healthz":
+            return Answer(200, TEXT, b"ok\n")
+        if route.name == "readyz":
+            return self._readiness()
+        result = self._result(route.name, call)
+        if (kind := _TABLES.get(route.name)) is not None and _form(call) == "csv":
+            rows = getattr(result, result.__struct_fields__[0])
+            return Answer(200, CSV, csv_of(rows, call.query.get("columns"), kind).encode())
+        return Answer(200, JSON, m.encode(result))
+
+    def _readiness(self) -> Answer:
+        if not self._is_ready():
+            raise Unavailable("not ready yet: no cycle has been run")
+        return Answer(200, TEXT, b"ok\n")
+
+    def _result(self, name: str, call: _Call) -> Any:
+        service, who = self.service, call.identity
+        match name:
+            case "submit" | "what_if":
+                return getattr(service, name)(who, call.body)
+            case "workload" | "end":
+                return getattr(service, name)(who, call.path["id"])
+            case "workloads":
+                return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+            case "usage":
+                return service.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
+            case "audit":
+                return service.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
+            case "logs":
+                return service.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
+            case "queue_history":
+                return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+            case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
+                return getattr(service, name)(who)
+            case "check_policy":
+                return service.check_policy(call.body)
+            case "cordon" | "uncordon" | "drain":
+                return getattr(service.marks, name)(who.user, call.path["name"])
+            case "tokens":
+                return self.tokens.list()
+            case "create_token":
+                return self.tokens.create(call.body, who.user)
+            case "revoke_token":
+                return self.tokens.revoke(call.path["id"], who.user)
+        raise AssertionError(f"route {name} has no answer")
+
+
+def _form(call: _Call) -> str:
+    form = call.query.get("format", "json")
+    if form not in ("json", "csv"):
+        raise InvalidInput(f"format must be json or csv, got {form!r}", field="format")
+    return form
+
+
+def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:
+    """The routes whose path this is, with the values of their parameters."""
+    parts = path.split("/")
+    for route in ROUTES:
+        pattern = route.path.split("/")
+        if len(pattern) == len(parts) and all(p == q or (p.startswith("{") and q) for p, q in zip(pattern, parts, strict=True)):
+            yield route, {p[1:-1]: unquote(q) for p, q in zip(pattern, parts, strict=True) if p.startswith("{")}

@@ -1,0 +1,143 @@
+"""What operators watch, for Prometheus. Gauges are read off the service when somebody asks; counts and times are taken as they happen."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Iterator
+from typing import Any, Final
+
+import prometheus_client as prometheus
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.decisions import Decisions
+
+from ..books.records import Record
+from ..store.store import EVENTS_KEPT
+from .service import Service
+from .tables import queue_rows
+
+__all__ = ["Metrics"]
+
+MIB: Final = 1 << 20
+UNLIMITED: Final = float("inf")
+WAITS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
+CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
+RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
+"""The rungs of the ladder by which agents take memory back, as they count them."""
+
+EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction", "drain", "max_running", "idle")
+"""What evicts: actions of the cycle, an administrator who drains a node, and rules of the policy."""
+
+
+class Metrics:
+    """Of one service, in a registry of its own: two in one process do not mix."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._registry = prometheus.CollectorRegistry()
+        more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
+        self._cycle_seconds = prometheus.Histogram("cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more)
+        self._evictions = prometheus.Counter("evictions", "Pods evicted, by the action that did it.", ["action"], **more)
+        self._grant_wait = prometheus.Histogram("grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more)
+        self._reclaims = prometheus.Counter("reclaims", "GPU memory taken back on nodes, by the rung of the ladder.", ["rung"], **more)
+        self._took = {
+            "gate_waits_ms": prometheus.Histogram("gate_wait_seconds", "From a cell's start to its go.", buckets=WAITS, **more),
+            "suspends_ms": prometheus.Histogram("suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more),
+            "resumes_ms": prometheus.Histogram("resume_seconds", "Bringing it back.", buckets=CYCLES, **more),
+        }
+        # A series that begins at 0 can be asked for its rate; one that appears with its first event has lost that event.
+        for action in EVICTING:
+            self._evictions.labels(action)
+        for rung in RUNGS:
+            self._reclaims.labels(rung)
+        service.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
+        self._registry.register(_Now(service))
+        prometheus.ProcessCollector(registry=self._registry)
+        prometheus.GCCollector(registry=self._registry)
+        prometheus.PlatformCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """The exposition format."""
+        return prometheus.generate_latest(self._registry)
+
+    def cycle(self, decisions: Decisions, seconds: dict[str, float]) -> None:
+        """A cycle was committed; `seconds` of each action, and of "all"."""
+        for action, took in seconds.items():
+            self._cycle_seconds.labels(action).observe(took)
+        for workload, pods in Tally(bind.workload for bind in decisions.binds).items():
+            if (record := self._service.records.get(workload)) is not None and _is_first_grant(record, pods):
+                self._grant_wait.observe(max(0, self._service.clock() - record.workload.created) / 1000)
+
+    def report(self, message: m.FromAgent) -> None:
+        """An agent said something, and it was taken."""
+        if isinstance(message, m.UsageReport):
+            for name, histogram in self._took.items():
+                for ms in getattr(message, name):
+                    histogram.observe(max(0, ms) / 1000)
+            for rung in RUNGS:
+                self._reclaims.labels(rung).inc(max(0, message.rungs.get(rung, 0)))
+
+
+class _Now:
+    """Everything that is a state rather than a happening. What a collector of Prometheus is: it has `collect`."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> list[Metric]:
+        """Nothing in advance: registering would otherwise collect once."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._queues()
+        yield self._workloads()
+        yield self._memory()
+        yield from self._nodes()
+
+    def _queues(self) -> Iterator[Metric]:
+        rows = queue_rows(self._service.decisions.queues, {q.queue for q in self._service.decisions.queues})
+        for name in ("quota", "limit", "fair_share", "allocated", "requested"):
+            family = GaugeMetricFamily(
+                f"gpushare_queue_{name}", f"{name} of a queue: GPUs, cores or MiB.", labels=["queue", "kind", "pool", "resource"]
+            )
+            for row in rows:
+                value = getattr(row, name)
+                family.add_metric([row.queue, row.kind, row.pool, row.resource], UNLIMITED if value is None else value)
+            yield family
+
+    def _workloads(self) -> Metric:
+        family = GaugeMetricFamily("gpushare_workloads", "Workloads by state and why they wait.", labels=["state", "reason", "pool"])
+        tally = Tally(self._kind(record) for record in self._service.records.values())
+        for labels, count in tally.items():
+            family.add_metric(labels, count)
+        return family
+
+    def _kind(self, record: Record) -> tuple[str, str, str]:
+        """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand of them would hold up decisions."""
+        state, reason, pool = self._service.standing(record)
+        return state, str(reason.code) if reason else "", pool
+
+    def _memory(self) -> Metric:
+        family = GaugeMetricFamily("gpushare_lease_memory_bytes", "GPU memory of all leases, as their agents say.", labels=["kind"])
+        reports = [report.memory_mib for record in self._service.records.values() for report in record.reports.values()]
+        for kind in ("used", "guaranteed", "borrowed"):
+            family.add_metric([kind], MIB * sum(getattr(memory, kind) for memory in reports))
+        return family
+
+    def _nodes(self) -> Iterator[Metric]:
+        ready = GaugeMetricFamily("gpushare_node_ready", "1: the node takes work; 0: not, with the reason.", labels=["node", "reason"])
+        tiers = GaugeMetricFamily("gpushare_agent_tier", "1: the node's agent can do this.", labels=["node", "tier"])
+        for name, state in sorted(self._service.cluster.nodes.items()):
+            for reason in state.node.reasons or ("",):
+                ready.add_metric([name, reason], 1 if state.node.ready else 0)
+            for tier in self._service.fleet.report(name).tiers:
+                tiers.add_metric([name, tier], 1)
+        yield ready
+        yield tiers
+
+
+def _is_first_grant(record: Record, pods: int) -> bool:
+    """Whether the `pods` that were just granted are the first of it: each has its event, and none of the workload's has been forgotten."""
+    return len(record.events) < EVENTS_KEPT and sum(event.kind == "granted" for event in record.events) == pods

@@ -1,0 +1,199 @@
+"""What agents report, and what they are sent: leases that changed, let go or ended; nodes that came, changed or fell silent."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.decisions import Evict
+from jupyter_gpushare.core.errors import Conflict, InvalidInput
+from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
+from jupyter_gpushare.core.readiness import NotReady
+
+from ..books.accounts import REPORTED, Accounts
+from ..books.fleet import Send
+from ..books.ledger import Ledger
+from ..books.records import Record, spot_of
+from .commands import Commands
+from .terms import Terms
+
+__all__ = ["Reports"]
+
+log = logging.getLogger("gpushare.scheduler")
+LONGEST_USE: Final = 1 << 46
+"""More ms, or MiB times ms, than anybody used since the last report (a whole H200 for five days): a number that cannot be true would
+spoil the sums for ever."""
+
+
+class Reports:
+    """The agents' side of the service, on one ledger."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+        self.terms = Terms(ledger)
+        self.commands = Commands(ledger)
+        self.accounts = Accounts()
+
+    def hello(self, hello: m.AgentHello, send: Send) -> str:
+        """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
+        name = hello.node.name
+        _check_devices(hello.node)
+        with self.ledger.together() as write:
+            self.ledger.fleet.join(hello.node)
+            write.node(hello.node)
+        self.ledger.fleet.connect(name, send)
+        for report in hello.leases:
+            self._reported(name, report)
+        self.send_plan(name)
+        self.ledger.status_changed()
+        self.ledger.wake()
+        return name
+
+    def gone(self, node: str, send: Send) -> None:
+        """The link broke. Its leases are kept; `tick` says when it has been silent for too long."""
+        if self.ledger.fleet.disconnect(node, send, self.ledger.clock()):
+            self.ledger.status_changed()
+
+    def said(self, node: str, message: m.FromAgent) -> None:
+        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted.
+
+        Raises:
+            Conflict: it speaks for another node.
+            InvalidInput: its numbers cannot be true.
+        """
+        match message:
+            case m.AgentHello():
+                raise Conflict("an agent says hello once", field="type")
+            case m.NodeChangedReport(node=report):
+                if report.name != node:
+                    raise Conflict(f"this link speaks for node {node}, not for {report.name}", field="node.name")
+                _check_devices(report)
+                if self.ledger.fleet.refresh(report):
+                    return
+                with self.ledger.together() as write:
+                    self.ledger.fleet.join(report)
+                    write.node(report)
+                self.ledger.wake()
+            case m.LeaseChanged(report=report):
+                if not self._reported(node, report):
+                    self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease))
+            case m.LeaseLetGo(lease=lease):
+                self.let_go(node, message)
+                self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease))
+            case m.LeaseEvent(lease=lease, event=event):
+                if (record := self._holder(node, lease)) is not None:
+                    with self.ledger.together() as write:
+                        write.event(record.id, event)
+                        self.ledger.untold.append((record, event))
+            case m.LogChunk(lease=lease):
+                if (record := self._holder(node, lease)) is not None:
+                    self.commands.printed(node, record, record.lease(lease), message)
+            case m.AskAgain(workload=workload):
+                self.terms.ask_again(node, workload)
+            case m.UsageReport(rows=rows):
+                self._used(node, rows)
+
+    def _used(self, node: str, rows: list[m.LeaseUsage]) -> None:
+        """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit for each would hold up the grants."""
+        for row in rows:
+            _check_usage(row)
+        for row in rows:
+            if (record := self._holder(node, row.lease)) is not None:
+                self.accounts.add(record, record.lease(row.lease), self._device_mib(node), row)
+
+    def write_usage(self, most: int | None = None) -> None:
+        """Writes down what was reported of so many leases (None: of all). Raises StoreUnavailable; then it is kept for the next time."""
+        self.accounts.write(self.ledger.store, self.ledger.clock(), most)
+
+    def _device_mib(self, node: str) -> int:
+        """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
+        return min((device.total_mib for device in self.ledger.fleet.report(node).devices), default=0)
+
+    def _holder(self, node: str, lease: str) -> Record | None:
+        """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
+        record = self.ledger.holder(lease)
+        here = record is not None and any(body.id == lease and body.node == node for body in record.leases.values())
+        return record if here else None
+
+    def _reported(self, node: str, report: m.LeaseReport) -> bool:
+        """False: this lease is not in force on this node."""
+        record = self._holder(node, report.lease)
+        if record is None:
+            return False
+        if record.reports.get(report.lease) != report:
+            record.reports[report.lease] = report
+            self.ledger.changed(record)
+        return True
+
+    def let_go(self, node: str, message: m.LeaseLetGo) -> None:
+        record = self.ledger.holder(message.lease)
+        if record is None:
+            return  # it was told before, or its owner was quicker
+        body = record.lease(message.lease)
+        if body.node != node:
+            raise Conflict(f"lease {message.lease} is not on node {node}", field="lease")
+        if message.exit_code is not None:
+            self.commands.over(record, body, message.exit_code, message.message)
+            return
+        if message.ended:
+            self.ledger.finish(record, "lost", message.message or "Its process is gone.")
+            return
+        if record.ending and len(record.leases) == 1:
+            self.ledger.finish(record, "released", record.ending)
+            return
+        with self.ledger.together() as write:
+            if self.ledger.cluster.state(record.id, body.pod) != "releasing":
+                self.ledger.cluster.apply(PodEvicted(record.id, body.pod))
+            self.ledger.cluster.apply(PodReleased(record.id, body.pod))
+            write.lease_ended(body.id, self.ledger.clock())
+            if message.held:
+                self.ledger.evicted(write, record, Evict(record.id, body.pod, spot_of(body), "idle", None, message.message))
+                self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
+        del record.leases[body.pod]
+        record.started.pop(body.id, None)
+        record.look_at = 0
+        record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
+        record.reports.pop(body.id, None)
+        if stranded := self.commands.stranded(record):
+            self.ledger.finish(record, "lost", stranded)
+            return
+        self.ledger.changed(record)
+        self.ledger.wake()
+
+    def send_plan(self, node: str) -> None:
+        leases = [lease for record in self.ledger.records.values() for lease in record.leases.values() if lease.node == node]
+        self.ledger.fleet.send(node, m.Plan(revision=self.ledger.revision, rules=self.ledger.fleet.rules(node), leases=leases))
+
+    def silent(self, now: int) -> None:
+        """What the passing of time changes: agents that are silent for too long."""
+        for name in self.ledger.fleet.cut_off(now):
+            with self.ledger.together():
+                self.ledger.fleet.not_ready(name, NotReady.NETWORK_UNAVAILABLE)
+            log.warning("node %s is not ready: the link to its agent is broken", name, extra={"node": name})
+            self.ledger.wake()
+        for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
+            with self.ledger.together():
+                self.ledger.fleet.not_ready(name, NotReady.AGENT_SILENT)
+            log.warning("node %s is not ready: its agent is silent", name, extra={"node": name})
+            if self.ledger.loaded.admin.requeue_lost:
+                self._requeue(name)
+            self.ledger.wake()
+
+    def _requeue(self, node: str) -> None:
+        """Leases of a lost node ask again elsewhere (only when the policy says so)."""
+        for record in list(self.ledger.records.values()):
+            for lease in [body for body in record.leases.values() if body.node == node]:
+                self.let_go(node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost."))
+
+
+def _check_devices(report: m.NodeReport) -> None:
+    """A planned GPU is named by its index, so the devices must be numbered from 0 and in order."""
+    if [device.index for device in report.devices] != list(range(len(report.devices))):
+        raise InvalidInput(f"the GPUs of node {report.name} are not numbered from 0 in order", field="node.devices")
+
+
+def _check_usage(row: m.LeaseUsage) -> None:
+    for name in REPORTED:
+        if not 0 <= getattr(row, name) < LONGEST_USE:
+            raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")

@@ -1,0 +1,448 @@
+"""The one place that says yes: people's commands and the cycle's decisions, each committed before it is announced.
+
+Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits. `clock` gives wall-clock
+milliseconds; intervals are the loop's business. What agents say is in `reports`, how things are committed in `ledger`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import __version__
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.cycle import cycle, what_if
+from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
+from jupyter_gpushare.core.reasons import Code, Reason
+from jupyter_gpushare.core.series import minutes_in
+
+from ..books.accounts import by_in, period_in, report
+from ..books.audit import audit, entries
+from ..books.fleet import Send
+from ..books.ledger import Announcer, Ledger
+from ..books.records import Record, lease_body, over_view, reason_of, state_of, view, words
+from ..books.requests import Asked, pools_tried, projects_of, read_request
+from ..callers.identity import Identity
+from ..callers.visibility import Visibility
+from ..policy.file import LoadedPolicy
+from ..simulation.snapshot import snapshot
+from ..store.store import Store, WorkloadRow, Write
+from .answers import what_if_answer
+from .commands import PAGE, cursor_in
+from .marks import Marks
+from .metering import Meter
+from .policy_desk import PolicyDesk, lines_of
+from .reports import Reports
+from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
+
+__all__ = ["Service"]
+
+LEASES_PER_TICK: Final = 300
+"""Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
+BREATH: Final = 5
+"""Waiting workloads that are told of a change in one go."""
+
+
+class Service(Ledger):
+    """See the module. Every method raises `GpuShareError` for the caller and then has changed nothing."""
+
+    def __init__(self, store: Store, loaded: LoadedPolicy, hub: Announcer, *, clock: Callable[[], int]) -> None:
+        super().__init__(store, loaded, hub, clock)
+        self.status_of_nobody = lambda: self.status(Identity.nobody())
+        self.reports = Reports(self)
+        self.policy_desk = PolicyDesk(self)
+        self.marks = Marks(self)
+        self._told_of = self.decisions
+        """The decisions of which everybody who waits was told last."""
+        self.visibility = Visibility(lambda: self.loaded)
+        self.meter = Meter(store)
+
+    # -- people's commands --
+
+    def status(self, identity: Identity) -> m.ServiceStatus:
+        policy = self.loaded.policy
+        default = self.loaded.admin.default_project
+        return m.ServiceStatus(
+            version=__version__,
+            revision=self.revision,
+            policy_file=self.loaded.source,
+            policy_problems=[*self.policy_problems, *self.beside_policy],
+            user=identity.user,
+            admin=self.visibility.is_admin(identity),
+            projects=sorted(self._usable(identity), key=lambda name: name != default),
+            node_pools=[pool.name for pool in policy.node_pools],
+            priority_classes=list(policy.priority_classes),
+            agents=self.fleet.connected(),
+            policy_changed=self.policy_desk.changed,
+            policy_changes=list(self.policy_desk.lines) if self.visibility.is_admin(identity) else [],
+        )
+
+    def whoami(self, identity: Identity) -> m.WhoAmI:
+        people = [user for user, _ in identity.people()]
+        return m.WhoAmI(
+            user=identity.user,
+            scope=identity.scope,
+            admin=self.visibility.is_admin(identity),
+            groups=list(identity.groups),
+            users=["*"] if identity.is_admin or identity.is_everybodys else people[1:],
+            projects=[] if identity.scope == "agent" else self._usable(identity),
+            source=identity.source,
+        )
+
+    def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
+        """Takes a workload in; a second time with the same id and content answers the same."""
+        user, groups = self.visibility.promoted(identity).acting_for(request.user)
+        known = self.records.get(request.id)
+        if known is not None:
+            if known.request != request or known.user != user:
+                raise Conflict(f"workload {request.id} is known with another content", field="id")
+            return self._view(known)
+        if self.store.is_ended(request.id):
+            raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
+        record = Record(request, self._read(identity, request, user, groups).workload, user)
+        with self.together() as write:
+            self.cluster.apply(WorkloadSubmitted(record.workload))
+            write.submitted(_row(record))
+            self.event(write, record, "requested", f"Asked for {words(record)} in project {record.project}.")
+        record.waits_since = record.workload.created
+        self.records[record.id] = record
+        self.changed(record)
+        self.wake()
+        return self._view(record)
+
+    def end(self, identity: Identity, id_: str) -> m.Ended:
+        """Gives everything back. Idempotent: a workload that has ended before is ended."""
+        record = self.records.get(id_)
+        if record is None:
+            if self.store.is_ended(id_):
+                return m.Ended(id=id_)
+            raise NotFound(f"there is no workload {id_!r}", field="id")
+        if not self._sees(identity, record):
+            raise NotFound(f"there is no workload {id_!r}", field="id")
+        if not self.visibility.reaches(identity, "end", record.project, record.user):
+            raise NotAllowed(f"workload {id_!r} is {record.user!r}'s: only they or an admin may end it", field="id")
+        self.finish(record, "released", "Given back.", by=identity.user)
+        return m.Ended(id=id_)
+
+    def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
+        record = self.records.get(id_)
+        if record is None:
+            return self._over(identity, id_)
+        if not self._sees(identity, record):
+            raise NotFound(f"there is no workload {id_!r}", field="id")
+        return self.visibility.shown(identity, self._view(record))
+
+    def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
+        """Batch work that is over. Raises NotFound."""
+        for one in self._all_over(identity, id_):
+            return one
+        raise NotFound(f"there is no workload {id_!r}", field="id")
+
+    def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
+        views = [over_view(over) for over in self.store.over(id_)]
+        seen = [view for view in views if self.visibility.reaches(identity, "workload", view.project, view.user)]
+        return [self.visibility.shown(identity, view) for view in seen]
+
+    def logs(self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None) -> m.Logs:
+        """What the pods of batch work have printed. Raises NotFound, NotAllowed, InvalidInput."""
+        view = self.workload(identity, id_)
+        if not self.visibility.reaches(identity, "logs", view.project, view.user):
+            raise NotAllowed(f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints", field="id")
+        if pod is not None and pod not in [one.name for one in view.pods]:
+            raise InvalidInput(f"workload {id_!r} has no pod {pod!r}", field="pod")
+        lines, after = self.store.logs(id_, pod, cursor_in(cursor), PAGE)
+        return m.Logs(lines=lines, cursor=after, is_over=view.state == "ended" and not lines)
+
+    def workloads(
+        self, identity: Identity, project: str | None = None, kernel_id: str | None = None, ended: bool = False
+    ) -> m.Workloads:  # fmt: skip
+        """Those that the caller may see. Raises InvalidInput: there is no such project."""
+        if project is not None and project not in self._known_projects():
+            raise InvalidInput(f"there is no project {project!r}", field="project")
+        if ended:
+            return m.Workloads(workloads=[view for view in self._all_over(identity) if project in (None, view.project)])
+        return m.Workloads(
+            workloads=[
+                self.visibility.shown(identity, self._view(record))
+                for record in self.records.values()
+                if project in (None, record.project) and kernel_id in (None, record.kernel_id) and self._sees(identity, record)
+            ]
+        )
+
+    def waiting(self, identity: Identity) -> m.Waiting:
+        """Everybody's place in the queue, pool by pool, whose turn comes first first."""
+        places = [(record, place) for record in self.records.values() if (place := self._lot(record)[1]) is not None]
+        rows = [waiting_row(record, *self.standing(record)[1:], place, self.visibility, identity) for record, place in places]
+        return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
+
+    def what_if(self, identity: Identity, request: m.WorkloadRequest) -> m.WhatIfAnswer:
+        """Would it start? Runs the same cycle on a mark and rolls it back."""
+        user, groups = self.visibility.promoted(identity).acting_for(request.user)
+        now = self.clock()
+
+        def ask(changed: m.WorkloadRequest) -> WhatIf:
+            return what_if(self.cluster, self._read(identity, changed, user, groups).workload, now)
+
+        return what_if_answer(request, ask, self.records, self.fleet, [pool.name for pool in self.loaded.policy.node_pools])
+
+    def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> Asked:
+        allowed = projects_of(self.loaded.policy, user, groups)
+        if self.visibility.is_admin(identity):
+            allowed += [project.name for project in self.loaded.policy.projects if project.name not in allowed]
+        default, created = self.loaded.admin.default_project, self.clock()
+        return read_request(request, self.loaded.policy, user=user, allowed=allowed, default=default, created=created)
+
+    def _usable(self, identity: Identity) -> list[str]:
+        """Projects in which the caller may ask for something, their own first: an admin in every one, a server in those of its users
+        (which of them a user may use is checked when one asks)."""
+        mine, names = self.visibility.projects(identity), [project.name for project in self.loaded.policy.projects]
+        everywhere = identity.is_everybodys or self.visibility.is_admin(identity)
+        return [name for name in names if name in mine] + [name for name in names if everywhere and name not in mine]
+
+    def _known_projects(self) -> set[str]:
+        """Those of the policy, and those that are not in it any more and still have workloads."""
+        return {project.name for project in self.loaded.policy.projects} | {record.project for record in self.records.values()}
+
+    def queues(self, identity: Identity) -> m.Queues:
+        """Everybody may see what the queues hold and want."""
+        del identity
+        return m.Queues(queues=queue_rows(self.decisions.queues, self._known_projects()))
+
+    def nodes(self, identity: Identity) -> m.Nodes:
+        return m.Nodes(nodes=node_rows(self.cluster, self.fleet, self.records, lambda record: self._sees(identity, record)))
+
+    def usage(self, identity: Identity, by: str | None = None, since: str | None = None, until: str | None = None) -> m.Usage:
+        """GPU-hours of what the caller may see; by notebook: of those whose names they may see. Raises InvalidInput."""
+        by, (first, last) = by_in(by), period_in(since, until, self.clock())
+        with suppress(Unavailable):
+            self.reports.write_usage()
+
+        def may_see(row: Mapping[str, str]) -> bool:
+            if by == "notebook" and not self.visibility.sees_names(identity, row["user"]):
+                return False
+            return self.visibility.reaches(identity, "usage", row["project"], row["user"])
+
+        return m.Usage(usage=report(self.store, by, first, last, may_see), since=m.stamp(first), until=m.stamp(last))
+
+    def audit(self, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
+        """The audit log. Raises InvalidInput."""
+        first, last = period_in(since, until, self.clock())
+        found = entries(self.store, since=first, until=last, action=action)
+        return m.Audit(audit=[entry.row() for entry in found])
+
+    def pools(self, identity: Identity) -> m.Pools:
+        del identity
+        return m.Pools(pools=pool_rows(self.loaded.policy, self.cluster, self.records))
+
+    def projects(self, identity: Identity) -> m.Projects:
+        mine = set(self.visibility.projects(identity))
+        return m.Projects(projects=project_rows(self.loaded.policy, self.decisions.queues, mine, self._known_projects()))
+
+    def queue_history(self, identity: Identity, pool: str | None, minutes: str | None) -> m.QueueHistory:
+        """What the queues held and wanted, for everybody; `minutes` as it was written."""
+        del identity
+        if pool is not None and pool not in {known.name for known in self.loaded.policy.node_pools}:
+            raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
+        return self.history.queues(self.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._known_projects())
+
+    def evictions(self, identity: Identity) -> m.Evictions:
+        listed = self.history.evictions(lambda project, user: self.visibility.reaches(identity, "evictions", project, user)).evictions
+        return m.Evictions(evictions=[row if self.sees_names(identity, row.user) else replace(row, name="") for row in listed])
+
+    def snapshot(self, identity: Identity) -> dict[str, Any]:
+        """The running cluster as a scenario file."""
+        self.visibility.must_be_admin(identity)
+        return snapshot(self.cluster, self.clock())
+
+    def scheduler_state(self, identity: Identity) -> m.SchedulerState:
+        return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=self.workloads(identity).workloads)
+
+    def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
+        """Whether a frame about this project and user is for this identity. None: for everybody."""
+        return project is None or self.visibility.reaches(identity, "stream", project, user or "")
+
+    @property
+    def rules(self) -> object:
+        """Another object when other people may see something: by the policy, or by who is in which group."""
+        return self.visibility.rules
+
+    def sees_names(self, identity: Identity, user: str | None) -> bool:
+        """Whether a frame about this user is for this identity with the names of notebooks in it."""
+        return self.visibility.sees_names(identity, user or "")
+
+    def _sees(self, identity: Identity, record: Record) -> bool:
+        return self.visibility.reaches(identity, "workload", record.project, record.user)
+
+    # -- agents --
+
+    def agent_hello(self, hello: m.AgentHello, send: Send) -> str:
+        """A node is there (again); `send` takes what its agent is to be told. Gives the node's name."""
+        return self.reports.hello(hello, send)
+
+    def agent_said(self, node: str, message: m.FromAgent) -> None:
+        """One report."""
+        self.reports.said(node, message)
+
+    def agent_gone(self, node: str, send: Send) -> None:
+        """The link broke."""
+        self.reports.gone(node, send)
+
+    # -- the cycle --
+
+    def run_cycle(self, done: Callable[[str], None] = lambda _action: None) -> Decisions:
+        """One cycle: decisions in one transaction, then announced. A commit that fails leaves everything as it was.
+
+        `done` hears of each action of the cycle when it is over.
+        """
+        now = self.clock()
+        self.needs_cycle = False
+        given: list[tuple[Record, m.LeaseBody]] = []
+        try:
+            with self.together(always=False) as write:
+                decisions = cycle(self.cluster, now, done)
+                given += [self._grant(write, bind, now) for bind in decisions.binds]
+                given += [pair for evict in decisions.evictions if (pair := self._evict(write, evict, now)) is not None]
+        except GpuShareError:
+            self.needs_cycle = True
+            raise
+        self.decisions = decisions
+        for record, lease in given:
+            record.leases[lease.pod] = lease
+            if lease.id not in record.started:
+                record.started[lease.id], record.waits_since, record.look_at = now, None, 0
+            self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
+        self._explain(decisions, {record.id for record, _ in given})
+        return decisions
+
+    def _grant(self, write: Write, bind: Bind, now: int) -> tuple[Record, m.LeaseBody]:
+        record = self.records[bind.workload]
+        node = self.fleet.report(bind.spot.node)
+        id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
+        pool, rules = bind.spot.pool, self.loaded.rules.lease_rules(record.project, bind.spot.pool)
+        lease = lease_body(record, bind.pod, id_=id_, node=node, pool=pool, devices=bind.spot.devices, rules=rules)
+        write.lease(lease, now)
+        self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
+        return record, lease
+
+    def _evict(self, write: Write, evict: Evict, now: int) -> tuple[Record, m.LeaseBody] | None:
+        record = self.records[evict.workload]
+        lease = record.leases.get(evict.pod)
+        if lease is None:
+            return None
+        wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
+        write.lease(wanted, now)
+        self.event(write, record, "evicted", evict.message)
+        self.evicted(write, record, evict)
+        return record, wanted
+
+    def _explain(self, decisions: Decisions, touched: set[str]) -> None:
+        """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
+
+        One grant changes "GPUs free" and the places for everybody who waits: working that out and telling ten thousand of them at once
+        would delay the next grant. Whoever asks is told the truth of this cycle (`_view`), announced or not.
+        """
+        promised = {pipeline.workload for pipeline in decisions.pipelines}
+        for id_ in touched | promised | self.fresh:
+            if (record := self.records.get(id_)) is not None:
+                record.reason, record.position = decisions.glimpse(id_)
+                self.changed(record)
+        self.fresh.clear()
+
+    def telling(self) -> Iterator[None]:
+        """Tells everybody who waits how their reason, its numbers and their place have changed, breathing after every few.
+
+        Goes by the decisions at its start; who got something meanwhile was told by the cycle that gave it.
+        """
+        decisions = self.decisions
+        if decisions is self._told_of:
+            return
+        yield from decisions.counting()
+        for count, id_ in enumerate(decisions.reasons, start=1):
+            record, shown = self.records.get(id_), decisions.glimpse(id_)
+            if record is not None and self.decisions.glimpse(id_)[0] is not None and shown != (record.reason, record.position):
+                record.reason, record.position = shown
+                is_fresh = id_ in self.fresh
+                self.changed(record)
+                self.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
+            if count % BREATH == 0:
+                yield
+        self._told_of = decisions
+
+    def _lot(self, record: Record) -> tuple[Reason | None, int | None]:
+        """Why it waits and its place, by the last cycle."""
+        if record.rests:
+            return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
+        return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
+
+    def standing(self, record: Record) -> tuple[str, Reason | None, str]:
+        """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
+        pools = [lease.pool for lease in record.leases.values()] or pools_tried(record.workload, self.loaded.policy)
+        state = state_of(record, self.cluster) if record.leases or record.exits else "pending"  # ten thousand may wait: each look counts
+        return state, self._lot(record)[0], pools[0]
+
+    def _view(self, record: Record) -> m.WorkloadView:
+        reason, position = self._lot(record)
+        return replace(view(record, self.cluster), reason=reason_of(reason), queue_position=position)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether time alone may change something: somebody waits."""
+        return bool(self.decisions.reasons)
+
+    def tick(self, now: int) -> None:
+        """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
+        self.history.sample(now, self.decisions.queues)
+        with suppress(Unavailable):  # what is over now is so at the next tick as well
+            self.reports.terms.tick(now)
+            self.marks.tick()
+        with suppress(Unavailable):  # kept, and tried again at the next tick
+            self.reports.write_usage(LEASES_PER_TICK)
+        self.reports.silent(now)
+        if facts := self.meter.measure(self.cluster, now):
+            for fact in facts:
+                self.cluster.apply(fact)
+            self.needs_cycle = True
+
+    # -- policy --
+
+    def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
+        """What a policy file would change, and for whom; changes nothing."""
+        return self.policy_desk.check(body)
+
+    def use_policy(self, loaded: LoadedPolicy) -> None:
+        """A new policy is in force as a whole, or the old one as it was."""
+        check = self.policy_desk.compare(loaded)
+        try:
+            with self.together() as write:
+                self.cluster.apply(PolicyChanged(loaded.policy))
+                self.fleet.use_policy(loaded)
+                if check.changes:
+                    audit(write, self.clock(), "policy file", "policy", loaded.source, "; ".join(lines_of(check)))
+        except BaseException:
+            self.fleet.loaded = self.loaded
+            raise
+        self.loaded, self.policy_problems = loaded, []
+        self.reports.terms.use_rules()
+        self.policy_desk.taken(check)
+        for node in self.fleet.connected():
+            self.reports.send_plan(node)
+        self.status_changed()
+        self.wake()
+
+    def refuse_policy(self, problems: list[str]) -> None:
+        """The file was refused: the old policy stays in force, and the status says what is wrong."""
+        if problems != self.policy_problems:
+            self.policy_problems = problems
+            self.status_changed()
+
+
+
+def _row(record: Record) -> WorkloadRow:
+    workload = record.workload
+    return WorkloadRow(record.request, record.user, record.project, workload.priority, workload.preemptible, workload.created)

@@ -1,0 +1,217 @@
+"""The tables that people look at: queues, nodes, pools, projects as rows; and any of them as CSV with chosen columns."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.decisions import QueueShare
+from jupyter_gpushare.core.devices import NodeState
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model import NodePool, Policy
+from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.reasons import Reason
+
+from ..books.fleet import Fleet
+from ..books.records import Record
+from ..books.requests import pools_tried, share_of
+from ..callers.identity import Identity
+from ..callers.visibility import Visibility
+
+__all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
+
+_SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
+
+
+def queue_rows(queues: Iterable[QueueShare], visible: set[str]) -> list[m.QueueRow]:
+    """A row per queue, pool and resource. Departments are everybody's; projects only those that the caller may see."""
+    return [
+        m.QueueRow(
+            queue=q.queue,
+            kind="department" if q.kind == "department" else "project",
+            pool=q.pool,
+            resource=resource,  # type: ignore[arg-type]  # one of the three
+            quota=_amount(q.quota[i], scale),
+            limit=_amount(q.limit[i], scale),
+            fair_share=q.fair_share[i] / scale,
+            allocated=q.allocated[i] / scale,
+            requested=q.requested[i] / scale,
+        )
+        for q in queues
+        if q.kind == "department" or q.queue in visible
+        for i, (resource, scale) in enumerate(_SCALES.items())
+    ]
+
+
+def _amount(value: int, scale: int) -> float | None:
+    return None if is_unlimited(value) else value / scale
+
+
+def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], visible: set[str]) -> list[m.ProjectRow]:
+    """A row per project and pool."""
+    department = {project.name: project.department for project in policy.projects}
+    return [
+        m.ProjectRow(
+            name=q.queue,
+            department=department.get(q.queue),
+            pool=q.pool,
+            member=q.queue in mine,
+            gpu_quota=_amount(q.quota.gpu, MILLI),
+            gpu_limit=_amount(q.limit.gpu, MILLI),
+            gpu_fair_share=q.fair_share.gpu / MILLI,
+            gpu_allocated=q.allocated.gpu / MILLI,
+            gpu_requested=q.requested.gpu / MILLI,
+        )
+        for q in queues
+        if q.kind == "project" and q.queue in visible
+    ]
+
+
+def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -> list[m.PoolRow]:
+    """A row per node pool; `pending` counts workloads that are tried there, by their own list or their project's."""
+    tried = Counter(pool for record in records.values() if record.reason is not None for pool in pools_tried(record.workload, policy))
+    return [
+        _pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records, tried[pool.name])
+        for pool in policy.node_pools
+    ]
+
+
+def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, Record], pending: int) -> m.PoolRow:
+    names = {state.node.name for state in nodes}
+    return m.PoolRow(
+        name=pool.name,
+        nodes=len(nodes),
+        gpus=sum(state.node.gpus for state in nodes),
+        gpu_allocated=_held(records.values(), names),
+        placement_gpu=pool.gpu,
+        placement_cpu=pool.cpu,
+        workloads_per_gpu=pool.workloads_per_gpu,
+        pending=pending,
+        status="Ready" if any(state.node.ready for state in nodes) else "Not ready",
+        nodes_ready=sum(state.node.ready for state in nodes),
+        reasons=_reasons(nodes),
+    )
+
+
+def _reasons(nodes: Sequence[NodeState]) -> list[str]:
+    """`2 x agent silent`: each reason with the number of nodes it holds for, the most frequent first."""
+    tally = Counter(reason for state in nodes for reason in state.node.reasons)
+    return [f"{count} x {reason}" for reason, count in sorted(tally.items(), key=lambda one: (-one[1], one[0]))] or (
+        [] if nodes else ["no nodes"]
+    )
+
+
+def _held(records: Iterable[Record], nodes: set[str]) -> float:
+    """GPUs that the leases on these nodes count in quota."""
+    return round(sum(_gpus(lease) for record in records for lease in record.leases.values() if lease.node in nodes), 3)
+
+
+def _gpus(lease: m.LeaseBody) -> float:
+    if lease.request.gpu is not None:
+        return lease.request.gpu
+    return (lease.request.gpu_memory_mib or 0) / max(1, lease.limit_mib) * len(lease.planned_gpus)
+
+
+def node_rows(cluster: Cluster, fleet: Fleet, records: Mapping[str, Record], sees: Callable[[Record], bool]) -> list[m.NodeRow]:
+    """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but not named."""
+    by_node: dict[str, list[tuple[Record, m.LeaseBody]]] = {}
+    for record in records.values():
+        for lease in record.leases.values():
+            by_node.setdefault(lease.node, []).append((record, lease))
+    return [_node_row(state, fleet, by_node.get(name, []), sees) for name, state in sorted(cluster.nodes.items())]
+
+
+def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.NodeRow:
+    node, report = state.node, fleet.report(state.node.name)
+    return m.NodeRow(
+        name=node.name,
+        pool=node.pool,
+        status="Ready" if node.ready else "Not ready",
+        reasons=list(node.reasons),
+        simulated=report.simulated,
+        gpus=len(report.devices),
+        gpu_allocated=round(sum(_gpus(lease) for _, lease in held), 3),
+        tiers=list(report.tiers),
+        tier_problems=dict(report.tier_problems),
+        driver=report.driver,
+        cordoned=NotReady.SCHEDULING_DISABLED in node.reasons,
+        devices=[_device_row(device, held, sees) for device in report.devices],
+    )
+
+
+def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.DeviceRow:
+    """`guaranteed` and `used` are of those that are here now. Who is planned here and runs elsewhere (or nowhere yet) is named, but
+    not added: planned and actual GPUs do not mix in one sum."""
+    here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
+    for record, lease in held:
+        report = record.reports.get(lease.id)
+        name = (lease.kernel_id or lease.workload) if sees(record) else f"somebody in project {record.project}"
+        if device.index in lease.planned_gpus:
+            planned.append(name)
+        if report is not None and device.uuid in report.gpu_uuids:
+            here.append(name)
+            guaranteed += lease.request_mib
+            used += report.memory_mib.used // max(1, len(report.gpu_uuids))
+            borrowed += report.memory_mib.borrowed // max(1, len(report.gpu_uuids))
+    memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used, borrowed=borrowed)
+    return m.DeviceRow(
+        uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned, healthy=device.healthy, health=device.health,
+        foreign_mib=device.foreign_mib, foreign_processes=device.foreign_processes, utilization=device.utilization, mig=device.mig,
+    )  # fmt: skip
+
+
+def waiting_row(record: Record, reason: Reason | None, pool: str, position: int, visibility: Visibility, identity: Identity) -> m.WaitingRow:
+    """One place in the queue; whose it is as far as the caller may see it."""
+    request, workload = share_of(record.request.pods[0])[0], record.workload
+    seen = visibility.reaches(identity, "waiting", record.project, record.user)
+    return m.WaitingRow(
+        position=position,
+        pool=pool,
+        project=record.project,
+        priority=workload.priority,
+        gpu=request.gpu,
+        gpu_memory_mib=request.gpu_memory_mib,
+        since=m.stamp(workload.created),
+        reason=str(reason.code) if reason is not None else "",
+        mine=any(record.user == user for user, _ in identity.people()),
+        workload=record.id if seen else "",
+        user=record.user if seen else "",
+        name=record.request.name if seen and visibility.sees_names(identity, record.user) else "",
+    )
+
+
+BOUNDS: Final = ("quota", "limit")
+"""What the names of columns end in where null is no bound."""
+
+
+def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
+    """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted order; None: all that are plain values.
+
+    Raises InvalidInput (field `columns`) for a column that there is not.
+    """
+    known = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))]
+    plain = [name for name in known if not str(kind.__annotations__[name]).startswith("dict[")]
+    chosen = [name.strip() for name in columns.split(",")] if columns else plain
+    for name in chosen:
+        if name not in known:
+            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(known)}", field="columns")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(chosen)
+    writer.writerows([_cell(getattr(row, name), name) for name in chosen] for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: object, column: str) -> object:
+    """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for memory, the department of nobody)."""
+    if value is None:
+        return "unlimited" if column.rpartition("_")[2] in BOUNDS else ""
+    if isinstance(value, dict):
+        return "; ".join(f"{key}: {one}" for key, one in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else value

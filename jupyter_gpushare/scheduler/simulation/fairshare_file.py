@@ -1,0 +1,216 @@
+"""The fair share file (contract, section 6): divides resources among queues, without a cluster.
+
+Amounts are read to the millionth, so that what the file says in decimals is divided exactly; the division itself is in whole GPUs,
+milli-cores and MiB, as everywhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import BeforeValidator, WithJsonSchema
+
+from jupyter_gpushare.core.amounts import MILLI, UNLIMITED
+from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.fairshare import Claim, divide
+from jupyter_gpushare.core.quantity import exact_cpu, exact_gpu, exact_memory
+
+from ..files.problems import refuse_if, shaped, unknown_name
+from ..files.queue_checks import entries, names, twice
+from ..files.reading import Document, Problem, read
+from ..files.shapes import Age, Name, Shape, Whole, refused
+
+__all__ = ["fair_shares", "fair_shares_of"]
+
+
+class _Resource(NamedTuple):
+    """How a resource is counted in the division: `scale` parts of what people write, `unit` parts are what surplus is floored to."""
+
+    scale: int
+    unit: int
+    exact: Callable[..., Decimal | None]
+
+
+RESOURCES: Final = {
+    "gpu": _Resource(1_000_000, 1_000_000, exact_gpu),
+    "cpu": _Resource(1_000_000, 1_000, exact_cpu),
+    "memory": _Resource(1_000, 1_000, exact_memory),
+}
+MILLIONTHS: Final = 1_000_000
+
+
+def _amount(resource: str, *, unlimited: bool = False) -> BeforeValidator:
+    scale, _, exact = RESOURCES[resource]
+
+    def validate(value: object) -> int:
+        try:
+            amount = exact(value, what="", unlimited=unlimited)
+        except InvalidInput as error:
+            raise refused(error.message.strip()) from None
+        return UNLIMITED if amount is None else int(amount * scale)
+
+    return BeforeValidator(validate)
+
+
+def _number(scale: int) -> BeforeValidator:
+    """A number that is not an amount: a weight, a usage, k."""
+
+    def validate(value: object) -> int:
+        try:
+            number = exact_gpu(value, what="")
+        except InvalidInput as error:
+            raise refused(error.message.strip().replace(" of GPUs", "").replace("GPUs", "is allowed")) from None
+        return int((number or Decimal(0)) * scale)
+
+    return BeforeValidator(validate)
+
+
+_ANY: Final = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
+_Number = Annotated[int, _number(MILLIONTHS), _ANY]
+
+
+class _Wish(Shape):
+    """One queue's rules and want of one resource. `requested` None: what its children want."""
+
+    over_quota_weight: _Number = MILLIONTHS
+    usage: _Number = 0
+
+
+class GpuWish(_Wish):
+    """GPUs."""
+
+    quota: Annotated[int, _amount("gpu", unlimited=True), _ANY] = 0
+    limit: Annotated[int, _amount("gpu", unlimited=True), _ANY] = UNLIMITED
+    requested: Annotated[int, _amount("gpu"), _ANY] | None = None
+
+
+class CpuWish(_Wish):
+    """Cores. What is not stated is not managed."""
+
+    quota: Annotated[int, _amount("cpu", unlimited=True), _ANY] = UNLIMITED
+    limit: Annotated[int, _amount("cpu", unlimited=True), _ANY] = UNLIMITED
+    requested: Annotated[int, _amount("cpu"), _ANY] | None = None
+
+
+class MemoryWish(_Wish):
+    """Memory. What is not stated is not managed."""
+
+    quota: Annotated[int, _amount("memory", unlimited=True), _ANY] = UNLIMITED
+    limit: Annotated[int, _amount("memory", unlimited=True), _ANY] = UNLIMITED
+    requested: Annotated[int, _amount("memory"), _ANY] | None = None
+
+
+class QueueShape(Shape):
+    """One queue."""
+
+    name: Name
+    parent: Name | None = None
+    rank: Whole = 100
+    created: Age = 0
+    gpu: GpuWish = GpuWish()
+    cpu: CpuWish = CpuWish()
+    memory: MemoryWish = MemoryWish()
+
+
+class TotalShape(Shape):
+    """What there is."""
+
+    gpu: Annotated[int, _amount("gpu"), _ANY] = 0
+    cpu: Annotated[int, _amount("cpu"), _ANY] = 0
+    memory: Annotated[int, _amount("memory"), _ANY] = 0
+
+
+class FairShareShape(Shape):
+    """The whole file. `k` is in thousandths here."""
+
+    name: Name | None = None
+    total: TotalShape
+    k: Annotated[int, _number(MILLI), _ANY] = MILLI
+    queues: list[QueueShape]
+
+
+def fair_shares(path: str | Path) -> dict[str, Any]:
+    """The division that a file asks for. Raises FileProblems."""
+    return fair_shares_of(read(path))
+
+
+def fair_shares_of(document: Document) -> dict[str, Any]:
+    """`{"name"?, "fair_share": {queue: {resource: amount}}, "unallocated": {resource: amount}}` in GPUs, cores and MiB."""
+    shape, problems = shaped(document, FairShareShape)
+    problems.extend(_problems(document))
+    refuse_if(problems)
+    assert shape is not None
+    shares: dict[str, dict[str, float | int]] = {queue.name: {} for queue in shape.queues}
+    unallocated: dict[str, float | int] = {}
+    for resource, (scale, unit, _) in RESOURCES.items():
+        total, claims = getattr(shape.total, resource), _claims(shape.queues, resource)
+        given = divide(total, claims, unit=unit, k=shape.k)
+        for queue, amount in given.items():
+            shares[queue][resource] = _out(resource, amount, scale)
+        rest = total - sum(given[claim.name] for claim in claims if claim.parent is None)
+        unallocated[resource] = _out(resource, max(0, rest), scale)
+    head = {} if shape.name is None else {"name": shape.name}
+    return {**head, "fair_share": shares, "unallocated": unallocated}
+
+
+def _claims(queues: list[QueueShape], resource: str) -> list[Claim]:
+    wanted = _wanted(queues, resource)
+    claims = []
+    for queue in queues:
+        wish = getattr(queue, resource)
+        rules = (wish.quota, wish.limit, wish.over_quota_weight)
+        claims.append(Claim(queue.name, queue.parent, queue.rank, queue.created, *rules, wanted[queue.name], wish.usage))
+    return claims
+
+
+def _wanted(queues: list[QueueShape], resource: str) -> dict[str, int]:
+    """What each queue wants: what it states, else what its children want together (limits apply later, in the division)."""
+    children: defaultdict[str | None, list[QueueShape]] = defaultdict(list)
+    for queue in queues:
+        children[queue.parent].append(queue)
+    order: list[QueueShape] = list(children[None])
+    for queue in order:  # grows while it is walked: parents before children
+        order.extend(children.get(queue.name, ()))
+    wanted: dict[str, int] = {}
+    for queue in reversed(order):
+        stated = getattr(queue, resource).requested
+        wanted[queue.name] = sum(wanted[child.name] for child in children.get(queue.name, ())) if stated is None else stated
+    return wanted
+
+
+def _out(resource: str, amount: int, scale: int) -> float | int:
+    """GPUs and cores as floats; MiB as whole numbers where they are."""
+    return amount // scale if resource == "memory" and amount % scale == 0 else amount / scale
+
+
+def _problems(document: Document) -> list[Problem]:
+    """Names used twice, parents that are not there, and queues that stand below themselves."""
+    problems = list(twice(document, entries(document, "queues"), "queue"))
+    known = names(document, "queues")
+    above: dict[str, str] = {}
+    for place, entry in entries(document, "queues"):
+        parent = entry.get("parent")
+        if parent is None:
+            continue
+        if str(parent) not in known:
+            problems.append(document.problem((*place, "parent"), unknown_name(parent, known, "queue")))
+        above[str(entry.get("name"))] = str(parent)
+    return [*problems, *_circles(document, above)]
+
+
+def _circles(document: Document, above: dict[str, str]) -> list[Problem]:
+    problems: list[Problem] = []
+    reported: set[str] = set()
+    for place, entry in entries(document, "queues"):
+        start = str(entry.get("name"))
+        path = [start]
+        while path[-1] in above and above[path[-1]] not in path:
+            path.append(above[path[-1]])
+        if above.get(path[-1]) == start and start not in reported:
+            reported.update(path)
+            problems.append(document.problem((*place, "parent"), f"the queues {' -> '.join([*path, start])} form a cycle"))
+    return problems

@@ -1,0 +1,152 @@
+"""Runs a scenario, cycle by cycle, and says what came out (contract, section 5). The command `simulate` prints it.
+
+The scheduler service and this file drive the same `cycle`; so what is shown here is what the service would decide.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from jupyter_gpushare.core.amounts import MILLI, Amounts
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.cycle import cycle
+from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.facts import PodReleased
+from jupyter_gpushare.core.model import Spot
+from jupyter_gpushare.core.reasons import Reason
+
+from ..files.reading import Problem
+from .scenario_file import Scenario, ScenarioProblems
+
+__all__ = ["amounts_body", "build", "reason_body", "run", "settle", "step"]
+
+PRESENT = ("running", "bound", "releasing")
+"""States of pods that are on a GPU; one that is promised a place is not there yet."""
+
+
+def run(scenario: Scenario) -> dict[str, Any]:
+    """The result of all cycles, as the contract has it. Raises ScenarioProblems when the cluster cannot be built."""
+    cluster = build(scenario)
+    results = []
+    for i in range(scenario.cycles):
+        if i:
+            settle(cluster)
+        started = time.perf_counter()
+        decisions = step(cluster, scenario, i)
+        results.append({**_result(cluster, decisions), "seconds": round(time.perf_counter() - started, 6)})
+    return {"name": scenario.name, "cycles": results}
+
+
+def build(scenario: Scenario) -> Cluster:
+    """The cluster before the first cycle."""
+    try:
+        cluster = Cluster(scenario.policy)
+        for fact in scenario.facts:
+            cluster.apply(fact)
+    except GpuShareError as error:
+        raise ScenarioProblems([Problem(scenario.name, 1, error.field or "", error.message)]) from error
+    return cluster
+
+
+def step(cluster: Cluster, scenario: Scenario, i: int) -> Decisions:
+    """The i-th cycle (0 is at time 0)."""
+    return cycle(cluster, i * scenario.interval)
+
+
+def settle(cluster: Cluster) -> None:
+    """What happens between two cycles: whoever was evicted has let go and asks again with its age, unless it ends when evicted.
+
+    That bound pods run and that promises end is the next cycle's own business.
+    """
+    for work in list(cluster.workloads.values()):
+        if work.workload.ends_when_evicted:
+            continue
+        for member in list(work.members.values()):
+            if member.status == "releasing" or member.old is not None:
+                cluster.apply(PodReleased(work.id, member.name))
+
+
+def _result(cluster: Cluster, decisions: Decisions) -> dict[str, Any]:
+    left = {(evicted.workload, evicted.pod): evicted.spot for evicted in decisions.evictions}
+    return {
+        "fair_share": _by_pool(decisions, "fair_share"),
+        "allocated": _by_pool(decisions, "allocated"),
+        "pods": {f"{id_}/{pod}": _pod(cluster, decisions, id_, pod) for id_, pod in _pods(cluster)},
+        "workloads": {id_: _workload(cluster, decisions, id_) for id_ in cluster.workloads},
+        "nodes": _nodes(cluster, left),
+        "counts": {"binds": len(decisions.binds), "evictions": len(decisions.evictions), "pipelines": len(decisions.pipelines)},
+    }
+
+
+def _pods(cluster: Cluster) -> Iterator[tuple[str, str]]:
+    """Workloads as they were submitted, their pods as they were listed."""
+    for id_, work in cluster.workloads.items():
+        for pod in work.workload.pods:
+            yield id_, pod.name
+
+
+def _by_pool(decisions: Decisions, what: str) -> dict[str, dict[str, dict[str, float | int]]]:
+    """One number of every queue: pool -> queue -> resource."""
+    pools: defaultdict[str, dict[str, dict[str, float | int]]] = defaultdict(dict)
+    for queue in decisions.queues:
+        pools[queue.pool][queue.queue] = amounts_body(getattr(queue, what))
+    return {pool: pools[pool] for pool in sorted(pools)}
+
+
+def amounts_body(amounts: Amounts) -> dict[str, float | int]:
+    """GPUs, cores and MiB."""
+    return {"gpu": amounts.gpu / MILLI, "cpu": amounts.cpu / MILLI, "memory": amounts.memory}
+
+
+def _pod(cluster: Cluster, decisions: Decisions, id_: str, name: str) -> dict[str, Any]:
+    state, spot = cluster.state(id_, name), cluster.spot(id_, name)
+    reason = decisions.reasons.get(id_) if state == "pending" else None
+    return {
+        "state": state, "node": spot.node if spot else None, "gpus": [f"{spot.node}/{d}" for d in spot.devices] if spot else [],
+        "gpu": cluster.workloads[id_].members[name].charge.gpu / MILLI, "reason": reason_body(reason),
+    }  # fmt: skip
+
+
+def _workload(cluster: Cluster, decisions: Decisions, id_: str) -> dict[str, Any]:
+    work = cluster.workloads[id_]
+    states = [member.status for member in work.members.values() if member.status not in ("succeeded", "failed")]
+    placed = sum(state in ("running", "bound") for state in states)
+    state = "running" if placed == len(states) else "partial" if placed else "pending"
+    return {
+        "state": state, "reason": reason_body(decisions.reasons.get(id_)), "position": decisions.positions.get(id_),
+        "started": None if work.started is None else work.started / MILLI,
+    }  # fmt: skip
+
+
+def reason_body(reason: Reason | None) -> dict[str, Any] | None:
+    """A reason as every answer of ours has it."""
+    if reason is None:
+        return None
+    helps = [{"change": each.change, "to": each.to, "message": each.message} for each in reason.helps]
+    return {"code": str(reason.code), "message": reason.message, "numbers": dict(reason.numbers), "helps": helps}
+
+
+def _nodes(cluster: Cluster, left: Mapping[tuple[str, str], Spot]) -> dict[str, dict[str, int]]:
+    """Whole GPUs without any user, and those all of whose users are leaving."""
+    users: Counter[tuple[str, int]] = Counter()
+    leaving: Counter[tuple[str, int]] = Counter()
+    for id_, pod in _pods(cluster):
+        state, spot = cluster.state(id_, pod), cluster.spot(id_, pod)
+        moved = state == "pipelined" and (id_, pod) in left
+        where = left[id_, pod] if moved else spot
+        if where is None or not (moved or state in PRESENT):
+            continue
+        for device in where.devices:
+            users[where.node, device] += 1
+            leaving[where.node, device] += moved or state == "releasing"
+    return {
+        name: {
+            "idle_gpus": sum(not users[name, d] for d in range(node.node.gpus)),
+            "releasing_gpus": sum(0 < users[name, d] == leaving[name, d] for d in range(node.node.gpus)),
+        }
+        for name, node in sorted(cluster.nodes.items())
+    }  # fmt: skip

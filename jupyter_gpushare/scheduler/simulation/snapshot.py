@@ -1,0 +1,164 @@
+"""Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed on a laptop.
+
+Reading it back and running a cycle gives the decisions that this cluster's next cycle would have given, at the time that is passed in.
+Promises end with their cycle, so a promised pod is pending here; `nominated` keeps the node that it prefers because of the promise.
+Who may see what (members) is left out: it decides nothing, and names people.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jupyter_gpushare.core.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.cluster import Cluster
+from jupyter_gpushare.core.model import (
+    Affinity,
+    Department,
+    Group,
+    Pod,
+    Policy,
+    Project,
+    Spot,
+    TopologyConstraint,
+)
+from jupyter_gpushare.core.work import Member, Work
+
+from ..files.bodies import Body, options_body, pool_body, quota_body, seconds
+from ..files.queue_checks import IMPLICIT_DEPARTMENT
+
+__all__ = ["snapshot"]
+
+
+def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int = 1) -> Body:
+    """The cluster at time `now` (ms) as a scenario whose first cycle is now. Made of dicts, lists, text and numbers only."""
+    policy = cluster.policy
+    return {
+        "name": name,
+        "cycles": cycles,
+        "actions": list(policy.options.actions),
+        "options": options_body(policy.options),
+        "node_pools": [pool_body(pool) for pool in policy.node_pools],
+        "topologies": [{"name": topology.name, "levels": list(topology.levels)} for topology in policy.topologies],
+        "priority_classes": dict(policy.priority_classes),
+        "nodes": [_node(node.node, node.pool) for _, node in sorted(cluster.nodes.items())],
+        "departments": [_queue(each, "parent", each.parent, policy) for each in policy.departments],
+        "projects": [_project(each, policy) for each in policy.projects],
+        "workloads": [_workload(cluster, work, now) for work in cluster.workloads.values()],
+        "usage": [
+            {"queue": queue, "pool": pool, "gpu": gpu / 1e6, "cpu": cpu / 1e6, "memory": memory / 1e6}
+            for (queue, pool), (gpu, cpu, memory) in sorted(_usage(cluster, policy).items())
+        ],
+    }
+
+
+# -- policy --------------------------------------------------------------------------------------------------------
+
+
+def _queue(queue: Department | Project, key: str, parent: str | None, policy: Policy) -> Body:
+    known = {pool.name for pool in policy.node_pools}
+    pools = {pool: quota_body(quota) for pool, quota in queue.pools.items() if pool in known}
+    return {"name": queue.name, key: parent, "created": seconds(queue.created), "pools": pools}
+
+
+def _project(project: Project, policy: Policy) -> Body:
+    parent = project.department if policy.departments else IMPLICIT_DEPARTMENT
+    return {**_queue(project, "department", parent, policy), "node_pools": list(project.node_pools)}
+
+
+def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[int, int, int]]:
+    """Measured usage of queues that the policy still knows."""
+    known = {IMPLICIT_DEPARTMENT, *(each.name for each in policy.departments), *(each.name for each in policy.projects)}
+    pools = {pool.name for pool in policy.node_pools}
+    return {(queue, pool): usage for (queue, pool), usage in cluster.usage.items() if queue in known and pool in pools}
+
+
+# -- nodes and workloads ---------------------------------------------------------------------------------------------
+
+
+def _node(node: Any, pool: str) -> Body:
+    return {
+        "name": node.name,
+        "pool": pool,
+        "gpus": node.gpus,
+        "gpu_memory": f"{node.gpu_memory}MiB",
+        **({} if is_unlimited(node.cpu) else {"cpu": node.cpu / MILLI}),
+        **({} if is_unlimited(node.memory) else {"memory": f"{node.memory}MiB"}),
+        "max_pods": node.max_pods,
+        "ready": node.ready,
+        "reasons": list(node.reasons),
+        **({"unhealthy": sorted(node.unhealthy)} if node.unhealthy else {}),
+        "labels": dict(node.labels),
+        "taints": [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints],
+        "mig": dict(node.mig),
+    }
+
+
+def _workload(cluster: Cluster, work: Work, now: int) -> Body:
+    """When it started counts only while it holds something: a start from nothing sets it afresh."""
+    workload = work.workload
+    started = work.started if any(_state(member)[1] for member in work.members.values()) else None
+    return {
+        "name": workload.id,
+        "project": workload.project,
+        "priority": workload.priority,
+        "preemptible": workload.preemptible,
+        "created": seconds(workload.created - now),
+        "started": None if started is None else seconds(started - now),
+        "stale_for": None if work.stale_since is None else seconds(max(0, now - work.stale_since)),
+        "min_pods": workload.min_pods,
+        "groups": [_group(group) for group in workload.groups],
+        "topology": _together(workload.topology),
+        "node_pools": list(workload.node_pools),
+        "held": work.held,
+        "ends_when_evicted": workload.ends_when_evicted,
+        "pods": [_pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name)) for pod in workload.pods],
+    }
+
+
+def _group(group: Group) -> Body:
+    inner = [_group(each) for each in group.groups]
+    return {"name": group.name, "min_pods": group.min_pods, "topology": _together(group.topology), "groups": inner}
+
+
+def _together(constraint: TopologyConstraint | None) -> Body | None:
+    return None if constraint is None else dict(constraint._asdict())
+
+
+def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
+    state, spot = _state(member)
+    return {
+        "name": pod.name,
+        **({"mig": dict(pod.mig)} if pod.mig else {"gpu_memory": f"{pod.gpu_memory}MiB"} if pod.gpu_memory else {"gpu": pod.gpu / MILLI}),
+        "gpu_devices": pod.gpu_devices,
+        "cpu": pod.cpu / MILLI,
+        "memory": f"{pod.memory}MiB",
+        "state": state,
+        "node": spot.node if spot else None,
+        "gpus": [f"{spot.node}/{device}" for device in spot.devices] if spot else [],
+        "nominated": nominated,
+        "group": pod.group or None,
+        "priority": pod.priority,
+        "node_selector": dict(pod.node_selector),
+        "node_affinity": list(pod.node_affinity),
+        "tolerations": [{"key": key, "value": value} for key, value in pod.tolerations],
+        "pod_labels": dict(pod.labels),
+        "pod_affinity": _affinity(pod.affinity),
+        "pod_anti_affinity": _affinity(pod.anti_affinity),
+    }
+
+
+def _state(member: Member) -> tuple[str, Spot | None]:
+    """A pod's state and place as a scenario's first cycle would find them: promises are gone, what was moved is still leaving."""
+    if member.status in ("running", "bound"):
+        return "running", member.spot()
+    if member.status == "releasing":
+        return "releasing", member.spot()
+    if member.status == "pipelined":
+        old = member.old_spot()
+        return ("releasing", old) if old is not None else ("pending", None)
+    return member.status, None
+
+
+def _affinity(affinity: Affinity | None) -> Body | None:
+    return None if affinity is None else {"topology": affinity.topology, "match": dict(affinity.match)}
