@@ -54,7 +54,8 @@ class Limits:
             self.clear(cgroup)
 
     def apply(self, cgroup: str, limits: Mapping[int, tuple[int, int]]) -> bool:
-        """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing. Whether they stand.
+        """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing. Whether they stand. Neither may be more than the
+        GPU has: the driver refuses that (nvml.h, nvmlDeviceSetMemoryLimits_v1).
 
         A refusal is the tier's end until the agent starts anew (missing, forbidden), or this leaf's only (it is gone).
         """
@@ -108,15 +109,20 @@ class Limits:
                 f"the driver does not know the cgroup {cgroup}: it needs the dmem controller (Linux 6.14) in every cgroup.subtree_control above "
                 "it, or its own accounting (NVreg_RegistryDwords=RmMemacctMode=1)"
             )
+        elif error.is_shut and Path(cgroup).is_dir():
+            self._problem = f"the driver cannot open the cgroup {cgroup}: it has to be the path that the machine itself knows it by"
         log.warning("memory limits of %s on GPU %d: %s", cgroup, gpu, error)
 
     def _zero(self, gpu: int, cgroup: str) -> bool:
         try:
             self._nvml.set_memory_limits(gpu, cgroup, 0, None)
         except NvmlFailed as error:
-            if error.is_not_found:
-                log.error("the cgroup %s was removed before its limit on GPU %d was zeroed; its parents keep the reservation", cgroup, gpu)
-            return error.is_not_found or error.is_missing
+            gone = error.is_shut and not Path(cgroup).exists()
+            if gone:
+                log.error(
+                    "the cgroup %s was removed before its limit on GPU %d was zeroed; its parents may keep the reservation", cgroup, gpu
+                )
+            return gone or error.is_not_found or error.is_missing
         return True
 
     # ---- what was set ---------------------------------------------------------------------------------------------

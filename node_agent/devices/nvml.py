@@ -69,6 +69,11 @@ class NvmlFailed(Exception):
         return bool(self.code == pynvml.NVML_ERROR_NOT_FOUND)
 
     @property
+    def is_shut(self) -> bool:
+        """The operating system refused it: a cgroup that cannot be opened, for instance because it is gone."""
+        return bool(self.code == pynvml.NVML_ERROR_OPERATING_SYSTEM)
+
+    @property
     def is_lost(self) -> bool:
         """The GPU does not answer any more."""
         return self.code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND)

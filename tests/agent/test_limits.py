@@ -14,7 +14,7 @@ from node_agent.devices.nvml import Nvml
 from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
 
 ALL = 0xFFFFFFFFFFFFFFFF
-NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 3, 4, 6
+NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM = 3, 4, 6, 17
 
 
 @contextlib.contextmanager
@@ -118,6 +118,7 @@ REFUSALS = {
     "not supported": (NOT_SUPPORTED, "refuses memory limits"),
     "not permitted": (NO_PERMISSION, "run it as root"),
     "no accounting in this cgroup": (NOT_FOUND, "dmem"),
+    "a path that the driver cannot open": (OPERATING_SYSTEM, "path that the machine itself knows"),
 }
 
 
@@ -138,6 +139,16 @@ def test_a_cgroup_that_went_away_is_that_kernels_trouble_only(tmp_path, leaf):
         Path(leaf).rmdir()
         assert not limits.apply(leaf, {0: (1, 2)})
         assert limits.problem() == ""
+
+
+def test_a_limit_whose_cgroup_went_away_first_is_forgotten(tmp_path, leaf):
+    """nvml.h: a cgroup that cannot be opened is NVML_ERROR_OPERATING_SYSTEM; noted for ever, it would be tried at every start."""
+    with machine() as (_, nvml):
+        limits = limits_of(nvml, tmp_path)
+        limits.apply(leaf, {0: (1024, 2048)})
+        Path(leaf).rmdir()
+        limits.clear(leaf)
+        assert limits_of(nvml, tmp_path).left_behind(set()) == []
 
 
 def test_trying_out_leaves_nothing_behind(tmp_path, leaf):

@@ -177,7 +177,7 @@ def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
 
 
 def test_limits_go_round_in_bytes(tmp_path):
-    with machine(driver=615) as (world, nvml):
+    with machine(gpus=2, driver=615) as (world, nvml):
         leaf = str(tmp_path)
         nvml.set_memory_limits(0, leaf, GIB, 2 * GIB)
         assert (nvml.memory_limits(0, leaf), world.limits(leaf, 0)) == ((GIB, 2 * GIB, 0), (GIB, 2 * GIB))
@@ -185,7 +185,10 @@ def test_limits_go_round_in_bytes(tmp_path):
         assert nvml.memory_limits(0, leaf) == (0, None, 0)
         with pytest.raises(NvmlFailed) as failed:
             nvml.set_memory_limits(0, f"{leaf}/nobody", 0, None)
-        assert failed.value.is_not_found
+        assert failed.value.is_shut
+        with pytest.raises(NvmlFailed) as failed:
+            nvml.memory_limits(1, leaf)
+        assert failed.value.is_not_found, "none was ever set there"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

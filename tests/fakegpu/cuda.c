@@ -379,8 +379,15 @@ EXPORT int cuCtxSynchronize(void) {
 
 typedef struct { unsigned timeout; unsigned pad; uint64_t reserved[7]; } lock_args;
 typedef struct { unsigned char from[16], to[16]; } gpu_pair;
-typedef struct { gpu_pair *pairs; unsigned count, pad; uint64_t reserved[6]; } restore_args;
-_Static_assert(sizeof(lock_args) == 64 && sizeof(restore_args) == 64, "all argument structures of the checkpoint calls have 64 bytes");
+typedef struct { gpu_pair *pairs; unsigned count, pad; void *storage; uint64_t reserved[5]; } restore_args; /* `storage` since 13.4 */
+typedef struct { void *storage; uint64_t reserved[7]; } checkpoint_args;
+typedef struct { uint64_t reserved[8]; } unlock_args;
+
+/* cuda.h: "Reserved for future use, must be zeroed". Who leaves something there is told here, before a driver that reads it is met. */
+static int is_zeroed(const void *from, size_t size) {
+  for (size_t i = 0; i < size; i++) if (((const unsigned char *)from)[i]) return 0;
+  return 1;
+}
 
 /* The slot of a process that can be checkpointed, with the lock held; on an error the lock is not held. */
 static int find(int pid, int *slot) {
@@ -444,7 +451,9 @@ static int lock_process(int pid, unsigned timeout) {
 EXPORT int cuCheckpointProcessLock(int pid, lock_args *args) {
   if (!is_ready()) return NOT_INITIALIZED;
   fake_fate fate = fake_fault_before(node, "cuCheckpointProcessLock", pid);
-  return fate.done ? fate.code : fake_fault_after(node, fate, lock_process(pid, args ? args->timeout : 0));
+  if (fate.done) return fate.code;
+  if (args && !is_zeroed(&args->pad, sizeof *args - sizeof args->timeout)) return INVALID_VALUE;
+  return fake_fault_after(node, fate, lock_process(pid, args ? args->timeout : 0));
 }
 
 static int checkpoint_process(int pid) {
@@ -463,11 +472,12 @@ static int checkpoint_process(int pid) {
   return result;
 }
 
-EXPORT int cuCheckpointProcessCheckpoint(int pid, void *args) {
-  (void)args;
+EXPORT int cuCheckpointProcessCheckpoint(int pid, checkpoint_args *args) {
   if (!is_ready()) return NOT_INITIALIZED;
   fake_fate fate = fake_fault_before(node, "cuCheckpointProcessCheckpoint", pid);
-  return fate.done ? fate.code : fake_fault_after(node, fate, checkpoint_process(pid));
+  if (fate.done) return fate.code;
+  if (args && !is_zeroed(args, sizeof *args)) return INVALID_VALUE; /* custom storage is not played */
+  return fake_fault_after(node, fate, checkpoint_process(pid));
 }
 
 static int index_of(const unsigned char *raw) {
@@ -476,11 +486,15 @@ static int index_of(const unsigned char *raw) {
 }
 
 /* Where each GPU's memory goes. The map names every GPU of the machine (as the kernel-mode driver sees it), each target once, and targets
- * of the same model. Before 580 the argument did not exist: it is not looked at. */
+ * of the same model. Before 580 (CUDA 13.0) all 64 bytes were reserved. */
 static int read_map(fake_proc *p, restore_args *args, int *to) {
   int taken[MAX_GPUS] = {0}, named[MAX_GPUS] = {0};
   for (int g = 0; g < MAX_GPUS; g++) to[g] = g;
-  if (!args || !args->count || node->driver < 580) return SUCCESS;
+  if (!args) return SUCCESS;
+  if (!is_zeroed(&args->pad, sizeof *args - offsetof(restore_args, pad))) return INVALID_VALUE;
+  if (node->driver < 580) return is_zeroed(args, sizeof *args) ? SUCCESS : INVALID_VALUE;
+  if (!args->pairs != !args->count) return INVALID_VALUE;
+  if (!args->count) return SUCCESS;
   if (p->masked && node->masked_is_noop) return SUCCESS;
   if (p->masked) return INVALID_VALUE;
   for (unsigned i = 0; i < args->count; i++) {
@@ -543,11 +557,12 @@ static int unlock_process(int pid) {
   return result;
 }
 
-EXPORT int cuCheckpointProcessUnlock(int pid, void *args) {
-  (void)args;
+EXPORT int cuCheckpointProcessUnlock(int pid, unlock_args *args) {
   if (!is_ready()) return NOT_INITIALIZED;
   fake_fate fate = fake_fault_before(node, "cuCheckpointProcessUnlock", pid);
-  return fate.done ? fate.code : fake_fault_after(node, fate, unlock_process(pid));
+  if (fate.done) return fate.code;
+  if (args && !is_zeroed(args, sizeof *args)) return INVALID_VALUE;
+  return fake_fault_after(node, fate, unlock_process(pid));
 }
 
 #endif

@@ -6,9 +6,18 @@
  */
 #include "state.h"
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, TIMEOUT = 10, IS_LOST = 15 };
+enum {
+  OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10,
+  IS_LOST = 15, OPERATING_SYSTEM = 17, INSUFFICIENT_RESOURCES = 23, VERSION_MISMATCH = 25
+};
 
 #define EVENT_SETS 16
+#define MEMORY_V2 (40 | 2u << 24) /* size and version, as every structure with a version says it */
+#if FAKE_DRIVER >= 570
+#define EVENT_TYPES 0xFF9Full /* nvmlEventTypeAll of nvml.h 12.9 and 13.5 */
+#else
+#define EVENT_TYPES 0x19Full /* of 535 */
+#endif
 #define LEGACY 0x4e564d4c /* what a handle of an event set looks like */
 
 typedef struct { uint32_t pid; uint64_t bytes; uint32_t gpu_instance, compute_instance; } process_entry;
@@ -67,7 +76,7 @@ static int copied(char *to, unsigned size, const char *from) {
 int nvmlInitWithFlags(unsigned flags) {
   (void)flags;
   fake_node *n = node();
-  if (!n) return 9; /* driver not loaded */
+  if (!n) return DRIVER_NOT_LOADED;
   fake_fate fate = fake_fault_before(n, "nvmlInitWithFlags", 0);
   if (fate.done) return fate.code;
   initialized++;
@@ -204,8 +213,9 @@ typedef struct { uint32_t version; uint64_t total, reserved, free, used; } memor
 
 int nvmlDeviceGetMemoryInfo_v2(fake_gpu *g, memory_v2 *memory) {
   DEVICE("nvmlDeviceGetMemoryInfo_v2") {
+    if (memory->version != MEMORY_V2) result = VERSION_MISMATCH;
     uint64_t taken = fake_gpu_used(n, index);
-    *memory = (memory_v2){memory->version, g->total, g->reserved, g->total - taken, taken - g->reserved};
+    if (result == OK) *memory = (memory_v2){memory->version, g->total, g->reserved, g->total - taken, taken - g->reserved};
   }
   END;
 }
@@ -237,7 +247,7 @@ FAKE_UNUSED static void write_long(void *to, unsigned at, process_entry e) {
 }
 
 static int give(unsigned *count, unsigned room, unsigned found) {
-  *count = found;
+  *count = found; /* an answer of nobody is a success, also with no room at all */
   return found > room ? INSUFFICIENT_SIZE : OK;
 }
 
@@ -323,6 +333,7 @@ int nvmlDeviceGetTotalEccErrors(fake_gpu *g, unsigned kind, unsigned counter, ui
 
 int nvmlDeviceGetRemappedRows(fake_gpu *g, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed) {
   DEVICE("nvmlDeviceGetRemappedRows") {
+    if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
     *corrected = *uncorrected = *pending = 0;
     *failed = (unsigned)g->remap_failure;
   }
@@ -335,27 +346,26 @@ int nvmlDeviceGetTemperature(fake_gpu *g, unsigned sensor, unsigned *degrees) {
   END;
 }
 
-#if FAKE_DRIVER >= 565
+/* The call is as old as NVML; which fields a driver knows is said field by field. 230, the recovery action, came with 565. */
 int nvmlDeviceGetFieldValues(fake_gpu *g, int count, field_value *values) {
   DEVICE("nvmlDeviceGetFieldValues")
     for (int i = 0; i < count; i++) {
-      values[i].result = values[i].id == 230 ? OK : NOT_SUPPORTED; /* the recovery action */
+      values[i].result = values[i].id != 230 ? NOT_SUPPORTED : FAKE_DRIVER >= 565 ? OK : INVALID_ARGUMENT;
       values[i].type = 1;
       values[i].value.u64 = 0;
       values[i].value.u32 = (uint32_t)g->recovery;
     }
   END;
 }
-#endif
 
 int nvmlDeviceGetSupportedEventTypes(fake_gpu *g, uint64_t *types) {
-  DEVICE("nvmlDeviceGetSupportedEventTypes") *types = FAKE_DRIVER >= 570 ? 0xFFFF : 0x1F;
+  DEVICE("nvmlDeviceGetSupportedEventTypes") *types = EVENT_TYPES;
   END;
 }
 
 int nvmlEventSetCreate(void **set) {
   BEGIN("nvmlEventSetCreate", 0);
-  result = 23; /* insufficient resources */
+  result = INSUFFICIENT_RESOURCES;
   for (int i = 0; i < EVENT_SETS; i++) {
     if (event_sets[i].used) continue;
     memset(&event_sets[i], 0, sizeof event_sets[i]);
@@ -371,7 +381,7 @@ int nvmlEventSetCreate(void **set) {
 int nvmlDeviceRegisterEvents(fake_gpu *g, uint64_t types, event_set *set) {
   DEVICE("nvmlDeviceRegisterEvents") {
     if (!set || set->used != LEGACY) result = INVALID_ARGUMENT;
-    else if (types & ~(FAKE_DRIVER >= 570 ? 0xFFFFull : 0x1Full)) result = NOT_SUPPORTED;
+    else if (types & ~EVENT_TYPES) result = NOT_SUPPORTED;
     else set->mask[index] |= types;
   }
   END;
@@ -433,7 +443,8 @@ int nvmlDeviceSetMemoryLimits_v1(fake_gpu *g, const memory_limits *wanted) {
     fake_limit *limit = NULL;
     if (!wanted->path || *wanted->path != '/' || wanted->soft > wanted->hard) result = INVALID_ARGUMENT;
     else if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
-    else if (access(wanted->path, F_OK)) result = NOT_FOUND;
+    else if (wanted->soft > g->total || (wanted->hard > g->total && wanted->hard != NO_LIMIT)) result = INVALID_ARGUMENT;
+    else if (access(wanted->path, F_OK)) result = OPERATING_SYSTEM;
     else if (!(limit = limit_of(n, index, wanted->path, 1))) result = INSUFFICIENT_SIZE;
     if (limit) {
       limit->soft = wanted->soft;
@@ -449,9 +460,13 @@ int nvmlDeviceGetMemoryLimits_v1(fake_gpu *g, memory_limits *to) {
     else if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
     else {
       fake_limit *limit = limit_of(n, index, to->path, 0);
-      to->soft = limit ? limit->soft : 0;
-      to->hard = limit ? limit->hard : NO_LIMIT;
-      to->used = fake_cgroup_used(n, to->path, index);
+      if (access(to->path, F_OK)) result = OPERATING_SYSTEM;
+      else if (!limit) result = NOT_FOUND;
+      if (result == OK) {
+        to->soft = limit->soft;
+        to->hard = limit->hard;
+        to->used = fake_cgroup_used(n, to->path, index);
+      }
     }
   }
   END;
