@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from .frameworks import Frameworks
-from .gate import Gate
+from .gate import Gate, away_s
 from .link import Json, Link, address_from
 from .screen import CellProgress, Screen
 
@@ -28,7 +28,8 @@ class Extension:
     def __init__(self, ip: Any = None) -> None:
         self.link = Link(address_from(os.environ), self._heard)
         self.screen = Screen(ip)
-        self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1")
+        wants_gpu = os.environ.get("GPUSHARE_WANTS_GPU") == "1"
+        self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=wants_gpu, away_s=away_s(os.environ))
         self.frameworks = Frameworks()
         self.on_notice: list[Callable[[Json], object]] = []
         self.on_change: list[Callable[[], object]] = []
@@ -71,8 +72,17 @@ class Extension:
         self.screen.remember_cell()
         self._tell_all()
         self.gate.before_cell(info)
-        self.frameworks.before_cell()
+        share = self._unsupervised_mib()
+        self.frameworks.before_cell(share)
+        if share is not None and self.link.welcomed.is_set():  # it came back at this very moment, and what it says counts
+            self.frameworks.before_cell()
         self._tell_all()
+
+    def _unsupervised_mib(self) -> int | None:
+        """This kernel's share per device while its agent is away; None: the agent is here, or was never."""
+        if self.link.welcomed.is_set() or not self.link.ever_welcomed:
+            return None
+        return int(self.link.kernel["memory_mib"]["guaranteed"]) // max(1, len(self.frameworks.devices))
 
     def _before_anything(self) -> None:
         """A widget's message computes too: it asks like a cell, but cannot be refused."""

@@ -50,7 +50,10 @@ class Frameworks:
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
         self._environ = environ
-        self._devices: list[Json] = []
+        self.devices: list[Json] = []
+        """What was told last."""
+        self._share_mib: int | None = None
+        """What the kernel goes by while nobody supervises it; None: by what it was told."""
         self._applying = threading.Lock()
         self._ours: dict[tuple[str, int], float] = {}
         self._theirs: dict[tuple[str, int], float] = {}
@@ -74,18 +77,23 @@ class Frameworks:
 
     def told(self, devices: list[Json], *, running: bool) -> None:
         """What this process may hold per GPU now: `uuid`, `cap_mib`, `total_mib`, `visible`; nothing: nobody knows (no share, or suspended)."""
-        self._devices = devices
+        self.devices, self._share_mib = devices, None
         if running and devices:  # an idle kernel allocates nothing: its caps wait for the next cell, and for its memory to be there
             threading.Thread(target=self.apply, name="gpushare-caps", daemon=True).start()
 
-    def before_cell(self) -> None:
-        """The cell may run: choose its GPUs if CUDA has not looked yet, and set the caps of what is loaded."""
+    def before_cell(self, share_mib: int | None = None) -> None:
+        """The cell may run: choose its GPUs if CUDA has not looked yet, and set the caps of what is loaded.
+
+        `share_mib`: the agent is away. What it said last holds no more: a borrower that nobody supervises borrows no more, and an owner
+        whose cap was low because others had borrowed may have its share again; so each device's cap is the share, until the agent speaks.
+        """
+        self._share_mib = share_mib
         self.apply()
 
     def apply(self) -> None:
         """Set what was told last. A framework's own trouble stays its own."""
         with self._applying:
-            devices = self._devices
+            devices = self._now()
             if not devices:
                 return
             self._choose(devices)
@@ -95,6 +103,10 @@ class Frameworks:
                 if module is not None:
                     with contextlib.suppress(Exception):
                         cap(module, devices)
+
+    def _now(self) -> list[Json]:
+        devices, share = self.devices, self._share_mib
+        return devices if share is None else [one | {"cap_mib": min(share, one["total_mib"])} for one in devices]
 
     def _imported(self, name: str) -> None:
         """The framework is loaded, and no line of the person's has used it yet."""
@@ -132,7 +144,7 @@ class Frameworks:
 
     def _torch_begins(self) -> None:
         with contextlib.suppress(Exception):  # inside `_lazy_init`: is_initialized() still says no
-            self._cap_each_torch(sys.modules["torch"], self._devices)
+            self._cap_each_torch(sys.modules["torch"], self._now())
 
     def _cap_torch(self, torch: Any, devices: list[Json]) -> None:
         self._hook_torch(torch)

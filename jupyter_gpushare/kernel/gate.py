@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import math
 import queue
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -20,13 +21,25 @@ from IPython.core.error import InputRejected
 
 from .link import Json, Link
 
-__all__ = ["CellNotRun", "Gate", "GpuReclaimed", "Progress", "is_exempt"]
+__all__ = ["CellNotRun", "Gate", "GpuReclaimed", "Progress", "away_s", "is_exempt"]
 
 SHOW_AFTER_S: Final = 0.25
 """A wait that is over before a person notices it leaves no trace."""
 TICK_S: Final = 1.0
-FIRST_CONTACT_S: Final = 10.0
-"""How long the first cells of a kernel with a request wait for an agent that has never answered."""
+AWAY_S: Final = 10.0
+"""How long cells wait for an agent that is away, from when its line broke (or, of one that has never answered, from the question on): enough
+for its restart on a slow machine. `GPUSHARE_AGENT_WAIT` in the kernel's environment says another number of seconds."""
+
+
+LONGEST_AWAY_S: Final = 3600.0
+HAS_LEASE: Final = ("attached", "reclaiming")
+
+
+def away_s(environ: Mapping[str, str]) -> float:
+    """How long this kernel waits for an agent that is away; what is no number of seconds counts as not said."""
+    with contextlib.suppress(ValueError):
+        return min(max(0.0, float(environ.get("GPUSHARE_AGENT_WAIT", AWAY_S))), LONGEST_AWAY_S)
+    return AWAY_S
 
 
 class _OneLine(Exception):
@@ -67,8 +80,8 @@ def is_exempt(cell: str) -> bool:
 class Gate:
     """One per kernel. `ask` blocks the caller; everything else returns at once."""
 
-    def __init__(self, link: Link, progress: Callable[[], Progress], *, wants_gpu: bool = False) -> None:
-        self.link = link
+    def __init__(self, link: Link, progress: Callable[[], Progress], *, wants_gpu: bool = False, away_s: float = AWAY_S) -> None:
+        self.link, self._away_s = link, away_s
         self.gave_up = False
         """A wait was interrupted: later cells run without a GPU until it arrives or somebody waits again."""
         self.ending: str | None = None
@@ -136,7 +149,8 @@ class Gate:
     def ask_apart(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
         """Whether it may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over; ended with `end`.
 
-        An agent that is away holds up only what has to wait for a GPU anyway: a kernel that has its lease runs on.
+        An agent that is away holds up what has to wait for a GPU anyway, and for a short time after it went who has one: it may be on its
+        way back, and nobody else can make a share free that others borrowed. Then a kernel that has its lease runs on.
         """
         if wait:
             self.gave_up = False
@@ -158,16 +172,23 @@ class Gate:
     def _line_stands(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> bool:
         """Wait for the agent where that makes sense; False: go on without asking."""
         while not self.link.welcomed.is_set():
-            state = self.link.kernel["state"]
-            waiting_for_gpu = wait or (not self.gave_up and state in ("pending", "granted", "suspended"))
-            first_contact = not self.link.ever_welcomed and time.monotonic() - started < FIRST_CONTACT_S and not self.gave_up
-            if not (waiting_for_gpu or first_contact) or _is_over(deadline):
+            until, now = self._patience(started, wait), time.monotonic()
+            if now >= until or _is_over(deadline):
+                progress.done(_gone_on(self.link.kernel, now - started))
                 return False
-            self.link.welcomed.wait(SHOW_AFTER_S)
+            self.link.welcomed.wait(min(SHOW_AFTER_S, until - now))
             waited = time.monotonic() - started
             if waited > SHOW_AFTER_S:
-                progress.show("The node agent of this machine is away; waiting for it to come back.", waited)
+                progress.show(_away(until - time.monotonic()), waited)
         return True
+
+    def _patience(self, started: float, wait: bool) -> float:
+        """Until when (monotonic seconds) to wait for an agent that is away."""
+        if wait or (not self.gave_up and self.link.kernel["state"] in ("pending", "granted", "suspended")):
+            return math.inf
+        if self.gave_up:
+            return 0.0
+        return (self.link.lost_at if self.link.ever_welcomed else started) + self._away_s
 
     def _ask_once(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> Verdict | None:
         """One question over one connection; None when the line broke before the answer."""
@@ -187,6 +208,8 @@ class Gate:
         if self.ending is not None:
             return Verdict(False, self.ending)
         self.gave_up = True
+        if self.link.kernel["state"] in HAS_LEASE and not self.link.welcomed.is_set():
+            return Verdict(False, "the wait for the node agent was interrupted, so this cell did not run; later cells do not wait for it")
         return Verdict(False, "the wait for the GPU was interrupted, so this cell did not run; "
                        "later cells run without a GPU until it arrives (`%gpu wait` waits again)")  # fmt: skip
 
@@ -247,6 +270,20 @@ class Gate:
             self.ending = message
             # A real signal, so that a sleep or a read in the main thread ends too.
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def _away(left: float) -> str:
+    away = "The node agent of this machine is away; waiting for it to come back"
+    if left == math.inf:
+        return f"{away}."
+    return f"{away}: without it nobody makes the share free that this cell may need. At the latest in {max(1, round(left))} s the cell runs."
+
+
+def _gone_on(kernel: Json, waited: float) -> str:
+    """What a cell that waited in vain is told."""
+    if kernel["state"] not in HAS_LEASE:
+        return "The node agent did not answer: the cell runs without a GPU."
+    return f"The node agent did not come back within {waited:.0f} s: the cell runs with what is free on the GPU."
 
 
 def _with_position(sentence: str, message: Json, kernel: Json) -> str:

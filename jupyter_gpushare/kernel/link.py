@@ -14,6 +14,7 @@ import queue
 import random
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
@@ -72,6 +73,8 @@ class Link:
         self.welcomed = threading.Event()
         """Set while the line stands; cleared when it breaks."""
         self.ever_welcomed = False
+        self.lost_at = 0.0
+        """When a line that stood broke last (monotonic seconds)."""
         self._on_message = on_message
         self._numbers = itertools.count(1)
         self._waiting: dict[int, queue.SimpleQueue[Json]] = {}
@@ -183,6 +186,8 @@ class Link:
 
     def _lost(self) -> None:
         was_there = self.welcomed.is_set()
+        if was_there:
+            self.lost_at = time.monotonic()
         self.welcomed.clear()
         self._socket = None
         for answers in list(self._waiting.values()):

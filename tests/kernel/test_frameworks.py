@@ -34,10 +34,10 @@ def shared(agent, notebook, world):
             self.nb = notebook(**world.environment(), PYTHONPATH=STAND_INS, **environ)
             self.run = self.nb.run
 
-        def cap(self, gib, *, visible=world.uuids[1], state="attached"):
+        def cap(self, gib, *, visible=world.uuids[1], state="attached", **more):
             """Pushed, and a cell was run after it: lines keep their order."""
             device = {"uuid": world.uuids[1], "cap_mib": gib * 1024, "total_mib": 80 * 1024, "visible": visible}
-            agent.become(state, devices=(device,) if state == "attached" else ())
+            agent.become(state, devices=(device,) if state == "attached" else (), **more)
             mark = f"mark-{next(self.told)}"
             agent.send({"type": "told", "message": mark})
             while mark not in self.run("pass").text:
@@ -71,6 +71,26 @@ def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
     agent.send({"type": "kernel", "kernel": agent.kernel, "cap_mib": 40 * 1024, "devices": [device]})
     assert one.nb.collect(cell).reply["ename"] == "OutOfMemoryError"
     assert value(one.nb, "x.values()") == {7}
+
+
+def test_while_the_agent_is_away_a_kernel_goes_by_its_share_in_both_directions(shared, agent):
+    """A borrower borrows no more; an owner whose cap was low, because others had borrowed, may have what is its own."""
+    memory = {"guaranteed": 40 * 1024, "used": 0, "borrowed": 0}
+    one = shared(GPUSHARE_AGENT_WAIT="0")
+    one.cap(60, memory_mib=memory)
+    assert one.run(TORCH_TAKES.format(gib=30)).ok
+    agent.close()
+    assert one.run("y = torch.full(20 << 30, 7)").reply["ename"] == "OutOfMemoryError"
+    assert one.run("del x; torch.cuda.empty_cache()").ok
+    agent.heard_kinds()
+    agent.open()
+    agent.hear("kernel_hello")
+    one.cap(60, memory_mib=memory)
+    assert one.run("y = torch.full(50 << 30, 7); del y; torch.cuda.empty_cache()").ok
+    one.cap(10, memory_mib=memory)
+    assert one.run(TORCH_TAKES.format(gib=30)).reply["ename"] == "OutOfMemoryError"
+    agent.close()
+    assert one.run(TORCH_TAKES.format(gib=30)).ok
 
 
 def test_cupy_follows_its_cap_too_before_and_after_its_pool_is_made(shared):

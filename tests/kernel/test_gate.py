@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.gate import is_exempt
+from jupyter_gpushare.kernel.gate import AWAY_S, away_s, is_exempt
 
 pytestmark = pytest.mark.slow
 RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"
@@ -100,12 +100,65 @@ def test_a_cell_waits_through_the_agents_restart(agent, notebook):
     assert nb.collect(cell).ok
 
 
-def test_a_kernel_with_its_lease_runs_on_without_the_agent(agent, notebook):
+def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_without_it(agent, notebook):
     agent.kernel["state"] = "attached"
-    nb = notebook()
+    nb = notebook(GPUSHARE_AGENT_WAIT="1")
     assert nb.run("x = 1").ok
     agent.close()
+    cell = nb.submit("print(x)")
+    nb.until_shown(cell, "the cell runs.")
+    result = nb.collect(cell)
+    assert result.ok
+    assert "did not come back" in result.text
+    assert result.text.endswith("1\n")
+    assert nb.run("print(x)").text == "1\n", "one wait per absence"
+
+
+def test_a_cell_of_a_kernel_with_its_lease_is_asked_about_when_the_agent_is_back(agent, notebook):
+    """Others may have borrowed what is this cell's: only an agent can take it back."""
+    agent.kernel["state"] = "attached"
+    nb = notebook(GPUSHARE_AGENT_WAIT="60")
+    assert nb.run("x = 1").ok
+    agent.hear("cell_end")
+    agent.close()
+    cell = nb.submit("print(x)")
+    nb.until_shown(cell, "away")
+    agent.open()
+    assert nb.collect(cell).ok
+    assert agent.hear("cell_start")["running"] is False
+
+
+def test_a_cell_that_waits_for_its_share_goes_on_waiting_when_the_agent_dies(agent, notebook):
+    agent.kernel["state"], agent.holding = "attached", True
+    nb = notebook(GPUSHARE_AGENT_WAIT="60")
+    cell = nb.submit("print('ran')")
+    nb.until_shown(cell, "Waiting for quota.")
+    agent.close()
+    nb.until_shown(cell, "away")
+    agent.open()
+    nb.until_shown(cell, "Waiting for quota.")
+    agent.hear("cell_start"), agent.hear("kernel_hello")
+    agent.send({"type": "cell_go", "n": agent.hear("cell_start")["n"], "waited_ms": 0, "message": ""})
+    assert nb.collect(cell).ok
+
+
+def test_the_wait_for_an_agent_can_be_interrupted_and_later_cells_run(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook(GPUSHARE_AGENT_WAIT="60")
+    assert nb.run("x = 1").ok
+    agent.close()
+    cell = nb.submit("print(x)")
+    nb.until_shown(cell, "away")
+    nb.manager.interrupt_kernel()
+    result = nb.collect(cell)
+    assert result.reply["ename"] == "CellNotRun"
+    assert "later cells do not wait for it" in result.text
     assert nb.run("print(x)").text == "1\n"
+
+
+@pytest.mark.parametrize(("said", "seconds"), [(None, AWAY_S), ("2.5", 2.5), ("0", 0), ("-3", 0), ("soon", AWAY_S), ("inf", 3600)])
+def test_how_long_a_kernel_waits_for_its_agent(said, seconds):
+    assert away_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
 
 
 def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
@@ -126,7 +179,7 @@ def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
 def test_a_cell_that_began_without_the_agent_says_that_it_needs_what_was_saved(agent, notebook):
     """The agent died while it saved this kernel: the cell stands still in the driver, and only this brings the memory back."""
     agent.kernel["state"] = "attached"
-    nb = notebook()
+    nb = notebook(GPUSHARE_AGENT_WAIT="0")
     assert nb.run("x = 1").ok
     agent.hear("cell_end")
     agent.close()
