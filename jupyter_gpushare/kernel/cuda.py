@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["context_exists", "cuda_started"]
+__all__ = ["context_exists", "cuda_started", "uuids"]
 
 
 def _driver() -> Any:
@@ -38,3 +38,19 @@ def context_exists(ordinal: int) -> bool:
         return False
     failed = driver.cuDevicePrimaryCtxGetState(device, ctypes.byref(flags), ctypes.byref(active))
     return not failed and bool(active.value)
+
+
+def uuids() -> list[str]:
+    """Of the GPUs that this process sees, by ordinal: 32 hexadecimal digits each, "" where the driver does not say. Asked of the driver every
+    time: frameworks keep what they read first (PyTorch its properties, CuPy cuts the bytes at the first zero), and a move changes it."""
+    import ctypes
+
+    driver, count = _driver(), ctypes.c_int()
+    if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    found = []
+    for ordinal in range(count.value):
+        device, raw = ctypes.c_int(), ctypes.create_string_buffer(16)
+        failed = driver.cuDeviceGet(ctypes.byref(device), ordinal) or driver.cuDeviceGetUuid_v2(raw, device)
+        found.append("" if failed else raw.raw.hex())
+    return found

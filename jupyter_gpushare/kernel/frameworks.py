@@ -20,7 +20,7 @@ from collections.abc import Callable, MutableMapping
 from types import ModuleType
 from typing import Any, Final
 
-from .cuda import context_exists, cuda_started
+from .cuda import context_exists, cuda_started, uuids
 from .link import Json
 
 __all__ = ["DEFAULTS", "DROP_BUDGET_S", "Frameworks", "net_of_context"]
@@ -154,9 +154,8 @@ class Frameworks:
     def _cap_each_torch(self, torch: Any, devices: list[Json]) -> None:
         cuda = torch.cuda
         fraction_of = getattr(cuda.memory, "get_per_process_memory_fraction", None)  # since 2025; before, the last word counts
-        properties = [cuda.get_device_properties(ordinal) for ordinal in range(cuda.device_count())]
-        for ordinal, device in _match([getattr(one, "uuid", None) for one in properties], devices):
-            wanted = min(1.0, (net_of_context(device["cap_mib"]) << 20) / properties[ordinal].total_memory)
+        for ordinal, device in _match(uuids(), devices):
+            wanted = min(1.0, (net_of_context(device["cap_mib"]) << 20) / cuda.get_device_properties(ordinal).total_memory)
             target = self._allowed("torch", ordinal, wanted, fraction_of(ordinal) if fraction_of else None)
             if target is not None:
                 cuda.set_per_process_memory_fraction(target, ordinal)
@@ -165,9 +164,8 @@ class Frameworks:
         if not cuda_started():  # its pools read this when they are made
             self._set_environment(CUPY_LIMIT, str(min(net_of_context(device["cap_mib"]) for device in devices) << 20))
             return
-        uuids = [cupy.cuda.runtime.getDeviceProperties(n).get("uuid") for n in range(cupy.cuda.runtime.getDeviceCount())]
         pool = cupy.get_default_memory_pool()
-        for ordinal, device in _match(uuids, devices):
+        for ordinal, device in _match(uuids(), devices):
             if context_exists(ordinal):
                 with cupy.cuda.Device(ordinal):
                     wanted, limit = net_of_context(device["cap_mib"]) << 20, pool.get_limit()
@@ -225,19 +223,11 @@ def _drop() -> None:
                         cupy.get_default_memory_pool().free_all_blocks()
 
 
-def _match(uuids: list[Any], devices: list[Json]) -> list[tuple[int, Json]]:
-    """(ordinal in this process, device of the share). By UUID where the framework knows it, else in order."""
-    named = [_uuid(one) for one in uuids]
-    by_uuid = [(named.index(device["uuid"]), device) for device in devices if device["uuid"] in named]
-    return by_uuid or list(zip(range(len(uuids)), devices, strict=False))
-
-
-def _uuid(found: Any) -> str:
-    """As NVML writes it: PyTorch has an object that prints without the prefix, CuPy 16 bytes."""
-    if isinstance(found, bytes):
-        text = found[:16].hex()
-        return f"GPU-{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
-    return "" if found is None else f"GPU-{found}"
+def _match(here: list[str], devices: list[Json]) -> list[tuple[int, Json]]:
+    """(ordinal in this process, device of the share), in the order of the share; in that of the ordinals where no name is known."""
+    wanted = [(device["uuid"].partition("-")[2].replace("-", ""), device) for device in devices]
+    by_uuid = [(here.index(name), device) for name, device in wanted if name in here]
+    return by_uuid or list(zip(range(len(here)), devices, strict=False))
 
 
 class _Finder:

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.kernel.frameworks import Frameworks, net_of_context
+from jupyter_gpushare.kernel.frameworks import Frameworks, _match, net_of_context
+from node_agent.checkpointer import Checkpointer
 from tests.fakegpu.world import GIB, GpuWorld
 
 pytestmark = pytest.mark.slow
@@ -34,9 +35,9 @@ def shared(agent, notebook, world):
             self.nb = notebook(**world.environment(), PYTHONPATH=STAND_INS, **environ)
             self.run = self.nb.run
 
-        def cap(self, gib, *, visible=world.uuids[1], state="attached", **more):
+        def cap(self, gib, *, uuid=world.uuids[1], visible=world.uuids[1], state="attached", **more):
             """Pushed, and a cell was run after it: lines keep their order."""
-            device = {"uuid": world.uuids[1], "cap_mib": gib * 1024, "total_mib": 80 * 1024, "visible": visible}
+            device = {"uuid": uuid, "cap_mib": gib * 1024, "total_mib": 80 * 1024, "visible": visible}
             agent.become(state, devices=(device,) if state == "attached" else (), **more)
             mark = f"mark-{next(self.told)}"
             agent.send({"type": "told", "message": mark})
@@ -107,7 +108,9 @@ def test_cupy_follows_its_cap_too_before_and_after_its_pool_is_made(shared):
 def test_a_person_who_lowers_further_is_obeyed(shared):
     one = shared()
     one.cap(40)
-    assert one.run("import torch, cupy\ntorch.cuda.set_per_process_memory_fraction(0.1)\ncupy.get_default_memory_pool().set_limit(size=2 << 30)").ok
+    assert one.run(
+        "import torch, cupy\ntorch.cuda.set_per_process_memory_fraction(0.1)\ncupy.get_default_memory_pool().set_limit(size=2 << 30)"
+    ).ok
     one.cap(60)
     assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(0.1)
     assert value(one.nb, "cupy.get_default_memory_pool().get_limit()") == 2 << 30
@@ -211,6 +214,20 @@ def test_the_allowance_for_the_context():
     assert net_of_context(0) == 0
 
 
+DEVICES = [{"uuid": "GPU-4c00aabb-0000-4000-8000-0000000000ff"}, {"uuid": "MIG-4cdd1122-3344-4556-8778-99aabbccddee"}]
+SEEN = {
+    "by name, of GPUs and of instances": (["4cdd112233444556877899aabbccddee", "4c00aabb0000400080000000000000ff"], [(1, 0), (0, 1)]),
+    "what is no part of the share is left alone": (["f" * 32, "4c00aabb0000400080000000000000ff"], [(1, 0)]),
+    "in order where the driver gives no names": (["", "", ""], [(0, 0), (1, 1)]),
+    "nothing is seen": ([], []),
+}
+
+
+@pytest.mark.parametrize(("here", "expected"), SEEN.values(), ids=SEEN)
+def test_which_ordinal_is_which_device_of_the_share(here, expected):
+    assert [(ordinal, DEVICES.index(device)) for ordinal, device in _match(here, DEVICES)] == expected
+
+
 def test_defaults_never_replace_what_the_person_set():
     environ = {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
     frameworks = Frameworks(environ)
@@ -230,3 +247,22 @@ def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible
     assert value(two.nb, "torch.cuda.device_count()") == 2
     assert value(two.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(39.5 / 80)
     assert world.used_by(value(two.nb, "os.getpid()"), 1) > GIB
+
+
+def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_remembers_the_old_name(shared, world, monkeypatch):
+    one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
+    one.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
+    one.run("import torch, os\nx = torch.full(1 << 30, 7)")
+    pid = value(one.nb, "os.getpid()")
+    for name, text in world.environment().items():
+        monkeypatch.setenv(name, text)
+    hand = Checkpointer()
+    hand.lock(pid, 1000)
+    hand.checkpoint(pid)
+    hand.restore(pid, [(world.uuids[0], world.uuids[1]), (world.uuids[1], world.uuids[0])])
+    hand.unlock(pid)
+    hand.close()
+    assert world.used_by(pid, 0) > GIB
+    one.cap(20, uuid=world.uuids[0], visible=f"{world.uuids[0]},{world.uuids[1]}")
+    fractions = "[torch.cuda.get_per_process_memory_fraction(n) for n in range(2)]"
+    assert value(one.nb, fractions) == [pytest.approx(19.5 / 80), 1.0]

@@ -50,8 +50,8 @@ def getDeviceCount() -> int:
 
 
 def getDeviceProperties(ordinal: int) -> dict[str, Any]:
-    """`uuid` as 16 bytes."""
+    """`uuid` as bytes that end before their first zero, as Cython makes them."""
     raw, total = ctypes.create_string_buffer(16), ctypes.c_size_t()
     _driver("cuDeviceGetUuid_v2", raw, ordinal)
     _driver("cuDeviceTotalMem_v2", ctypes.byref(total), ordinal)
-    return {"uuid": raw.raw, "totalGlobalMem": total.value}
+    return {"uuid": raw.value, "totalGlobalMem": total.value}

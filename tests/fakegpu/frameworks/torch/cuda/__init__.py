@@ -28,6 +28,7 @@ _initialized = False
 _initializing = False
 _queued: list[Callable[[], object]] = []
 _current = 0
+_properties: dict[int, Any] = {}
 
 
 def is_initialized() -> bool:
@@ -77,14 +78,16 @@ def is_available() -> bool:
 
 
 def get_device_properties(ordinal: int) -> Any:
-    """Name, total_memory, uuid (printed without its prefix)."""
+    """Name, total_memory, uuid (printed without its prefix): as they were when they were first asked for."""
     import uuid
 
     _lazy_init()
+    if ordinal in _properties:
+        return _properties[ordinal]
     raw, total = ctypes.create_string_buffer(16), ctypes.c_size_t()
     _driver("cuDeviceGetUuid_v2", raw, ordinal)
     _driver("cuDeviceTotalMem_v2", ctypes.byref(total), ordinal)
-    return SimpleNamespace(name=f"cuda:{ordinal}", total_memory=total.value, uuid=uuid.UUID(bytes=raw.raw))
+    return _properties.setdefault(ordinal, SimpleNamespace(name=f"cuda:{ordinal}", total_memory=total.value, uuid=uuid.UUID(bytes=raw.raw)))
 
 
 def current_device() -> int:
