@@ -180,6 +180,9 @@ class Frameworks:
         if "jax" in sys.modules and JAX_OLD_FRACTION not in self._environ:
             fraction = min(net_of_context(device["cap_mib"]) / max(1, device["total_mib"]) for device in devices)
             self._set_environment(JAX_FRACTION, f"{fraction:.4f}")
+        if "jax" in sys.modules and self._chooses and devices[0]["visible"].count(",") >= len(devices):
+            with contextlib.suppress(Exception):
+                _bound_jax(sys.modules["jax"], len(devices))
 
     def _set_environment(self, name: str, value: str) -> None:
         """Never over what the person set."""
@@ -206,6 +209,12 @@ class Frameworks:
         late.daemon = True
         late.start()
         threading.Thread(target=work, name="gpushare-drop", daemon=True).start()
+
+
+def _bound_jax(jax: Any, count: int) -> None:
+    """The share's own GPUs, which come first: JAX makes a context on every GPU that it sees, and where memory can move all are visible."""
+    if jax.config.read("jax_cuda_visible_devices") == "all":
+        jax.config.update("jax_cuda_visible_devices", ",".join(map(str, range(count))))
 
 
 def _drop() -> None:

@@ -266,3 +266,15 @@ def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_rememb
     one.cap(20, uuid=world.uuids[0], visible=f"{world.uuids[0]},{world.uuids[1]}")
     fractions = "[torch.cuda.get_per_process_memory_fraction(n) for n in range(2)]"
     assert value(one.nb, fractions) == [pytest.approx(19.5 / 80), 1.0]
+
+
+def test_jax_makes_contexts_on_the_shares_own_gpus_only_where_all_are_visible(shared, world):
+    ask = "jax.config.read('jax_cuda_visible_devices')"
+    one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
+    one.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
+    one.run("import jax")
+    assert value(one.nb, ask) == "0"
+    own = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1", JAX_CUDA_VISIBLE_DEVICES="0,1")
+    own.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
+    own.run("import jax")
+    assert value(own.nb, ask) == "0,1", "what the person set stays"

@@ -4,9 +4,27 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["devices", "options"]
+__all__ = ["config", "devices", "options"]
 
 options: dict[str, str] = {}
+
+
+class _Config:
+    """Flags by name: `read` and `update`, as jax/_src/config.py has them."""
+
+    def __init__(self) -> None:
+        self._values = {"jax_cuda_visible_devices": os.environ.get("JAX_CUDA_VISIBLE_DEVICES", "all")}
+
+    def read(self, name: str) -> str:
+        """KeyError: there is no such flag."""
+        return self._values[name]
+
+    def update(self, name: str, value: str) -> None:
+        """Before the backend starts."""
+        self._values[name] = value
+
+
+config = _Config()
 
 
 def devices() -> list[str]:
