@@ -268,10 +268,20 @@ class Desk:
         question, taken, now = book.question, self._taken, self._node.clock()
         if question is None or taken is None or taken >= question.since:
             return False
-        beside = [one for one in self._node.books.values() if one is not book and (one.is_running(now) or one.idle_since >= taken)]
-        if not any(set(one.site or one.home) & set(book.home) for one in beside):
+        beside = [one for one in self._beside(book) if one.is_running(now) or one.idle_since >= taken]
+        return bool(beside) and (not self._is_late(book) or self._may_starve(book, beside))
+
+    def _must_hear(self, book: Book) -> bool:
+        """Whether somebody beside it may still go by the caps of an agent before us, because its line is not back yet: it may run, and grow
+        into what this one is about to be let in for. After an agent's start, for as long as kernels have to come back."""
+        if book.question is None or not self._node.caps_are_advice():
             return False
-        return not self._is_late(book) or self._may_starve(book, beside)
+        unheard = [one for one in self._beside(book) if not one.connected and self._node.clock() < one.unsure_until]
+        return bool(unheard) and self._may_starve(book, unheard)
+
+    def _beside(self, book: Book) -> list[Book]:
+        """Who is, or belongs, on its GPUs."""
+        return [one for one in self._node.books.values() if one is not book and set(one.site or one.home) & set(book.home)]
 
     def _is_late(self, book: Book) -> bool:
         """Whether the driver has been silent for so long that its person is told."""
@@ -289,11 +299,16 @@ class Desk:
         return any(totals[gpu] - taken[gpu] < book.lease.request_mib for gpu in book.home if gpu in taken)
 
     def is_looking(self, book: Book) -> bool:
-        """Whether its cell only waits for a newer reading: a matter of milliseconds that nobody has to be told of."""
+        """Whether its cell only waits for a newer reading, or for a neighbour's line: nobody has to be told of that at once."""
         return book.kernel_id in self._looking
 
     def _admit(self, book: Book) -> list[Action]:
         if book.unrestorable:
+            return []
+        if self._must_hear(book):
+            if self._is_late(book):
+                self.say_wait(book, self._node.story.waits_for_neighbours())
+            self._looking.add(book.kernel_id)
             return []
         if self._must_look(book):
             if self._is_late(book):

@@ -142,6 +142,10 @@ class Node:
         """Whether a process stays on the GPUs that it chose first: real ones, whose driver cannot move memory to others."""
         return not self.devices.simulated and "relocate" not in self.devices.tiers()[0]
 
+    def caps_are_advice(self) -> bool:
+        """Whether kernels keep their caps themselves, as they are told: real GPUs, whose driver does not enforce them."""
+        return not self.devices.simulated and "limit" not in self.devices.tiers()[0]
+
     def holder(self, lease: str) -> Book | None:
         """The book that has this lease."""
         return next((book for book in self.books.values() if book.lease is not None and book.lease.id == lease), None)

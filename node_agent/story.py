@@ -133,6 +133,10 @@ class Story:
     def waits_for_driver() -> str:
         return "Waiting for the GPU's driver, which does not answer: what is free is not known. `%gpu release` lets cells run without a GPU."
 
+    @staticmethod
+    def waits_for_neighbours() -> str:
+        return "Waiting for a notebook beside this one to hear from the node agent, which has just started: until then it may take what is yours."
+
     def waits_to_enter(self, seconds: float | None = None) -> str:
         until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"
         return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."

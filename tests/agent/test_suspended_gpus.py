@@ -56,6 +56,37 @@ def test_the_agent_is_restarted_while_a_kernel_is_saved():
     play(story())
 
 
+def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent():
+    """It may be in a cell, and goes by the caps of the agent before: it could take what the other is let in for."""
+
+    async def story():
+        async with GpuNode() as world:
+            a = await world.kernel("a", request=40 * GIB)
+            b = await world.kernel("b", request=39 * GIB)
+            stop = world.state_dir / "stop"
+            mark = a.start(f"import time, pathlib\nwhile not pathlib.Path({str(stop)!r}).exists(): time.sleep(0.01)")
+            await a.hear("running", mark)
+            os.kill(a.pid, signal.SIGSTOP)  # it cannot connect again
+            try:
+                await world.agent.stop()
+                await world.start_agent()
+                asked = b.start("result = 1")
+                await world.until(lambda: world.book("b").question is not None, "it asks")
+                await world.until(lambda: world.agent.node.planned and not any(world.book(one).transit for one in "ab"), "settled")
+                for _ in range(5):
+                    await asyncio.to_thread(world.devices._sampler.look)
+                    world.agent.desk.try_step()
+                    assert world.book("b").question is not None, "let in beside one who may still grow"
+                    assert not world.book("a").connected
+            finally:
+                os.kill(a.pid, signal.SIGCONT)
+            assert "error" not in await b.hear("done", asked)
+            stop.touch()
+            await a.hear("done", mark)
+
+    play(story())
+
+
 def test_an_agent_that_left_a_kernel_locked_lets_it_run_when_it_is_back():
     async def story():
         async with GpuNode() as world:
