@@ -33,6 +33,7 @@ _IS_MINE: Final = sql.select(row.c.id).where(row.c.id == 1, row.c.epoch == sql.b
 _RENEW: Final = row.update().where(row.c.id == 1, row.c.epoch == sql.bindparam("mine")).values(renewed_ms=_now)
 _RESIGN: Final = row.update().where(row.c.id == 1, row.c.epoch == sql.bindparam("mine")).values(renewed_ms=0)
 _TRY: Final = sql.select(sql.func.pg_try_advisory_lock(LEAD_LOCK))
+_LET_GO: Final = sql.select(sql.func.pg_advisory_unlock_all())  # said aloud: the database hears of a closed connection a moment later
 _END_SILENT: Final = sql.text(
     "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
     "AND classid = :high AND objid = :low AND objsubid = 1 AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = "
@@ -103,6 +104,7 @@ class Leadership:
         with suppress(StoreUnavailable, SQLAlchemyError):
             if self._connection is not None and self.epoch:
                 self._connection.execute(_RESIGN, {"mine": self.epoch})
+                self._connection.execute(_LET_GO)
         self._hang_up()
         self.epoch = 0
 
