@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Final
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.core.quantity import read_gpu, read_memory
 
+from .cards import ShownKernel
 from .extension import Extension, current
 from .link import Json
-from .view import ShownKernel
 
 if TYPE_CHECKING:
     from .panel import Panel

@@ -1,4 +1,4 @@
-"""`%gpu` and `%%gpu`: parsing and showing. What they do is in `gpu`; how it looks is in `view`."""
+"""`%gpu` and `%%gpu`: parsing and showing. What they do is in `gpu`; how it reads is in `view` and `cards`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from . import curves, gpu, view
+from .cards import Shown, card_html, events_html, table_html
 from .extension import current
 from .link import Json
 
 __all__ = ["GpuMagics"]
 
-QUEUE_COLUMNS: Final = ("queue", "kind", "pool", "quota", "fair_share", "allocated", "requested", "limit")
-DEVICE_COLUMNS: Final = ("node", "gpu", "model", "total_gib", "guaranteed_gib", "used_gib", "kernels", "status")
+QUEUE_COLUMNS: Final = {
+    "queue": "queue", "kind": "kind", "pool": "pool", "quota": "quota", "fair_share": "fair share", "allocated": "allocated",
+    "requested": "requested", "limit": "limit",
+}  # fmt: skip
+DEVICE_COLUMNS: Final = {
+    "node": "node", "gpu": "GPU", "model": "model", "total": "GiB", "guaranteed": "guaranteed", "used": "used", "kernels": "kernels",
+    "status": "status",
+}  # fmt: skip
 
 
 def _parser(verb: str, about: str) -> MagicArgumentParser:
@@ -64,7 +71,7 @@ def _wait(_: Any) -> Json:
 def _why(_: Any) -> str:
     answer = gpu.why()
     if answer.get("reason"):
-        return view.reason_text(answer["reason"], answer.get("queue_position"))
+        return view.reason_text(answer["reason"], answer.get("queue_position"), answer.get("expected_wait"))
     if answer.get("state") == "detached":
         return "Nothing waits: this notebook asked for no GPU."
     return f"Nothing waits: this notebook's GPU is {answer.get('state')}."
@@ -74,28 +81,28 @@ def _what_if(given: Any) -> str:
     return view.what_if_text(gpu._ask("what-if", _body(given)))
 
 
-def _queue(_: Any) -> str:
+def _queue(_: Any) -> Shown:
     rows = [row for row in gpu.queue() if row["resource"] == "gpu"]
-    return view.table(rows, QUEUE_COLUMNS)
+    return Shown(view.table(rows, QUEUE_COLUMNS), table_html(rows, QUEUE_COLUMNS))
 
 
-def _nodes(_: Any) -> str:
+def _nodes(_: Any) -> Shown:
     found = gpu.nodes()
     rows = [_device_row(node, device) for node in found for device in node["devices"]]
-    label = "\nThese GPUs are simulated." if any(node["simulated"] for node in found) else ""
-    return view.table(rows, DEVICE_COLUMNS) + label
+    label = "These GPUs are simulated." if any(node["simulated"] for node in found) else ""
+    return Shown(f"{view.table(rows, DEVICE_COLUMNS)}\n{label}".rstrip(), table_html(rows, DEVICE_COLUMNS) + label)
 
 
 def _device_row(node: Json, device: Json) -> Json:
-    memory = {f"{name}_gib": round(mib / 1024, 1) for name, mib in device["memory_mib"].items()}
+    memory = {name: round(mib / 1024, 1) for name, mib in device["memory_mib"].items()}
     who = {"kernels": len(device["kernels"]), "status": node["status"]}
     return {"node": node["name"], "gpu": device["uuid"], "model": device["model"], **memory, **who}
 
 
-def _history(given: Any) -> view.Shown:
-    samples, events = gpu.samples(given.minutes), view.events_text(gpu.history())
-    picture = curves.history_html(samples, given.minutes) + view.lines_html(events)
-    return view.Shown(f"{curves.history_text(samples, given.minutes)}\n{events}", picture)
+def _history(given: Any) -> Shown:
+    samples, events = gpu.samples(given.minutes), gpu.history()
+    picture = curves.history_html(samples, given.minutes) + events_html(events)
+    return Shown(f"{curves.history_text(samples, given.minutes)}\n{view.events_text(events)}", picture)
 
 
 def _history_parser() -> MagicArgumentParser:
@@ -104,7 +111,7 @@ def _history_parser() -> MagicArgumentParser:
     return parser
 
 
-Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str | view.Shown]]
+Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str | Shown]]
 VERBS: Final[dict[str, Verb]] = {
     "status": (_parser("status", "this notebook's share"), _status),
     "request": (_asking("request", "ask for a share"), _request),
@@ -128,7 +135,7 @@ class GpuMagics(Magics):
     """`%gpu …`; the verbs are in `VERBS`."""
 
     @line_cell_magic("gpu")
-    def gpu(self, line: str, cell: str | None = None) -> view.Shown | None:
+    def gpu(self, line: str, cell: str | None = None) -> Shown | None:
         """`%gpu` shows this notebook's share; `%gpu request 0.5` asks for one; `%%gpu 1.0` runs one cell with one.
 
         Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
@@ -158,18 +165,19 @@ def _parsed(parser: MagicArgumentParser, line: str) -> Any:
         raise UsageError(f"{_one_line(str(error)).lower()}, got {line.strip()}") from None
 
 
-def _shown(line: str) -> view.Shown:
+def _shown(line: str) -> Shown:
     verb, _, rest = line.strip().partition(" ")
     if (verb or "status") not in VERBS:
         raise UsageError(f"%gpu has no {verb!r}; it has {', '.join(VERBS)}")
     parser, act = VERBS[verb or "status"]
     result = act(_parsed(parser, rest))
-    if isinstance(result, view.Shown):
+    if isinstance(result, Shown):
         return result
     if isinstance(result, str):
-        return view.Shown(result)
+        return Shown(result)
     link = current().link
-    return view.Shown(view.kernel_text(result, away=link.address is not None and not link.welcomed.is_set()))
+    away = link.address is not None and not link.welcomed.is_set()
+    return Shown(view.kernel_text(result, away=away), card_html(result, away=away))
 
 
 def _give_back(before: Json, previous: Json | None) -> None:

@@ -17,6 +17,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from . import gpu, view
+from .cards import card_html
 from .extension import Extension
 from .link import Json
 
@@ -25,7 +26,6 @@ __all__ = ["Panel"]
 APART_S: Final = 0.25
 """Memory that grows in small steps is told at every one; a person sees four a second."""
 SHARES: Final = ("0.25", "0.5", "1")
-PARTS: Final = {"used": "var(--jp-success-color1,#388e3c)", "borrowed": "var(--jp-warn-color1,#f57c00)"}
 Ask = Callable[[], object]
 
 
@@ -112,7 +112,7 @@ class Panel:
             self._later, self._drawn_at = None, time.monotonic()
             link = self._extension.link
             away = link.address is not None and not link.welcomed.is_set()
-            self._card.value = card_html(link.kernel, away=away, ours=link.address is not None, said=self._said)
+            self._card.value = body_html(link.kernel, away=away, ours=link.address is not None, said=self._said)
             possible = set() if self._asking or away or link.address is None else possible_actions(link.kernel)
             for name, button in self._buttons.items():
                 button.disabled = name not in possible
@@ -149,38 +149,14 @@ def possible_actions(kernel: Json) -> set[str]:
     return {"request"} | more | ({"release"} if state != "detached" else set())
 
 
-def card_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
-    """State, share, memory bar, why it waits, and what happened last."""
+def body_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
+    """The card, and what became of the last button."""
     if not ours:
         return f"<p>{html.escape(gpu.NOT_OURS.capitalize())}.</p>"
-    lines = "".join(_line(name, text) for name, text in view.kernel_rows(kernel, away=away) if text)
-    table = f'<table style="line-height:1.4;border-spacing:0">{lines}</table>'
-    parts = [f"<b>{html.escape(view.title(kernel))}</b>{table}", _bar(kernel)]
-    if said:
-        parts.append(
-            f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'
-        )
-    return "".join(parts)
-
-
-def _line(name: str, text: str) -> str:
-    head = f'<th scope="row" style="text-align:left;vertical-align:top;font-weight:normal;padding:0 12px 0 0;opacity:.75">{name}</th>'
-    return f'<tr>{head}<td style="text-align:left;white-space:pre-line;padding:0">{html.escape(text)}</td></tr>'
-
-
-def _bar(kernel: Json) -> str:
-    memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
-    if not total:
-        return ""
-    own = memory["used"] - memory["borrowed"]
-    piece = '<div style="flex:none;width:{:.1f}%;background:{}"></div>'
-    pieces = piece.format(100 * own / total, PARTS["used"]) + piece.format(100 * memory["borrowed"] / total, PARTS["borrowed"])
-    mark = f'<div style="position:absolute;left:{100 * memory["guaranteed"] / total:.1f}%;top:0;bottom:0;border-left:2px solid"></div>'
-    return (
-        f'<div role="meter" aria-label="GPU memory" aria-valuemin="0" aria-valuemax="{total}" aria-valuenow="{memory["used"]}" '
-        'style="display:flex;position:relative;height:12px;max-width:480px;border:1px solid var(--jp-border-color1,#bdbdbd);margin:4px 0">'
-        f"{pieces}{mark}</div>"
-    )
+    if not said:
+        return card_html(kernel, away=away)
+    problem = f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'
+    return card_html(kernel, away=away) + problem
 
 
 def _button(label: str, about: str) -> widgets.Button:

@@ -1,9 +1,8 @@
-"""What a person reads: the share of this notebook as text and as HTML. Takes plain dicts, gives strings; shows nothing by itself."""
+"""What a person reads: the share of this notebook as text (`cards` has the HTML). Takes plain dicts, gives strings; shows nothing by itself."""
 
 from __future__ import annotations
 
-import html
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -12,12 +11,12 @@ from jupyter_gpushare.core.quantity import memory_text
 from .link import Json
 
 __all__ = [
-    "Shown",
-    "ShownKernel",
+    "cell_text",
+    "clock",
     "events_text",
+    "is_numeric",
     "kernel_rows",
     "kernel_text",
-    "lines_html",
     "reason_text",
     "share_text",
     "table",
@@ -27,35 +26,11 @@ __all__ = [
 
 BAR_CELLS: Final = 24
 SIMULATED: Final = "simulated"
-
-
-class Shown:
-    """A value that a notebook shows as text or as HTML, with the same words unless there is HTML that says more."""
-
-    def __init__(self, text: str, picture: str = "") -> None:
-        self.text = text
-        self._picture = picture
-
-    def __repr__(self) -> str:
-        return self.text
-
-    def _repr_html_(self) -> str:
-        return self._picture or lines_html(self.text)
-
-
-class ShownKernel(dict[str, Any]):
-    """A kernel's status as a mapping that a notebook shows as `%gpu` does."""
-
-    def __repr__(self) -> str:
-        return kernel_text(self)
-
-    def _repr_html_(self) -> str:
-        return lines_html(kernel_text(self))
-
-
-def lines_html(text: str) -> str:
-    """Aligned text as HTML in the notebook's own colours."""
-    return f'<pre style="margin:0;line-height:1.35">{html.escape(text)}</pre>'
+NUMBERS: Final = {
+    "requested": "asked for", "allocated": "held", "fair_share": "fair share", "quota": "quota", "limit": "limit", "free_total": "free",
+    "free_largest": "free on one node",
+}  # fmt: skip
+"""The numbers of a reason in a person's words, in this order; the place in the queue has its own line."""
 
 
 def share_text(share: Json) -> str:
@@ -86,26 +61,31 @@ def kernel_rows(kernel: Json, *, away: bool = False) -> list[tuple[str, str]]:
     else:
         rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel)), ("project", kernel["project"] or "")]
     if kernel["reason"] is not None:
-        rows += [("waiting", reason_text(kernel["reason"], kernel["queue_position"]))]
+        rows += [("waiting", reason_text(kernel["reason"], kernel["queue_position"], kernel.get("expected_wait"), brief=True))]
     if kernel["notice_deadline"]:
-        rows.append(("notice", f"memory above the share is taken at {_clock(kernel['notice_deadline'])}"))
+        rows.append(("notice", f"memory above the share is taken at {clock(kernel['notice_deadline'])}"))
     if kernel["pinned"]:
         rows.append(("pinned", "not suspended while idle"))
     if kernel["events"]:
-        rows.append(("last", _event_line(kernel["events"][-1])))
+        last = kernel["events"][-1]
+        rows.append(("last", f"{clock(last['time'])}  {last['message']}"))
     if away:
         rows.append(("agent", "cannot be reached now; this is what it said last"))
     return rows
 
 
-def reason_text(reason: Json, position: int | None = None) -> str:
-    """The sentence, the numbers, the place in the queue, and what would help."""
-    numbers = ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in reason.get("numbers", {}).items())
-    lines = [reason["message"] + (f" [{reason['code']}]" if reason.get("code") else "")]
-    if numbers:
-        lines.append(f"numbers: {numbers}")
+def reason_text(reason: Json, position: int | None = None, expected: Json | None = None, *, brief: bool = False) -> str:
+    """The sentence, the place in the queue, how long it may take, and what would help; unless `brief` also the code and the numbers."""
+    code = f" [{reason['code']}]" if reason.get("code") and not brief else ""
+    known = reason.get("numbers", {})
+    numbers = ", ".join(f"{words} {known[name]:g}" for name, words in NUMBERS.items() if name in known)
+    lines = [reason["message"] + code]
+    if numbers and not brief:
+        lines.append(f"in GPUs: {numbers}")
     if position:
         lines.append(f"place in the queue: {position}")
+    if expected:
+        lines.append(f"expected: {expected['message']}")
     lines += [f"would help: {one['message']}" for one in reason.get("helps", [])]
     return "\n".join(lines)
 
@@ -116,7 +96,9 @@ def what_if_text(answer: Json) -> str:
         where = " on " + (answer["planned_gpu"] or answer["node"]) if answer["node"] else ""
         lines = [f"It would start now{where}."]
     else:
-        lines = ["It would wait."] + ([reason_text(answer["reason"])] if answer["reason"] else [])
+        lines = ["It would wait."]
+        if answer["reason"]:
+            lines.append(reason_text(answer["reason"], expected=answer.get("expected_wait")))
     lines += [f"displaces {one['workload']} of {one['project']}: {one['message']}" for one in answer["displaces"]]
     lines += [f"instead: {one['message']}" for one in answer["alternatives"]]
     return "\n".join(lines)
@@ -127,22 +109,28 @@ def events_text(events: Sequence[Json]) -> str:
     return "\n".join(_event_line(event) for event in events) or "Nothing happened yet."
 
 
-def table(rows: Sequence[Json], columns: Sequence[str]) -> str:
-    """Aligned columns; numbers to the right, `-` for unlimited or unknown."""
+def table(rows: Sequence[Json], columns: Mapping[str, str]) -> str:
+    """Aligned columns (key: name); numbers to the right, `-` for unlimited or unknown."""
     if not rows:
         return "none"
-    cells = [list(columns)] + [[_cell(row.get(column)) for column in columns] for row in rows]
+    cells = [list(columns.values())] + [[cell_text(row.get(key)) for key in columns] for row in rows]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    right = [all(isinstance(row.get(column), (int, float)) for row in rows) for column in columns]
+    right = [is_numeric(rows, key) for key in columns]
     lines = ("  ".join(_pad(*cell) for cell in zip(line, widths, right, strict=True)) for line in cells)
     return "\n".join(line.rstrip() for line in lines)
+
+
+def is_numeric(rows: Sequence[Json], key: str) -> bool:
+    """Whether a column is aligned to the right: numbers, perhaps some unlimited."""
+    return all(row.get(key) is None or isinstance(row[key], (int, float)) for row in rows)
 
 
 def _pad(text: str, width: int, right: bool) -> str:
     return text.rjust(width) if right else text.ljust(width)
 
 
-def _cell(value: Any) -> str:
+def cell_text(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -170,10 +158,11 @@ def _request_text(kernel: Json) -> str:
 
 def _memory_text(kernel: Json) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
+    saved = f"{memory_text(memory['saved'])} saved in host memory" if memory.get("saved") else ""
     if not total:
-        return "none on a GPU" + (f"; {memory_text(memory['used'])} saved in host memory" if memory["used"] else "")
+        return saved or "none on a GPU"
     borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""
-    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}"
+    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (f"; {saved}" if saved else "")
 
 
 def _bar(memory: Json, total: int) -> str:
@@ -185,14 +174,15 @@ def _bar(memory: Json, total: int) -> str:
             cells.append("#" if middle < memory["guaranteed"] else "+")
         else:
             cells.append("-" if middle < memory["guaranteed"] else ".")
-    return "[" + "".join(cells) + "]  # used  + borrowed  - guaranteed and free"
+    return "[" + "".join(cells) + "]\n # used  + borrowed  - guaranteed, free"
 
 
 def _event_line(event: Json) -> str:
-    return f"{_clock(event['time'])}  {event['kind']:<10}  {event['message']}"
+    return f"{clock(event['time'])}  {event['kind']:<10}  {event['message']}"
 
 
-def _clock(stamp: str) -> str:
+def clock(stamp: str) -> str:
+    """The time of day here; what is no time is left as it is."""
     try:
         return datetime.fromisoformat(stamp).astimezone().strftime("%H:%M:%S")
     except ValueError:
