@@ -279,10 +279,10 @@ def state_of(book: Book) -> KernelState:
 
 
 def memory(book: Book) -> MemoryMib:
-    """Guaranteed, used and borrowed, over all its devices."""
+    """Guaranteed, used, borrowed and saved, over all its devices."""
     guaranteed = book.lease.request_mib * max(1, len(book.lease.planned_gpus)) if book.lease and not book.unwanted else 0
     used = book.held()
-    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
+    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed), saved=book.image())
 
 
 def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simulated: bool) -> Kernel:
@@ -301,6 +301,7 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         cell_waits=(book.question.told or None) if book.question else None,
         memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
+        expected_wait=outlook.expected_wait if waits and outlook else None,
         notice_deadline=min(filter(None, (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None)), default=None),
         generation=book.generation, workload=lease.workload if lease else None, utilization=book.utilization, events=list(book.events),
     )  # fmt: skip

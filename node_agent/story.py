@@ -141,5 +141,5 @@ class Story:
         until = "" if seconds is None else f", at the latest in {max(1, round(seconds))} s"
         return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."
 
-    def waits_for_grant(self, message: str) -> str:
-        return message or "Waiting for a GPU: the request is being looked at."
+    def waits_for_grant(self, message: str, expected: str = "") -> str:
+        return f"{message or 'Waiting for a GPU: the request is being looked at.'} {expected}".rstrip()

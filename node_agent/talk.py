@@ -200,7 +200,8 @@ class Talk:
         if book.outlook is not None and not book.outlook.pending:
             self._desk.say_wait(book, self._node.story.waits_to_enter())
             return
-        self._desk.say_wait(book, self._node.story.waits_for_grant(reason.message if reason else ""))
+        expected = book.outlook.expected_wait if book.outlook else None
+        self._desk.say_wait(book, self._node.story.waits_for_grant(reason.message if reason else "", expected.message if expected else ""))
 
     def _cell_end(self, book: Book, n: int) -> None:
         book.cells.discard(n)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from .nouns import Body, Event, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .nouns import Body, Event, ExpectedWait, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
     "Action",
@@ -59,6 +59,8 @@ class Kernel(Body, frozen=True, kw_only=True):
     """Size of the GPU it runs on; 0 while it has none."""
     reason: ReasonBody | None = None
     queue_position: int | None = None
+    expected_wait: ExpectedWait | None = None
+    """How much longer it will wait for its share; null: it does not wait, or nobody has looked yet."""
     notice_deadline: Stamp | None = None
     """When memory will be taken unless it is given back before; null when nothing is announced."""
     generation: int = 0
@@ -231,6 +233,8 @@ class WhatIfAnswer(Body, frozen=True, kw_only=True):
     planned_gpu: str | None = None
     displaces: list[Displaced] = field(default_factory=list)
     reason: ReasonBody | None = None
+    expected_wait: ExpectedWait | None = None
+    """How long it would wait; null: it would start now."""
     alternatives: list[Alternative] = field(default_factory=list)
 
 

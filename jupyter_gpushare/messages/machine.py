@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import field
 
 from .jupyter import Kernel
-from .nouns import Body, ErrorDetail, Event, Json, ReasonBody, Share, Tagged
+from .nouns import Body, ErrorDetail, Event, ExpectedWait, Json, ReasonBody, Share, Tagged
 
 __all__ = [
     "ActDone",
@@ -229,6 +229,7 @@ class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
     limit: Share = Share()
     reason: ReasonBody | None = None
     position: int | None = None
+    expected_wait: ExpectedWait | None = None
     refuses: str = ""
     """What it waited for will not come (the longest waiting time is over): a cell that waits is refused with this sentence."""
 

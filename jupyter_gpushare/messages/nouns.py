@@ -14,6 +14,7 @@ __all__ = [
     "ErrorDetail",
     "Event",
     "EventKind",
+    "ExpectedWait",
     "HelpBody",
     "Json",
     "KernelRequest",
@@ -82,6 +83,21 @@ class ReasonBody(Body, frozen=True, kw_only=True):
     helps: list[HelpBody] = field(default_factory=list)
 
 
+class ExpectedWait(Body, frozen=True, kw_only=True):
+    """How much longer a request will wait, in seconds from `at`; null: not known. Half of those like it wait for at most
+    `seconds_median`, nine of ten for at most `seconds_p90`. `basis`: `history`: `based_on` like requests of the past; `rules`: only
+    what the policy and announced notices bound; `none`: nothing is known, and `message` says why."""
+
+    basis: Literal["history", "rules", "none"]
+    message: str
+    at: Stamp
+    seconds_median: float | None = None
+    seconds_p90: float | None = None
+    seconds_at_most: float | None = None
+    """By when it starts at the latest unless others come before it: notices and longest running times end by then."""
+    based_on: int = 0
+
+
 class Event(Body, frozen=True, kw_only=True):
     """One line of a kernel's story, oldest first in every list."""
 
@@ -103,6 +119,8 @@ class MemoryMib(Body, frozen=True, kw_only=True):
     guaranteed: int = 0
     used: int = 0
     borrowed: int = 0
+    saved: int = 0
+    """What of its GPU memory is kept in host memory now; it is not on the GPU."""
 
 
 class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

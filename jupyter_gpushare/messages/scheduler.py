@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from .nouns import Body, Event, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .nouns import Body, Event, ExpectedWait, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
     "CommandRequest",
@@ -35,6 +35,7 @@ __all__ = [
     "Waiting",
     "WaitingRow",
     "WhoAmI",
+    "WorkloadName",
     "WorkloadChanged",
     "WorkloadEvent",
     "WorkloadGone",
@@ -106,6 +107,12 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Every pod is a process that runs this; null: whoever asks runs something by itself (a kernel)."""
     user: str | None = None
     """On whose behalf (only servers and admins may say so)."""
+
+
+class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`PATCH workloads/<id>`: what its owner calls it from now on (of a kernel: its notebook's path); its share stays as it is."""
+
+    name: str
 
 
 class LeaseRules(Body, frozen=True, kw_only=True):
@@ -190,6 +197,8 @@ class WorkloadView(Body, frozen=True, kw_only=True):
     pods: list[PodView] = field(default_factory=list)
     reason: ReasonBody | None = None
     queue_position: int | None = None
+    expected_wait: ExpectedWait | None = None
+    """How much longer it will wait; null: it does not wait, or nobody has looked yet."""
     revision: int = 0
     command: list[str] | None = None
     """What its pods run; null: it is no batch work, or the caller may not see it."""
@@ -340,6 +349,8 @@ class WaitingRow(Body, frozen=True, kw_only=True):
     gpu_memory_mib: int | None
     since: Stamp
     reason: str
+    expected_seconds: float | None = None
+    """How much longer half of those like it wait; null: not known."""
     mine: bool = False
     workload: str = ""
     user: str = ""

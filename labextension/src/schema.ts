@@ -108,6 +108,17 @@ export interface Evictions {
   evictions: EvictionRow[];
 }
 
+/** How much longer a request will wait, in seconds from `at`; null: not known. Half of those like it wait for at most `seconds_median`, nine of ten for at most `seconds_p90`. `basis`: `history`: `based_on` like requests of the past; `rules`: only what the policy and announced notices bound; `none`: nothing is known, and `message` says why. */
+export interface ExpectedWait {
+  basis: 'history' | 'none' | 'rules';
+  message: string;
+  at: string;
+  seconds_median: number | null;
+  seconds_p90: number | null;
+  seconds_at_most: number | null;
+  based_on: number;
+}
+
 export interface HelpBody {
   change: string;
   to: string;
@@ -133,6 +144,7 @@ export interface Kernel {
   gpu_memory_total_mib: number;
   reason: ReasonBody | null;
   queue_position: number | null;
+  expected_wait: ExpectedWait | null;
   notice_deadline: string | null;
   generation: number;
   workload: string | null;
@@ -219,6 +231,7 @@ export interface MemoryMib {
   guaranteed: number;
   used: number;
   borrowed: number;
+  saved: number;
 }
 
 export interface NodeRow {
@@ -401,6 +414,7 @@ export interface WhatIfAnswer {
   planned_gpu: string | null;
   displaces: Displaced[];
   reason: ReasonBody | null;
+  expected_wait: ExpectedWait | null;
   alternatives: Alternative[];
 }
 
@@ -420,6 +434,7 @@ export interface WorkloadView {
   pods: PodView[];
   reason: ReasonBody | null;
   queue_position: number | null;
+  expected_wait: ExpectedWait | null;
   revision: number;
   command: string[] | null;
   exit_code: number | null;
