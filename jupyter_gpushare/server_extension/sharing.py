@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
 from logging import Logger
 from typing import Any, Final, Literal
 
@@ -23,36 +22,28 @@ from ..messages import (
     Event,
     Kernel,
     KernelAct,
-    KernelGone,
     KernelHappened,
     KernelHistory,
-    KernelLaunched,
-    KernelOutlook,
     KernelReported,
     KernelRequest,
     QueueHistory,
     Registered,
-    RegisterKernel,
     RelaunchKernel,
     SchedulerState,
     ServerWelcome,
     ServiceChanged,
     ServiceStatus,
     Status,
-    StreamEvent,
-    StreamKernel,
-    StreamKernelGone,
-    StreamStatus,
     TiersFound,
     ToServer,
     WhatIfAnswer,
 )
-from . import unregistered
 from .broadcast import Broadcast
 from .desk import Desk
 from .directory import Directory
 from .ghosts import Ghosts
 from .history import Histories, wall_ms
+from .launches import LAUNCH_S, Launches
 from .machine import MachineLink
 from .peers import Jupyter, Scheduler
 from .presets import Presets
@@ -60,30 +51,15 @@ from .questions import answer
 from .relaunching import end_idle, relaunch
 from .standing import status_of
 from .tables import Table
+from .telling import Telling
 
 __all__ = ["Sharing"]
 
-LAUNCH_S: Final = 2.0
-"""A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow starts look like hangs)."""
-START_S: Final = 10.0
-"""The same while the agent inside this server is starting: a demo's first kernel comes with its first page."""
 CHECK_S: Final = 1.0
 ACT_S: Final = 30.0
 NODE_S: Final = 5.0
 SWEEP_S: Final = 2.0
-OWN_NAMES: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE", "GPUSHARE_LAUNCH")
-"""Of one kernel; what else the agent says is the same for all."""
 Action = Literal["suspend", "resume", "pin", "unpin"]
-
-
-@dataclass(slots=True)
-class Launched:
-    """A kernel that runs with our provisioner."""
-
-    registration: RegisterKernel
-    pid: int | None = None
-    is_known: bool = False
-    """Whether the agent answered its registration."""
 
 
 class Sharing:
@@ -108,14 +84,14 @@ class Sharing:
         self._log = log
         self._directory = Directory()
         self._machine = MachineLink(agent_socket, log, self._welcomed, self._heard)
-        self._desk = Desk(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
-        self._launched: dict[str, Launched] = {}
-        self._shown: dict[str, Kernel] = {}
-        self._told: dict[str, KernelOutlook] = {}
-        self._shown_status: Status | None = None
-        self._devices_env: dict[str, str] = {}
-        self._ghosts = Ghosts()
         self._histories = Histories()
+        self._launches = Launches(self._machine, log, started=self.started, wants_gpu=self._wants_gpu)
+        self._telling = Telling(
+            self._directory, self._histories, self.broadcast, self._machine, jupyter, is_ours=self._launches.__contains__
+        )  # fmt: skip
+        self._changed = self._telling.changed
+        self._desk = Desk(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
+        self._ghosts = Ghosts()
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -152,7 +128,7 @@ class Sharing:
             else:
                 self._ghosts.scheduler_said(frame)
                 self._changed(self._directory.scheduler_said(frame))
-            self._show_status()
+            self._telling.status(self._status())
 
     async def _sweep(self) -> None:
         """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
@@ -160,7 +136,7 @@ class Sharing:
             await self.look()
             self._histories.sample(wall_ms(), self.kernels())
             await self._lay_ghosts()
-            self._show_status()
+            self._telling.status(self._status())
             await asyncio.sleep(SWEEP_S)
 
     async def look(self) -> None:
@@ -269,27 +245,12 @@ class Sharing:
             return
 
     async def register(self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None, first: bool) -> dict[str, str]:
-        """Before a launch: the kernel's environment. Waits for the agent no longer than `LAUNCH_S`."""
+        """Before a launch: the kernel's environment."""
         self._directory.appeared(kernel_id, name)
         if request is not None and first:
             self._desk.note(kernel_id, request)
         self._changed({kernel_id})
-        wants = self._directory.entry(kernel_id).workload_id is not None
-        n = self._machine.number()
-        message = RegisterKernel(n=n, kernel_id=kernel_id, name=name, user=self.user, wants_gpu=wants, language=language)
-        self._launched[kernel_id] = Launched(message)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(START_S):
-                await self.started.wait()
-        try:
-            env = await self._machine.register(message, LAUNCH_S)
-        except GpuShareError as error:
-            self._log.warning("gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message)
-            env = unregistered.environment(kernel_id, self._machine.path, self._devices_env)
-        else:
-            self._launched[kernel_id].is_known = True
-            self._devices_env = {name: value for name, value in env.items() if name not in OWN_NAMES}
-        return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
+        return await self._launches.register(kernel_id, name=name, user=self.user, language=language)
 
     def remark(self, kernel_id: str, event: Event) -> None:
         """Something that its owner should know, in its story."""
@@ -297,22 +258,9 @@ class Sharing:
 
     def launched(self, kernel_id: str, pid: int) -> None:
         """After a launch."""
-        launched = self._launched.get(kernel_id)
-        if launched is None:
-            return
-        launched.pid = pid
-        if launched.is_known:
-            self._machine.tell(KernelLaunched(kernel_id=kernel_id, pid=pid))
-        else:
-            self._register_again(launched)
-        self._tell_outlook(kernel_id, anew=True)
-        self._desk.submit_noted(kernel_id)
-
-    def _register_again(self, launched: Launched) -> None:
-        """A kernel that runs already: the agent was away when it was launched, or is a new one."""
-        wants = self._directory.entry(launched.registration.kernel_id).workload_id is not None
-        n = self._machine.number()
-        self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))
+        if self._launches.launched(kernel_id, pid):
+            self._telling.outlook(kernel_id, anew=True)
+            self._desk.submit_noted(kernel_id)
 
     def interrupted(self, kernel_id: str) -> None:
         """A signal does not reach Python inside a driver call that waits for saved memory: the kernel is brought back for it."""
@@ -326,26 +274,23 @@ class Sharing:
 
     def restarting(self, kernel_id: str) -> None:
         """Its process is over, but it comes back at once."""
-        self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=True))
+        self._launches.restarting(kernel_id)
 
     def gone(self, kernel_id: str) -> None:
         """It is over for good."""
-        if self._launched.pop(kernel_id, None) is not None:
-            self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=False))
+        self._launches.gone(kernel_id)
         self._desk.kernel_gone(kernel_id)
 
     # ---- the agent's line
 
     def _welcomed(self, welcome: ServerWelcome) -> None:
         """At every connection: an agent that was away learns again which kernels run, and what they ask."""
-        self._told.clear()
-        for launched in self._launched.values():
-            if launched.pid is not None:
-                self._register_again(launched)
+        self._telling.agent_is_new()
+        self._launches.agent_is_new()
         for kernel in welcome.kernels:
             self._directory.agent_said(kernel)
         self._changed(set(self._directory.ids()))
-        self._show_status()
+        self._telling.status(self._status())
 
     def _heard(self, message: ToServer) -> None:
         match message:
@@ -360,53 +305,12 @@ class Sharing:
             case Asked():
                 self._spawn(self._answer(message))
             case TiersFound():
-                self._show_status()
+                self._telling.status(self._status())
             case Registered() | ActDone() | ServerWelcome():
                 pass  # answers that nobody waits for any more
 
     async def _answer(self, asked: Asked) -> None:
         self._machine.tell(await answer(self, asked, self._log))
-
-    # ---- who is told
-
-    def _changed(self, kernel_ids: set[str]) -> None:
-        """Tell pages and agent what is really new about these kernels."""
-        for kernel_id in sorted(kernel_ids):
-            if kernel_id in self._directory:
-                self._show(kernel_id)
-                self._tell_outlook(kernel_id)
-            elif self._shown.pop(kernel_id, None) is not None:
-                self._told.pop(kernel_id, None)
-                self.broadcast.publish(lambda revision, gone=kernel_id: StreamKernelGone(revision=revision, kernel_id=gone))  # type: ignore[misc]
-
-    def _show(self, kernel_id: str) -> None:
-        new, old = self._directory.view(kernel_id), self._shown.get(kernel_id)
-        if new == old:
-            return
-        self._shown[kernel_id] = new
-        self._histories.changed(wall_ms(), new)
-        self.broadcast.publish(lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new))
-        known = old.events if old is not None else []
-        for event in new.events:
-            if event not in known:
-                self._happened(kernel_id, event)
-
-    def _happened(self, kernel_id: str, event: Event) -> None:
-        self.broadcast.publish(lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event))
-        self._jupyter.emit(kernel_id, event)
-
-    def _tell_outlook(self, kernel_id: str, *, anew: bool = False) -> None:
-        if kernel_id not in self._launched or kernel_id not in self._directory:
-            return
-        outlook = self._directory.outlook(kernel_id)
-        if (anew or self._told.get(kernel_id) != outlook) and self._machine.tell(outlook):
-            self._told[kernel_id] = outlook
-
-    def _show_status(self) -> None:
-        status = self._status()
-        if status != self._shown_status:
-            self._shown_status = status
-            self.broadcast.publish(lambda revision: StreamStatus(revision=revision, status=status))
 
     def _status(self) -> Status:
         """The status without its kernels."""
@@ -431,8 +335,11 @@ class Sharing:
         if kernel_id not in self._directory:
             self._changed(self._directory.appeared(kernel_id))
 
+    def _wants_gpu(self, kernel_id: str) -> bool:
+        return self._directory.entry(kernel_id).workload_id is not None
+
     def _need_ours(self, kernel_id: str) -> None:
-        if kernel_id not in self._launched:
+        if kernel_id not in self._launches:
             raise Conflict(f"kernel {kernel_id} was started by another provisioner, so it cannot have a share of a GPU")
 
     async def _node(self) -> str:
