@@ -14,7 +14,7 @@ from .gate import Gate, away_s
 from .link import Json, Link, address_from
 from .screen import CellProgress, Screen
 
-__all__ = ["Extension", "current", "load_ipython_extension", "unload_ipython_extension"]
+__all__ = ["Extension", "current", "hook_into", "let_go_of"]
 
 QUIET_WIDGET_METHODS: Final = frozenset({"request_state", "request_states"})
 """A page that loads asks widgets for their state; that computes nothing and must not resume a suspended kernel."""
@@ -158,35 +158,20 @@ def current() -> Extension:
     return _current
 
 
-def load_ipython_extension(ip: Any) -> None:
-    """`%load_ext jupyter_gpushare`: the magics and the gate. Loading it twice changes nothing."""
+def hook_into(ip: Any) -> bool:
+    """Makes this shell the one that this process's extension works in; False: it is already."""
     global _current
     if _current is not None and _current._ip is ip:
-        return
+        return False
     if _current is not None:
         _current.stop()
     _current = Extension(ip)
     _current.start()
-    ip.register_magic_function(_late_magic(ip), magic_kind="line_cell", magic_name="gpu")
+    return True
 
 
-def _late_magic(ip: Any) -> Callable[..., Any]:
-    """`%gpu` without its parsers and tables: they are loaded when it is first used, not while a kernel starts."""
-
-    def gpu(line: str, cell: str | None = None) -> Any:
-        """`%gpu` shows this notebook's share, `%gpu request 0.5` asks for one, `%%gpu 1.0` runs one cell with one.
-
-        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
-        """
-        from .magics import GpuMagics
-
-        return GpuMagics(ip).gpu(line, cell)
-
-    return gpu
-
-
-def unload_ipython_extension(ip: Any) -> None:
-    """`%unload_ext jupyter_gpushare`."""
+def let_go_of(ip: Any) -> None:
+    """Takes the hooks out of this shell, if they are in it."""
     global _current
     if _current is not None and _current._ip is ip:
         _current.stop()

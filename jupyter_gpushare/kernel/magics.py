@@ -10,6 +10,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
 from . import curves, gpu, view
+from .asking import GpuError, ask, ask_for, request_body
 from .cards import Shown, card_html, events_html, table_html
 from .extension import current
 from .link import Json
@@ -44,7 +45,7 @@ def _asking(verb: str, about: str) -> MagicArgumentParser:
 
 
 def _body(given: Any) -> Json:
-    return gpu.request_body(given.gpu, given.memory, given.limit, given.project, given.pool, given.priority)
+    return request_body(given.gpu, given.memory, given.limit, given.project, given.pool, given.priority)
 
 
 def _status(_: Any) -> Json:
@@ -53,7 +54,7 @@ def _status(_: Any) -> Json:
 
 def _request(given: Any) -> Json:
     body = _body(given)
-    gpu.ask_for(body)
+    ask_for(body)
     return gpu.status() if given.no_wait else gpu.wait()
 
 
@@ -78,7 +79,7 @@ def _why(_: Any) -> str:
 
 
 def _what_if(given: Any) -> str:
-    return view.what_if_text(gpu._ask("what-if", _body(given)))
+    return view.what_if_text(ask("what-if", _body(given)))
 
 
 def _queue(_: Any) -> Shown:
@@ -145,12 +146,12 @@ class GpuMagics(Magics):
                 self._run_cell_with(_body(_parsed(CELL, line)), cell)
                 return None
             return _shown(line)
-        except gpu.GpuError as error:
+        except GpuError as error:
             raise UsageError(_one_line(str(error))) from None
 
     def _run_cell_with(self, body: Json, cell: str) -> None:
         before = gpu.status()
-        answer = gpu.ask_for(body)
+        answer = ask_for(body)
         try:
             gpu.wait()
             _run(self.shell, cell)
@@ -187,7 +188,7 @@ def _give_back(before: Json, previous: Json | None) -> None:
         return
     share = before["request"]
     asked = {"gpu": share["gpu"]} if share["gpu"] is not None else {"gpu_memory": share["gpu_memory_mib"]}
-    gpu.ask_for(previous or {**asked, "project": before["project"]})
+    ask_for(previous or {**asked, "project": before["project"]})
 
 
 def _run(shell: Any, cell: str) -> None:

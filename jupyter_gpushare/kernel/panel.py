@@ -11,12 +11,14 @@ import html
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 import ipywidgets as widgets
 from IPython.display import display
 
-from . import gpu, view
+from . import view
+from .asking import NOT_OURS, GpuError, act, ask_for, request_body
 from .cards import card_html
 from .extension import Extension
 from .link import Json
@@ -122,7 +124,7 @@ class Panel:
 
     def ask(self, name: str) -> None:
         """Carry out what a button says, and show a refusal; returns at once."""
-        asks: dict[str, Ask] = {"request": self._request, "release": gpu.release, "suspend": gpu.suspend, "resume": gpu.resume}
+        asks: dict[str, Ask] = {"request": self._request, **{name: partial(act, name) for name in ("release", "suspend", "resume")}}
         self._asking, self._said = True, ""
         self.draw()
         threading.Thread(target=self._ask, args=(asks[name],), name="gpushare-panel", daemon=True).start()
@@ -130,7 +132,7 @@ class Panel:
     def _ask(self, ask: Ask) -> None:
         try:
             ask()
-        except gpu.GpuError as error:
+        except GpuError as error:
             self._said = str(error)
         finally:
             self._asking = False
@@ -139,7 +141,7 @@ class Panel:
     def _request(self) -> None:
         share = str(self._share.value).strip()
         is_memory = share.lower().endswith("b")
-        gpu.ask_for(gpu.request_body(None if is_memory else share, share if is_memory else None, None, None, None, None))
+        ask_for(request_body(None if is_memory else share, share if is_memory else None, None, None, None, None))
 
 
 def possible_actions(kernel: Json) -> set[str]:
@@ -152,7 +154,7 @@ def possible_actions(kernel: Json) -> set[str]:
 def body_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
     """The card, and what became of the last button."""
     if not ours:
-        return f"<p>{html.escape(gpu.NOT_OURS.capitalize())}.</p>"
+        return f"<p>{html.escape(NOT_OURS.capitalize())}.</p>"
     if not said:
         return card_html(kernel, away=away)
     problem = f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'

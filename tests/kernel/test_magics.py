@@ -93,3 +93,16 @@ def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):
     nb.run("1")
     agent.close()
     assert "cannot be reached" in nb.run("import time; time.sleep(0.1)\n%gpu").text
+
+
+def test_unloaded_the_cells_no_longer_ask_and_loaded_again_they_do(agent, notebook):
+    agent.kernel["state"] = "attached"
+    nb = notebook()
+    nb.run("1")
+    agent.hear("cell_end")
+    assert nb.run("%unload_ext jupyter_gpushare").text == ""
+    assert nb.run("2").text == "2"
+    assert "cell_start" not in agent.heard_kinds()[1:], "the first one was that of %unload_ext"
+    nb.run("%load_ext jupyter_gpushare")
+    nb.run("3")
+    assert agent.hear("cell_start")
