@@ -22,6 +22,9 @@ from jupyter_gpushare.core.quantity import read_memory
 __all__ = ["demo"]
 
 TUTORIAL = "tutorial.ipynb"
+NOTEBOOKS = (TUTORIAL, "second.ipynb", "third.ipynb")
+SIDEBAR = "jupyter-gpushare"
+"""Its id in JupyterLab (labextension/src/panelWidget.tsx)."""
 
 
 @click.command()
@@ -98,7 +101,9 @@ def _own_jupyter_folders(folder: Path) -> None:
     notebooks = folder / "notebooks"
     for name in ("notebooks", "config", "runtime", "state", "settings", "workspaces"):
         (folder / name).mkdir(mode=0o700)
-    (notebooks / TUTORIAL).write_bytes(resources.files("jupyter_gpushare").joinpath("demo", TUTORIAL).read_bytes())
+    for name in NOTEBOOKS:
+        (notebooks / name).write_bytes(resources.files("jupyter_gpushare").joinpath("demo", name).read_bytes())
+    _with_sidebar(folder / "workspaces")
     # The demo asks nobody whether it may fetch news.
     quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
     (folder / "config/labconfig").mkdir()
@@ -110,6 +115,19 @@ def _own_jupyter_folders(folder: Path) -> None:
         "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
     }
     os.environ.pop("JUPYTER_TOKEN", None)
+
+
+def _with_sidebar(workspaces: Path) -> None:
+    """JupyterLab opens with the list of files and with our sidebar."""
+    from jupyterlab_server.workspaces_handler import WorkspacesManager
+
+    side = {"collapsed": False, "visible": True}
+    layout = {
+        "left": {**side, "current": "filebrowser", "widgets": ["filebrowser"]},
+        "right": {**side, "current": SIDEBAR, "widgets": [SIDEBAR]},
+    }
+    workspace = {"data": {"layout-restorer:data": layout}, "metadata": {"id": "default"}}
+    WorkspacesManager(str(workspaces)).save("default", json.dumps(workspace))
 
 
 def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool) -> Any:

@@ -11,6 +11,9 @@ export function kernelSummary(kernel: Kernel | null, now: number, trans: Transla
   if (kernel === null) {
     return trans.__('GPU');
   }
+  if (kernel.state === 'detached' && kernel.notice_deadline === null && kernel.cell_waits === null) {
+    return trans.__('No GPU');
+  }
   const what = happening(kernel, now, trans);
   const share = shortShare(kernel.request);
   return share === null ? trans.__('GPU · %1', what) : trans.__('GPU %1 · %2', share, what);

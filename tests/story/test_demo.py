@@ -70,22 +70,31 @@ def test_the_command_line_finds_it_without_being_told_where_it_is(demo):
     assert list((folder / "home").iterdir()) == []
 
 
+def cells_of(file: Path) -> list[str]:
+    return ["".join(cell["source"]) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
 def test_the_tutorial_runs_as_it_is_written(demo):
     process, folder = demo
     rest = opened(folder)
-    (file,) = folder.glob("gpushare-demo-*/notebooks/tutorial.ipynb")
-    cells = ["".join(cell["source"]) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
-    a, b = rest.notebook("python3", "tutorial.ipynb"), rest.notebook("python3", "copy.ipynb")
-    burst = next(i for i, cell in enumerate(cells) if "alloc" in cell)
-    for nb in (a, b):
-        for cell in cells[: burst + 1]:
-            nb.ok(cell)
-    c = rest.notebook("python3", "third.ipynb")
-    c.ok("%gpu request 1.0 --project language\nfrom jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')")
-    shown = {cell: a.ok(cell, 60) for cell in cells[burst + 1 :] if not cell.startswith("%%gpu")}
-    assert any("(True, 'SIM-GPU" in text for text in shown.values())
-    assert "NonPreemptibleOverQuota" in shown["%gpu why"]
-    assert "simulated" in shown["%gpu nodes"]
+    (notebooks,) = folder.glob("gpushare-demo-*/notebooks")
+    parts = [cells_of(notebooks / name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb")]
+    a, b, c = (rest.notebook("python3", name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb"))
+    nodes, kept, last = (parts[0].index(cell) for cell in ("%gpu nodes", "%gpu history", "data.free()\n%gpu release"))
+    shown = [a.ok(cell, 60) for cell in parts[0][:nodes]]
+    assert "(True, 'SIM-GPU" in [b.ok(cell, 60) for cell in parts[1]][-1]
+    shown += [a.ok(cell, 60) for cell in parts[0][nodes : nodes + 1]]
+    for cell in parts[2]:
+        c.ok(cell, 60)
+    shown += [a.ok(cell, 60) for cell in parts[0][nodes + 1 : kept + 1]]
+    assert "(True, 'SIM-GPU" in b.ok(parts[1][-1], 60)
+    c.shut_down()
+    shown += [a.ok(cell, 60) for cell in parts[0][kept + 1 : last + 1]]
+    by_cell = dict(zip(parts[0], shown, strict=True))
+    assert len([text for text in shown if "(True, 'SIM-GPU" in text]) == 2
+    assert "NonPreemptibleOverQuota" in by_cell["%gpu why"]
+    assert "simulated" in by_cell["%gpu nodes"]
+    assert any(cell.startswith("%%gpu") and "1.0 GPU: SIM-GPU" in text for cell, text in by_cell.items())
     for nb in (a, b, c):
         nb.ws.close()
     process.send_signal(signal.SIGTERM)

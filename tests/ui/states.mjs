@@ -17,7 +17,7 @@ const waiting = kernel({
 });
 const asleep = kernel({
   kernel_id: 'k3', name: 'c.ipynb', state: 'suspended', pinned: true, cell_waits: 'Waiting for room for 70 GiB of saved memory: a running notebook is inside its share.',
-  memory_mib: { guaranteed: 40960, used: 0, borrowed: 0 },
+  memory_mib: { guaranteed: 40960, used: 0, borrowed: 0, saved: 71680 },
   events: [{ time: '2026-01-01T10:00:00.000Z', kind: 'suspended', message: 'Saved 70 GiB to host memory for d.ipynb, which needs a whole GPU.' }]
 });
 const none = kernel({ kernel_id: 'k4', name: 'd.ipynb', state: 'detached', request: { gpu: null, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null },
@@ -30,21 +30,22 @@ await inLab(url, async lab => {
   await lab.showPanel();
 
   // empty, and labelled
-  await shows('simulated GPUs');
+  await shows('simulated');
   await shows(/No notebook of yours runs/);
 
   // every kind of kernel
   await say({ status: { kernels: [kernel({ utilization: 0.37 }), waiting, asleep, none] } });
   await shows('bursting', lab.card('a.ipynb'));
   await shows('70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed', lab.card('a.ipynb'));
-  await shows('½ GPU · limit 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)', lab.card('a.ipynb'));
+  await shows('½ GPU · up to 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)', lab.card('a.ipynb'));
   await shows(/cannot go over it/, lab.card('b.ipynb'));
   await shows('Place in the queue: 3', lab.card('b.ipynb'));
   await shows(/Ask with priority train/, lab.card('b.ipynb'));
   await shows('suspended', lab.card('c.ipynb'));
+  await shows('70 GiB saved in host memory · 40 GiB guaranteed', lab.card('c.ipynb'));
   await shows('no GPU', lab.card('d.ipynb'));
   await shows('GPU 37 % busy with it', lab.card('a.ipynb'));
-  await shows(/A cell waits at the gate. Waiting for room/, lab.card('c.ipynb'));
+  await shows(/A cell waits. Waiting for room/, lab.card('c.ipynb'));
   if (shots) await lab.shot('states', shots);
 
   // what would start now instead, asked when somebody wants to know, and taken by one press

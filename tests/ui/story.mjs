@@ -25,7 +25,7 @@ await inLab(url, async lab => {
   const uuid = text => /SIM-GPU-\S+/.exec(text)?.[0];
 
   await lab.showPanel();
-  await panel.getByText('simulated GPUs', { exact: true }).waitFor();
+  await panel.getByText('simulated', { exact: true }).waitFor();
   await lab.arrange();
 
   // 1. two halves, planned on one GPU, live on two; both burst

@@ -52,7 +52,7 @@ describe("a project's bar explains itself", () => {
 });
 
 describe('what if', () => {
-  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, alternatives: [] };
+  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, expected_wait: null, alternatives: [] };
   const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
 

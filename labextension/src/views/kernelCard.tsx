@@ -68,7 +68,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       )}
       {kernel.cell_waits !== null && kernel.reason === null && (
         <div className="jp-GpuShare-reason" data-waits="cell">
-          {trans.__('A cell waits at the gate. %1', kernel.cell_waits)}
+          {trans.__('A cell waits. %1', kernel.cell_waits)}
         </div>
       )}
       {kernel.state === 'suspended' && <Suspended kernel={kernel} trans={trans} />}
@@ -127,7 +127,7 @@ function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean): void
 }
 
 function hasMemory(kernel: Kernel): boolean {
-  return kernel.memory_mib.used > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
+  return kernel.memory_mib.used > 0 || kernel.memory_mib.saved > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
 }
 
 /** The notebook's name; pressing it opens the notebook. A kernel without one is only named. */
@@ -146,8 +146,8 @@ function Suspended({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle
   return (
     <div className="jp-GpuShare-faint">
       {kernel.busy
-        ? trans.__('What it held is saved in host memory. Its running cell stands still until it is resumed.')
-        : trans.__('What it held is saved in host memory, and comes back by itself at its next cell.')}
+        ? trans.__('Its running cell stands still until it is resumed.')
+        : trans.__('It comes back by itself at the next cell.')}
     </div>
   );
 }
@@ -167,13 +167,19 @@ function FormCloser(props: { asked: IAsked | null; asking: boolean; close: () =>
 function Where({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle }): JSX.Element {
   const parts = [
     shareText(kernel.request),
-    shareText(kernel.limit) === null ? null : trans.__('limit %1', shareText(kernel.limit) ?? ''),
+    limitText(kernel, trans),
     kernel.project,
     kernel.node,
     kernel.gpu_uuid === null ? null : gpuText(kernel.gpu_uuid, kernel.planned_gpu, trans),
     kernel.pinned ? trans.__('pinned') : null
   ].filter(part => part !== null);
   return <div className="jp-GpuShare-where">{parts.join(' · ')}</div>;
+}
+
+/** How far it may go; nothing when that is no further than its share. */
+function limitText({ request, limit }: Kernel, trans: TranslationBundle): string | null {
+  const words = shareText(limit);
+  return words === null || words === shareText(request) ? null : trans.__('up to %1', words);
 }
 
 /** Where it runs; and where it is planned, when that is another GPU. */

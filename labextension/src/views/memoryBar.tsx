@@ -1,4 +1,4 @@
-/** One kernel's GPU memory: what its share guarantees, what it uses of that, and what it borrows beyond it. */
+/** One kernel's GPU memory: what its share guarantees, what it uses of that, what it borrows beyond it, and what is saved meanwhile. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -13,7 +13,8 @@ interface IMemoryBarProps {
 }
 
 export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Element {
-  const scale = Math.max(totalMib, memory.guaranteed, memory.used, 1);
+  const saved = memory.saved ?? 0; // an older server does not say
+  const scale = Math.max(totalMib, memory.guaranteed, memory.used + saved, 1);
   const percent = (mib: number) => `${(100 * mib) / scale}%`;
   const own = memory.used - memory.borrowed;
   const text = sentence(memory, totalMib, trans);
@@ -35,6 +36,7 @@ export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Ele
           className="jp-GpuShare-bar-borrowed"
           style={{ left: percent(own), width: percent(memory.borrowed) }}
         />
+        <div className="jp-GpuShare-bar-saved" style={{ left: percent(memory.used), width: percent(saved) }} />
       </div>
       <div className="jp-GpuShare-memory-text">{text}</div>
     </div>
@@ -42,13 +44,20 @@ export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Ele
 }
 
 function sentence(memory: MemoryMib, totalMib: number, trans: TranslationBundle): string {
-  const used =
-    totalMib > 0
-      ? trans.__('%1 of %2 used', memoryText(memory.used), memoryText(totalMib))
-      : trans.__('%1 used', memoryText(memory.used));
-  const parts = [used, trans.__('%1 guaranteed', memoryText(memory.guaranteed))];
+  const parts = [];
+  if (memory.saved > 0) {
+    parts.push(trans.__('%1 saved in host memory', memoryText(memory.saved)));
+  }
+  if (memory.used > 0 || memory.saved === 0) {
+    parts.push(usedText(memory, totalMib, trans));
+  }
+  parts.push(trans.__('%1 guaranteed', memoryText(memory.guaranteed)));
   if (memory.borrowed > 0) {
     parts.push(trans.__('%1 borrowed', memoryText(memory.borrowed)));
   }
   return parts.join(' · ');
+}
+
+function usedText({ used }: MemoryMib, totalMib: number, trans: TranslationBundle): string {
+  return totalMib > 0 ? trans.__('%1 of %2 used', memoryText(used), memoryText(totalMib)) : trans.__('%1 used', memoryText(used));
 }

@@ -28,7 +28,7 @@ export function Panel(props: IPanelProps): JSX.Element {
         <h2>{trans.__('GPU share')}</h2>
         {state.status?.simulated && (
           <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
-            {trans.__('simulated GPUs')}
+            {trans.__('simulated')}
           </span>
         )}
         {onDashboard !== undefined && (
