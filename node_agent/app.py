@@ -52,6 +52,8 @@ class Agent:
         self.batch = Batch(self.node, self.lifecycle)
         self.session.on_log = self.batch.taken
         self.journal = Journal(config.state_dir / "agent.journal.json")
+        self.usage = Usage(self.node, keep=lambda: self.journal.write(self.node))
+        self.session.on_usage = self.usage.taken
         self._tasks: list[asyncio.Task[None]] = []
 
     # ---- ports ----------------------------------------------------------------------------------------------------
@@ -130,16 +132,16 @@ class Agent:
             log.critical("the agent's %s ended: %r", name, task.exception(), exc_info=task.exception())
 
     async def _sample(self) -> None:
-        usage, count = Usage(self.node), 0
+        count = 0
         while True:
             await asyncio.sleep(SAMPLE_S)
-            usage.sample()
+            self.usage.sample()
             vitals = await asyncio.to_thread(look, self.config.state_dir)  # a disk that hangs must not hold up the agent
             self.node.pressed = lasting(self.node.pressed, pressed(vitals, self.node.rules.pressure), self.node.clock())
             self.session.tell_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:
-                usage.report()
+                self.usage.report()
 
     async def _keep(self) -> None:
         while True:

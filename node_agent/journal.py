@@ -1,8 +1,8 @@
 """What a restarted agent needs to find its kernels again: one JSON file, replaced as a whole.
 
 Replaced atomically, but not forced to the disk: it has to survive the death of the agent, and when the machine dies the kernels are gone
-as well. Kept are identities (pid and start time), marks, hashes of tokens, leases with their homes, and let-go's that the scheduler has
-not acknowledged. Never kept: tokens, and what the driver knows better (who holds what, who is suspended).
+as well. Kept are identities (pid and start time), marks, hashes of tokens, leases with their homes, and what the scheduler has not
+acknowledged: let-go's, and GPU time. Never kept: tokens, and what the driver knows better (who holds what, who is suspended).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from jupyter_gpushare.messages import Event, KernelOutlook, LeaseBody, LeaseLetG
 from .books import Book
 from .node import Node, log
 from .processes import Ident
+from .tally import Tally
 
 __all__ = ["Journal"]
 
@@ -56,6 +57,7 @@ class _File(Struct, kw_only=True):
     rules: NodeRules = NodeRules()
     kernels: list[_Kernel] = field(default_factory=list)
     ends: list[LeaseLetGo] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
 
 
 class Journal:
@@ -66,7 +68,8 @@ class Journal:
 
     def write(self, node: Node) -> None:
         """Replace the file. A full disk is logged: the agent goes on, and tries again at the next change."""
-        data = encode(_File(rules=node.rules, kernels=[_kept(book) for book in node.books.values()], ends=list(node.ends.values())))
+        kernels = [_kept(book) for book in node.books.values()]
+        data = encode(_File(rules=node.rules, kernels=kernels, ends=list(node.ends.values()), tally=node.tally))
         fresh = self._path.with_suffix(".new")
         try:
             with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -89,6 +92,7 @@ class Journal:
             return []
         node.rules = file.rules
         node.ends = {body.lease: body for body in file.ends}
+        node.tally = file.tally
         alive = []
         for kept in file.kernels:
             book = _opened(node, kept)

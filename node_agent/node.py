@@ -35,6 +35,7 @@ from .books import Book, about, event, is_stranded, report, view
 from .devices import Devices
 from .draining import Draining
 from .story import Story
+from .tally import Tally
 
 __all__ = ["Config", "Node", "Ports", "log"]
 
@@ -108,6 +109,8 @@ class Node:
         self.books: dict[str, Book] = {}
         self.ends: dict[str, LeaseLetGo] = {}
         """Let-go's that the scheduler has not acknowledged yet, by lease."""
+        self.tally = Tally()
+        """GPU time that the scheduler has not acknowledged yet."""
         self.planned = False
         """Whether the scheduler has told its plan since this agent started."""
         self.used: dict[int, int] = {}

@@ -27,6 +27,7 @@ from jupyter_gpushare.messages import (
     NodeReport,
     Plan,
     ToAgent,
+    UsageTaken,
 )
 
 from .books import report
@@ -65,6 +66,7 @@ class Session:
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
         self.on_log: Callable[[LogTaken], None] = lambda _order: None
+        self.on_usage: Callable[[UsageTaken], None] = lambda _order: None
         self._told_node: NodeReport | None = None
         self._told_at = 0
 
@@ -173,6 +175,8 @@ class Session:
                     self._leases.unwanted(order)
                 case LogTaken():
                     self.on_log(order)
+                case UsageTaken():
+                    self.on_usage(order)
             self._node.wake()
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 
-from jupyter_gpushare.messages import LeaseUsage, UsageReport
+from jupyter_gpushare.messages import UsageReport, UsageTaken
 
 from .lending import lent
 from .node import Node
@@ -17,21 +17,12 @@ LONGEST_MS = 5_000
 """A longer gap between two samples (a machine that slept) is not booked as use."""
 
 
-@dataclass(slots=True)
-class _Row:
-    held_ms: int = 0
-    busy_ms: int = 0
-    used_mib_ms: int = 0
-    borrowed_mib_ms: int = 0
-    lent_mib_ms: int = 0
-
-
 class Usage:
-    """Samples all leases of a node; `report` empties it."""
+    """Samples all leases of a node into its tally."""
 
-    def __init__(self, node: Node) -> None:
-        self._node = node
-        self._rows: dict[str, _Row] = {}
+    def __init__(self, node: Node, keep: Callable[[], None] = lambda: None) -> None:
+        """`keep` writes the tally down: before a report leaves, so that a later life says the same under its number."""
+        self._node, self._keep = node, keep
         self._busy: dict[str, int] = {}
         self._last = self._reported = node.clock()
 
@@ -44,7 +35,7 @@ class Usage:
             if book.lease is None or book.unwanted or not (book.attached or book.holding.suspended):
                 book.utilization = None
                 continue
-            row = self._rows.setdefault(book.lease.id, _Row())
+            row = self._node.tally.row(book.lease.id)
             before = self._busy.get(book.kernel_id, book.holding.busy_ms)
             self._busy[book.kernel_id] = book.holding.busy_ms
             used, share = book.held(), book.lease.request_mib * max(1, len(book.home))
@@ -68,29 +59,30 @@ class Usage:
         return found
 
     def report(self) -> None:
-        """Hand the rows to the scheduler; kept and added to when the link is down."""
-        now, took = self._node.clock(), self._node.took
-        if not self._rows and not any(took.values()) and not self._node.rungs:
+        """Hand what was sampled to the scheduler, and once more what it has not taken yet; kept while the link is down."""
+        now, took, tally = self._node.clock(), self._node.took, self._node.tally
+        if tally.begin():
+            self._keep()
+        rows = tally.under_way()
+        if not rows and not any(took.values()) and not self._node.rungs:
             self._reported = now
             return
-        rows = [
-            LeaseUsage(
-                lease=lease, held_ms=row.held_ms, busy_ms=row.busy_ms, used_mib_ms=row.used_mib_ms, borrowed_mib_ms=row.borrowed_mib_ms,
-                lent_mib_ms=row.lent_mib_ms,
-            )
-            for lease, row in sorted(self._rows.items())
-        ]
         waits, outs, ins = (list(took[name]) for name in ("gate_wait", "suspend", "resume"))
         sent = UsageReport(
-            since_ms=now - self._reported, rows=rows, gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins, rungs=dict(self._node.rungs)
-        )
+            since_ms=now - self._reported, rows=rows, life=tally.life if rows else "", number=tally.number if rows else 0,
+            gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins, rungs=dict(self._node.rungs),
+        )  # fmt: skip
         delivered = self._node.ports.to_scheduler(sent)
         if delivered:
-            self._rows.clear()
             self._reported = now
             self._node.rungs.clear()
         for each in took.values():  # of these only the latest are worth keeping
             del each[: None if delivered else -LONGEST_STORY]
+
+    def taken(self, order: UsageTaken) -> None:
+        """The scheduler has a report on its disk."""
+        if self._node.tally.taken(order.life, order.number):
+            self._node.dirty = True
 
 
 def _share(busy_ms: int, passed_ms: int) -> float:

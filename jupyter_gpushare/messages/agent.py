@@ -27,6 +27,7 @@ __all__ = [
     "Pressure",
     "ToAgent",
     "UsageReport",
+    "UsageTaken",
 ]
 
 
@@ -121,10 +122,16 @@ class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
 
 
 class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
-    """GPU-milliseconds per lease since the last report, folded into ledgers; and how long what happened since then took."""
+    """GPU-milliseconds per lease since the report before, folded into ledgers; and how long what happened since then took.
+
+    `life` and `number` name the rows: the agent says them again under the same name until `UsageTaken` answers, and they are counted
+    once. Number 0 (an older agent, or no rows) is counted as it comes, and not answered.
+    """
 
     since_ms: int
     rows: list[LeaseUsage]
+    life: str = ""
+    number: int = 0
     gate_waits_ms: list[int] = field(default_factory=list)
     suspends_ms: list[int] = field(default_factory=list)
     resumes_ms: list[int] = field(default_factory=list)
@@ -188,4 +195,11 @@ class LeaseUnwanted(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
     lease: str
 
 
-ToAgent = Plan | LeaseWanted | LeaseUnwanted | LogTaken
+class UsageTaken(Tagged, frozen=True, kw_only=True, tag="usage_taken"):
+    """The rows of this report are on the scheduler's disk."""
+
+    life: str
+    number: int
+
+
+ToAgent = Plan | LeaseWanted | LeaseUnwanted | LogTaken | UsageTaken

@@ -38,6 +38,8 @@ from jupyter_gpushare.messages import (
     ServerWelcome,
     Share,
     ToServer,
+    UsageReport,
+    UsageTaken,
     decode,
     encode,
 )
@@ -123,6 +125,8 @@ class FakeScheduler:
             self.events.append((body.lease, body.event.kind, body.event.message))
         elif isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None):
             self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
+        elif isinstance(body, UsageReport) and body.number and self.acknowledges:
+            orders.put_nowait(UsageTaken(life=body.life, number=body.number))
 
     def use(self, **rules) -> None:
         import msgspec

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.errors import GpuShareError
+from node_agent.tally import Tally
 
 MIB = 80 * 1024
 
@@ -32,6 +33,9 @@ class FakeAgent:
         self.plan: m.Plan | None = None
         self.orders: list[m.ToAgent] = []
         self.changed = asyncio.Condition()
+        self.tally = Tally()
+        self.used = 0
+        """ms that it ever booked as held, by whatever lease."""
 
     @asynccontextmanager
     async def linked(self, client: SchedulerClient) -> AsyncIterator[AgentLink]:
@@ -45,6 +49,26 @@ class FakeAgent:
                 obeying.cancel()
                 with contextlib.suppress(asyncio.CancelledError, GpuShareError):
                     await obeying
+
+    def use(self) -> None:
+        """A ms of everything that it holds."""
+        for lease in self.holds:
+            self.tally.row(lease).held_ms += 1
+            self.used += 1
+
+    async def report(self, link: AgentLink) -> None:
+        """What was used and not taken yet."""
+        self.tally.begin()
+        if rows := self.tally.under_way():
+            await link.send(m.UsageReport(since_ms=1, life=self.tally.life, number=self.tally.number, rows=rows))
+
+    async def until_taken(self, link: AgentLink, client: SchedulerClient, *, patience: float = 30.0) -> None:
+        """Everything that was used is on the scheduler's disk."""
+        async with asyncio.timeout(patience):
+            while self.tally.sent or self.tally.rows:
+                await self.report(link)
+                await client.usage()  # who asks makes it write: no need to wait for a tick
+                await asyncio.sleep(0.01)
 
     async def until(self, seen: object, *, patience: float = 20.0) -> None:
         """Waits until this is so."""
@@ -67,6 +91,8 @@ class FakeAgent:
                     await self._take(link, lease)
                 case m.LeaseUnwanted(lease=id_):
                     self.holds.pop(id_, None)
+                case m.UsageTaken(life=life, number=number):
+                    self.tally.taken(life, number)
             await self._seen()
 
     async def _seen(self) -> None:

@@ -126,8 +126,8 @@ def _main() -> None:
         config = json.loads(line)
         if (pid := os.fork()) == 0:
             os.close(0)
+            _tell(what="born", pid=os.getpid())  # itself: its first line could overtake what we say of it
             _run(config)
-        _tell(what="born", pid=pid)
         _, status = os.waitpid(pid, 0)
         _tell(what="died", status=os.waitstatus_to_exitcode(status))
 

@@ -19,7 +19,7 @@ from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound, Unav
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
 from .agents import FakeAgent
-from .databases import Cluster, Database, check_invariants, tables
+from .databases import Cluster, Database, check_invariants, used_in
 from .nursery import Child, Nursery
 from .proxy import RoughNetwork
 
@@ -90,9 +90,9 @@ class Person:
 
 
 class Node(FakeAgent):
-    """Comes back whenever its link breaks, and reports what it used; `used` is what it ever said."""
+    """Comes back whenever its link breaks, and reports what it used."""
 
-    used = 0
+    rests = False
 
     async def live(self, client: SchedulerClient) -> None:
         while True:
@@ -100,9 +100,9 @@ class Node(FakeAgent):
                 async with self.linked(client) as link:
                     while True:
                         await asyncio.sleep(0.05)
-                        rows = [m.LeaseUsage(lease=id_, held_ms=1, busy_ms=0, used_mib_ms=0, borrowed_mib_ms=0) for id_ in self.holds]
-                        self.used += len(rows)
-                        await link.send(m.UsageReport(since_ms=50, rows=rows))
+                        if not self.rests:
+                            self.use()
+                        await self.report(link)
             await asyncio.sleep(0.05)
 
 
@@ -118,7 +118,7 @@ async def settle(person: Person, client: SchedulerClient) -> None:
 
 
 async def agreed(node: Node, client: SchedulerClient) -> None:
-    """Scheduler and node hold the same leases, within a time."""
+    """Scheduler and node hold the same leases, and everything that was used is booked, within a time."""
 
     async def leases() -> set[str]:
         return {pod.lease.id for view in (await client.workloads()).workloads for pod in view.pods if pod.lease is not None}
@@ -126,10 +126,9 @@ async def agreed(node: Node, client: SchedulerClient) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while set(node.holds) != await leases():
             await asyncio.sleep(0.05)
-
-
-def used_in(url: str) -> int:
-    return sum(row[2] for row in tables(url)["usage"])
+        node.rests = True
+        while node.tally.sent or node.tally.rows:
+            await asyncio.sleep(0.05)
 
 
 def start(nursery: Nursery, folder: Path, database: Database) -> Child:
@@ -177,7 +176,7 @@ def test_the_database_goes_away_and_comes_back(nursery: Nursery, cluster: Cluste
             await agreed(node, client)
         client.transport.close()
         assert child.end() == 0
-        assert 0 < used_in(postgresql.url) <= node.used
+        assert used_in(postgresql.url) == node.used > 0
         check_invariants(postgresql.url)
 
     asyncio.run(story())
@@ -212,7 +211,7 @@ def test_the_network_is_slow_cut_and_late(nursery: Nursery, tmp_path: Path, seed
                 await agreed(node, client)
             client.transport.close()
         assert child.end() == 0
-        assert used_in(database.url) <= node.used, "nothing is counted twice"
+        assert used_in(database.url) == node.used > 0
         check_invariants(database.url)
 
     asyncio.run(story())

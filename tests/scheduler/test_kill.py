@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import SchedulerClient
+from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.errors import GpuShareError, NotFound
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
 from .agents import MIB, FakeAgent
-from .databases import Database, check_invariants
+from .databases import Database, check_invariants, used_in
 from .nursery import Child, Nursery
 
 pytestmark = pytest.mark.slow
@@ -66,15 +66,26 @@ async def people(client: SchedulerClient, told: Told, run: int, dice: random.Ran
             told.ended.add(gone)
 
 
+async def use(agent: FakeAgent, link: AgentLink) -> None:
+    """Use and report for ever."""
+    while True:
+        agent.use()
+        await agent.report(link)
+        await asyncio.sleep(0.005)
+
+
 async def one_life(child: Child, agent: FakeAgent, told: Told, run: int, dice: random.Random) -> None:
     client = child.client()
     talking = asyncio.create_task(people(client, told, run, dice))
     with contextlib.suppress(GpuShareError):
-        async with agent.linked(client):
+        async with agent.linked(client) as link:
+            using = asyncio.create_task(use(agent, link))
             await asyncio.sleep(dice.uniform(0, 0.08))  # the point of the test: any moment
             child.kill()
-            with contextlib.suppress(GpuShareError):
-                await talking
+            using.cancel()
+            for task in (talking, using):
+                with contextlib.suppress(GpuShareError, asyncio.CancelledError):
+                    await task
     client.transport.close()
 
 
@@ -89,8 +100,9 @@ async def check(child: Child, agent: FakeAgent, told: Told) -> None:
             assert (await client.end(id_)).ended
     told.ended |= told.unsure
     told.unsure.clear()
-    async with agent.linked(client):
+    async with agent.linked(client) as link:
         await agent.until(lambda: agent.plan is not None)
+        await agent.until_taken(link, client)
         leases = {lease.id: lease for lease in agent.plan.leases}
         alive = set(there) - told.ended
         for lease in agent.told.values():  # announced, so committed
@@ -115,8 +127,10 @@ def test_killed_at_any_moment_it_keeps_what_it_acknowledged(nursery: Nursery, da
             child = nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url)
             await check(child, agent, told)
             child.kill()
+            assert used_in(database.url) == agent.used
         check_invariants(database.url)
 
     asyncio.run(lives())
+    assert agent.used
     assert told.kept
     assert told.ended

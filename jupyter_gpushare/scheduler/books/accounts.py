@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
 from typing import Any, Final
 
 import sqlalchemy as sql
@@ -21,7 +20,6 @@ from jupyter_gpushare.core.quantity import read_duration
 from ..store import schema as s
 from ..store.database import ours
 from ..store.store import Store
-from .records import Record
 
 __all__ = ["BY", "HOUR_MS", "REPORTED", "Accounts", "Sums", "by_in", "period_in", "report"]
 
@@ -47,7 +45,7 @@ class Sums:
 
 @dataclass(slots=True)
 class _Open:
-    """What one lease's agent reported and is not written yet. `device_mib`: the size of the GPU, as a part of which memory counts."""
+    """What was reported of one lease and is not written yet. `device_mib`: the size of the GPU, as a part of which memory counts."""
 
     project: str
     user: str
@@ -65,31 +63,76 @@ class _Open:
         return Sums(held, used, self.sums["borrowed_mib_ms"] // self.device_mib, self.sums["lent_mib_ms"] // self.device_mib)
 
 
-class Accounts:
-    """What was reported and not written yet, by lease; who waits longest is written first."""
+@dataclass(slots=True)
+class _Node:
+    """What one node's agent reported and is not written yet, up to this report of its."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, _Open] = {}
+    leases: dict[str, _Open] = field(default_factory=dict)
+    last: tuple[str, int] = ("", 0)
 
-    def add(self, record: Record, body: m.LeaseBody, device_mib: int, row: m.LeaseUsage) -> None:
-        """Takes one report in."""
-        known = self._open.get(row.lease)
+    def add(self, body: m.LeaseBody, user: str, device_mib: int, row: m.LeaseUsage) -> None:
+        known = self.leases.get(row.lease)
         if known is None:
             sums = dict.fromkeys(REPORTED, 0)
-            known = self._open[row.lease] = _Open(record.project, record.user, body.name, body.request_mib, device_mib, sums)
+            known = self.leases[row.lease] = _Open(body.project, user, body.name, body.request_mib, device_mib, sums)
         for kind in REPORTED:
             known.sums[kind] += getattr(row, kind)
 
-    def write(self, store: Store, now: int, most: int | None = None) -> None:
-        """Writes so many leases' reports (None: all) in one transaction; what could not be written is kept. Raises StoreUnavailable."""
-        batch = dict(islice(self._open.items(), most))
-        if not batch:
+
+class Accounts:
+    """What was reported and not written yet, by node; which waits longest is written first. A report is counted once, however often it
+    is said: its number is written down together with what it says."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._open: dict[str, _Node] = {}
+        self._written = store.usage_taken()
+        """Node -> its last report that is on the disk."""
+
+    def is_written(self, node: str, report: m.UsageReport) -> bool:
+        """It is on the disk."""
+        return report.number > 0 and _is_in(report, self._written.get(node))
+
+    def add(self, node: str, report: m.UsageReport, whose: Mapping[str, tuple[m.LeaseBody, str]], device_mib: int) -> None:
+        """Takes one report in, once. `whose`: the leases of this node that it speaks of, with the names of their users; others are passed over."""
+        known = self._open.get(node)
+        if self.is_written(node, report) or (report.number and known is not None and _is_in(report, known.last)):
             return
-        with store.transaction() as write:
-            write.used_in_hours(_hour_rows(batch.values(), now // HOUR_MS * HOUR_MS))
-            write.used({lease: (one.project, {kind: one.sums[kind] for kind in LEDGER}) for lease, one in batch.items()})
-        for lease in batch:
-            del self._open[lease]
+        known = self._open.setdefault(node, _Node())
+        if report.number:
+            known.last = report.life, report.number
+        for row in report.rows:
+            if row.lease in whose:
+                known.add(*whose[row.lease], device_mib, row)
+
+    def write(self, now: int, most: int | None = None) -> list[tuple[str, m.UsageTaken]]:
+        """Writes the reports of so many leases (whole nodes, one at least; None: all) in one transaction; what could not be written is kept.
+        Gives what is to be answered to which node. Raises StoreUnavailable."""
+        batch = self._next(most)
+        if not batch:
+            return []
+        leases = {lease: one for node in batch.values() for lease, one in node.leases.items()}
+        last = {name: node.last for name, node in batch.items() if node.last[1]}
+        with self._store.transaction() as write:
+            write.used_in_hours(_hour_rows(leases.values(), now // HOUR_MS * HOUR_MS))
+            write.used({lease: (one.project, {kind: one.sums[kind] for kind in LEDGER}) for lease, one in leases.items()})
+            write.usage_taken([{"node": name, "life": life, "number": number} for name, (life, number) in last.items()])
+        for name in batch:
+            del self._open[name]
+        self._written |= last
+        return [(name, m.UsageTaken(life=life, number=number)) for name, (life, number) in last.items()]
+
+    def _next(self, most: int | None) -> dict[str, _Node]:
+        batch, count = {}, 0
+        for name, node in self._open.items():
+            batch[name], count = node, count + len(node.leases)
+            if most is not None and count >= most:
+                break
+        return batch
+
+
+def _is_in(report: m.UsageReport, last: tuple[str, int] | None) -> bool:
+    return last is not None and report.life == last[0] and report.number <= last[1]
 
 
 def _hour_rows(batch: Iterable[_Open], hour: int) -> list[dict[str, Any]]:

@@ -21,9 +21,9 @@ from .terms import Terms
 __all__ = ["Reports"]
 
 log = logging.getLogger("gpushare.scheduler")
-LONGEST_USE: Final = 1 << 46
-"""More ms, or MiB times ms, than anybody used since the last report (a whole H200 for five days): a number that cannot be true would
-spoil the sums for ever."""
+LONGEST_USE: Final = 1 << 53
+"""More ms, or MiB times ms, than anybody used since the last report (eight whole H200 for three months, which is how long a scheduler may
+be away): a number that cannot be true would spoil the sums for ever."""
 
 
 class Reports:
@@ -33,7 +33,7 @@ class Reports:
         self.ledger = ledger
         self.terms = Terms(ledger)
         self.commands = Commands(ledger)
-        self.accounts = Accounts()
+        self.accounts = Accounts(ledger.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
@@ -91,20 +91,36 @@ class Reports:
                     self.commands.printed(node, record, record.lease(lease), message)
             case m.AskAgain(workload=workload):
                 self.terms.ask_again(node, workload)
-            case m.UsageReport(rows=rows):
-                self._used(node, rows)
+            case m.UsageReport():
+                self._used(node, message)
 
-    def _used(self, node: str, rows: list[m.LeaseUsage]) -> None:
+    def _used(self, node: str, report: m.UsageReport) -> None:
         """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit for each would hold up the grants."""
-        for row in rows:
+        for row in report.rows:
             _check_usage(row)
+        if self.accounts.is_written(node, report):  # the answer was lost on its way
+            self.ledger.fleet.send(node, m.UsageTaken(life=report.life, number=report.number))
+        else:
+            self.accounts.add(node, report, self._whose(node, report.rows), self._device_mib(node))
+
+    def _whose(self, node: str, rows: list[m.LeaseUsage]) -> dict[str, tuple[m.LeaseBody, str]]:
+        """The leases on this node that the rows speak of, and their users: also those that ended before this was heard."""
+        found, past = {}, []
         for row in rows:
             if (record := self._holder(node, row.lease)) is not None:
-                self.accounts.add(record, record.lease(row.lease), self._device_mib(node), row)
+                found[row.lease] = record.lease(row.lease), record.user
+            else:
+                past.append(row.lease)
+        for body, user in self.ledger.store.past_leases(past):
+            if body.node == node:
+                found[body.id] = body, user
+        return found
 
     def write_usage(self, most: int | None = None) -> None:
-        """Writes down what was reported of so many leases (None: of all). Raises StoreUnavailable; then it is kept for the next time."""
-        self.accounts.write(self.ledger.store, self.ledger.clock(), most)
+        """Writes down what was reported of so many leases (None: of all), and tells the agents that it is. Raises StoreUnavailable; then it
+        is kept for the next time."""
+        for node, taken in self.accounts.write(self.ledger.clock(), most):
+            self.ledger.fleet.send(node, taken)
 
     def _device_mib(self, node: str) -> int:
         """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""

@@ -14,7 +14,7 @@ from jupyter_gpushare import messages as m
 
 __all__ = [
     "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "history", "leadership", "leases", "logs",
-    "metadata", "node_marks", "nodes", "outcomes", "tokens", "usage", "usage_hours", "workloads",
+    "metadata", "node_marks", "nodes", "outcomes", "tokens", "usage", "usage_hours", "usage_taken", "workloads",
 ]  # fmt: skip
 
 LONGEST_LEASE: Final = 1100
@@ -106,6 +106,13 @@ history = sql.Table(
     sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
     sql.Column("body", sql.Text, nullable=False),
 )  # fmt: skip
+usage_taken = sql.Table(
+    "usage_taken", metadata,
+    sql.Column("node", sql.String(1000), primary_key=True),
+    sql.Column("life", sql.String(64), nullable=False),
+    sql.Column("number", sql.BigInteger, nullable=False),
+)  # fmt: skip
+"""Which report of each node's agent was counted last."""
 usage_hours = sql.Table(
     "usage_hours", metadata,
     sql.Column("key", sql.String(64), primary_key=True),

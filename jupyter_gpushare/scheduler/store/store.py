@@ -6,7 +6,7 @@ SQLite (WAL, every commit on disk before it is announced) by default, or Postgre
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -228,6 +228,21 @@ class Store:
         """The ledger, a row per lease."""
         with ours(), self.engine.connect() as connection:
             return [dict(row._mapping) for row in connection.execute(sql.select(s.usage).order_by(s.usage.c.lease))]
+
+    def usage_taken(self) -> dict[str, tuple[str, int]]:
+        """Node -> life and number of its agent's report that was counted last."""
+        with ours(), self.engine.connect() as connection:
+            return {row.node: (row.life, row.number) for row in connection.execute(sql.select(s.usage_taken))}
+
+    def past_leases(self, ids: Sequence[str]) -> list[tuple[m.LeaseBody, str]]:
+        """Those of these leases that were ever given, with whose they were; also of workloads that are over."""
+        query = sql.select(s.leases.c.body, s.workloads.c.user).join(s.workloads, s.workloads.c.id == s.leases.c.workload)
+        found = []
+        with ours(), self.engine.connect() as connection:
+            for begin in range(0, len(ids), 500):  # a statement has room for so many names
+                rows = connection.execute(query.where(s.leases.c.id.in_(ids[begin : begin + 500])))
+                found += [(m.decode(m.LeaseBody, row.body), row.user) for row in rows]
+        return found
 
     # -- forgetting --
 

@@ -29,11 +29,13 @@ _LEASE: Final = _upsert(s.leases, "id", ["body", "ended_ms"])  # it keeps the ti
 _NODE: Final = _upsert(s.nodes, "name", ["report"])
 _USED: Final = _upsert(s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"])
 _HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed", "lent"])
+_TAKEN: Final = _upsert(s.usage_taken, "node", ["life", "number"])
 _SUBMITTED: Final = s.workloads.insert()
 _EVENT: Final = s.events.insert()
 _OUTCOME: Final = s.outcomes.insert()
 _HISTORY: Final = s.history.insert()
 _LOG: Final = s.logs.insert()
+_RENAMED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"))
 _ENDED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None))
 _LEASES_ENDED: Final = s.leases.update().where(s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None))
 _LEASE_ENDED: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of"))
@@ -60,6 +62,10 @@ class Write:
         values: dict[str, Any] = {name: getattr(row, name) for name in ("user", "project", "priority", "preemptible", "created_ms")}
         known = {"id": row.request.id, "request": _text(row.request), "kernel_id": row.request.kernel_id, "ended_ms": None, "message": ""}
         self.do(_SUBMITTED, values | known)
+
+    def renamed(self, request: m.WorkloadRequest) -> None:
+        """The workload is called otherwise in its request."""
+        self.do(_RENAMED, {"of": request.id, "request": _text(request)})
 
     def ended(self, workload: str, now_ms: int, message: str) -> None:
         """The workload is over, and so are its leases."""
@@ -98,6 +104,11 @@ class Write:
         """Adds to the ledgers of these leases: lease -> its project, and what is to be added to which sum."""
         if rows:
             self.do(_USED[self._dialect], [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()])
+
+    def usage_taken(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Of these nodes everything is counted up to this report."""
+        if rows:
+            self.do(_TAKEN[self._dialect], rows)
 
     def token(self, row: s.TokenRow) -> None:
         self.do(s.tokens.insert(), {name: getattr(row, name) for name in s.TokenRow.__slots__})

@@ -1,0 +1,20 @@
+"""Which report of each node's agent was counted last, so that one that is said again is counted once."""
+
+from __future__ import annotations
+
+import sqlalchemy as sql
+from alembic import op
+
+revision = "0008"
+down_revision = "0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.create_table(
+        "usage_taken",
+        sql.Column("node", sql.String(1000), primary_key=True),
+        sql.Column("life", sql.String(64), nullable=False),
+        sql.Column("number", sql.BigInteger, nullable=False),
+    )
