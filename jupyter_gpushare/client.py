@@ -77,6 +77,10 @@ class SchedulerClient:
         """Gives everything back; also right when it has ended before."""
         return await self._call("end", m.Ended, id=workload)
 
+    async def rename(self, workload: str, name: str) -> m.WorkloadView:
+        """What its owner calls it from now on."""
+        return await self._call("rename", m.WorkloadView, body=m.WorkloadName(name=name), id=workload)
+
     async def workload(self, workload: str) -> m.WorkloadView:
         """One workload, with why it waits."""
         return await self._call("workload", m.WorkloadView, id=workload)
@@ -92,9 +96,9 @@ class SchedulerClient:
         query |= {"ended": "true"} if ended else {}
         return await self._call("workloads", m.Workloads, query=query)
 
-    async def what_if(self, request: m.WorkloadRequest) -> m.WhatIfAnswer:
-        """Would it start now? Changes nothing."""
-        return await self._call("what_if", m.WhatIfAnswer, body=request)
+    async def what_if(self, request: m.WorkloadRequest, instead_of: str | None = None) -> m.WhatIfAnswer:
+        """Would it start now, perhaps in place of another workload? Changes nothing."""
+        return await self._call("what_if", m.WhatIfAnswer, body=request, query={"instead_of": instead_of} if instead_of else None)
 
     async def queues(self) -> m.Queues:
         """Departments and projects per pool and resource."""

@@ -10,7 +10,7 @@ from .cluster import Cluster
 from .decisions import Bind, Decisions, Evict, Pipeline, WhatIf
 from .entitlement import entitle
 from .explain import Explainer, Free, eviction_message, free_in
-from .facts import WorkloadSubmitted
+from .facts import WorkloadEnded, WorkloadSubmitted
 from .model import Workload
 from .need import Need
 from .pools import PoolState
@@ -82,13 +82,16 @@ def _learn_mix(state: State, pool: PoolState) -> None:
     pool.defragmenter.study(waiting)
 
 
-def what_if(cluster: Cluster, workload: Workload, now: int) -> WhatIf:
-    """Where the workload would go now and whom it would displace, else why not. Changes nothing.
+def what_if(cluster: Cluster, workload: Workload, now: int, instead_of: str | None = None) -> WhatIf:
+    """Where the workload would go now and whom it would displace, else why not. Changes nothing. `instead_of`: a workload whose place is given
+    up for it; one that there is not gives up nothing.
 
     Raises what submitting it would raise.
     """
     mark = cluster.checkpoint()
     try:
+        if instead_of in cluster.workloads:
+            cluster.apply(WorkloadEnded(instead_of))
         cluster.apply(WorkloadSubmitted(workload))
         decisions = _run(cluster._state, now)
         members = cluster.workloads[workload.id].members.values()

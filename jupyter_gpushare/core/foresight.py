@@ -6,7 +6,7 @@ what they have for ever, and nobody new to come; so it is a bound, not a guess, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import suppress
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -28,11 +28,11 @@ STEPS: Final = 12
 
 def foresee(
     cluster: Cluster, coming: Iterable[Coming], now: int, *, notice: int, asked: Workload | None = None
-) -> Iterator[tuple[int, frozenset[str]]]:  # fmt: skip
+) -> Generator[tuple[int, frozenset[str]], None, None]:  # fmt: skip
     """Time by time (ms) the workloads that have all their pods from then on. `notice`: how long the evicted keep their places; `asked`:
     a workload that is not submitted, and is on trial.
 
-    Nobody may touch the cluster until the iterator is exhausted or closed; then everything is as it was. Raises what submitting raises.
+    Nobody may touch the cluster until the generator is exhausted or closed; then everything is as it was. Raises what submitting raises.
     """
     mark = cluster.checkpoint()
     try:

@@ -62,7 +62,7 @@ class Town:
             await asyncio.sleep(0.01)
 
     async def ask(self, caller: str, verb: str, path: str, body: object = None) -> HTTPResponse:
-        sent = None if verb != "POST" else json.dumps(body if body is not None else {}).encode()
+        sent = None if verb not in ("POST", "PATCH") else json.dumps(body if body is not None else {}).encode()
         return await self.doors.raw(verb, path, sent, self.tokens[caller])
 
     async def read(self, caller: str, path: str) -> dict:
@@ -137,7 +137,7 @@ def test_nobody_reaches_more_than_the_next():
     assert OPENS["admin"] == {"admin"}
     assert {name for name, row in REACH.items() if "agent" in row} == {"agent"}
     assert not any("nobody" in row for row in REACH.values())
-    changing = {name: row for name, row in REACH.items() if name in ("submit", "what_if", "end", "notebook names")}
+    changing = {name: row for name, row in REACH.items() if name in ("submit", "what_if", "end", "rename", "notebook names")}
     assert all(row["person"] == row["server"] == "own" for row in changing.values())
     admins = {route.name for route in ROUTES if route.scope == "admin"}
     assert {"snapshot", "tokens", "create_token", "revoke_token"} <= admins
@@ -170,6 +170,17 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
             assert (id_ in town.doors.house.service.records) is (expected != 200)
 
 
+@story
+async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
+    for caller in PEOPLE:
+        for whose, user in OWNERS.items():
+            name = f"{caller} was here"
+            answer = await town.ask(caller, "PATCH", f"/api/v1/workloads/{user}1", {"name": name})
+            expected = 200 if whose in within("rename", caller) else 403 if whose in within("workload", caller) else 404
+            assert answer.code == expected, (caller, whose, answer.body)
+            assert (town.doors.house.service.records[f"{user}1"].request.name == name) is (expected == 200)
+
+
 @pytest.mark.parametrize("route", ["submit", "what_if"])
 def test_everything_is_asked_for_by_whom_the_table_says(tmp_path: Path, route: str):
     async def told():
@@ -184,6 +195,19 @@ def test_everything_is_asked_for_by_whom_the_table_says(tmp_path: Path, route: s
                         assert json.loads(answer.body)["error"]["field"] == "user"
 
     asyncio.run(told())
+
+
+@story
+async def test_only_who_may_end_a_workload_asks_what_would_be_in_its_place(town: Town):
+    path = next(r.path for r in ROUTES if r.name == "what_if")
+    for caller in PEOPLE:
+        for whose, user in OWNERS.items():
+            own = OWNERS["own"] if caller in ("person", "server") else user
+            body = {"id": "instead", "user": own, "project": PROJECTS[own], "pods": [{"gpu": 0.1}]}
+            answer = await town.ask(caller, "POST", f"{path}?instead_of={user}1", body)
+            expected = 200 if whose in within("end", caller) else 403 if whose in within("workload", caller) else 404
+            assert answer.code == expected, (caller, whose, answer.body)
+            assert expected == 200 or json.loads(answer.body)["error"]["field"] in ("instead_of", "user"), (caller, whose, answer.body)
 
 
 @story

@@ -14,16 +14,19 @@ CASES = {
     "less in another pool": (1, ["a"], {("t4", 0.5), ("t4", 0.25)}, ["0.5 GPU would start now in node pool t4."]),
     "nothing": (1, ["a"], set(), []),
     "its own pool is none": (1, ["a"], {("a", 1.0)}, []),
+    "its project's pool is not told twice": (2, [], {("", 1.0), ("a", 1.0)}, ["1 GPU would start now."]),
+    "of two of its own neither is told twice": (2, ["a", "t4"], {("a,t4", 1.0), ("a", 1.0), ("t4", 1.0)}, ["1 GPU would start now."]),
 }
 
 
 @pytest.mark.parametrize(("gpu", "pools", "room", "expected"), CASES.values(), ids=CASES)
 def test_alternatives(gpu: float, pools: list[str], room: set[tuple[str, float]], expected: list[str]) -> None:
-    """`room`: in which pool ("": the project's own) which share would start."""
+    """`room`: in which pool ("": the project's own) which share would start; the project's is `a`."""
 
     def ask(request: WorkloadRequest) -> WhatIf:
         starts = (",".join(request.node_pools), float(request.pods[0].gpu or 0)) in room
         return WhatIf(starts_now=starts, after_eviction=False, spots={}, displaces=(), reason=None)
 
     request = WorkloadRequest(id="w", pods=[PodRequest(name="kernel", gpu=gpu)], node_pools=pools)
-    assert [one.message for one in alternatives_of(request, ask, ["a", "t4"])] == expected
+    others = [pool for pool in ("a", "t4") if pool not in (pools or ["a"])]
+    assert [one.message for one in alternatives_of(request, ask, others)] == expected

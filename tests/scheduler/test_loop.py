@@ -15,7 +15,8 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import load_policy
 from jupyter_gpushare.scheduler.service.loop import Loop
-from jupyter_gpushare.scheduler.service.service import BREATH, Service
+from jupyter_gpushare.scheduler.service.lots import BREATH
+from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 
 from .agents import node
@@ -155,12 +156,12 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     assert set(bench.listener.told()) == {"a"}
     assert bench.service.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1  # whoever asks gets the truth
     told: list[str] = []
-    for _ in bench.service.telling():
+    for _ in bench.service.lots.telling():
         more = bench.listener.told()
         assert len(more) <= BREATH
         told += more
     assert told == waiting
-    assert list(bench.service.telling()) == []  # nothing new to tell
+    assert list(bench.service.lots.telling()) == []  # nothing new to tell
 
 
 def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
@@ -176,7 +177,7 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
     bench.ask("w9999", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.records["w9999"].position is None
-    for _ in bench.service.telling():
+    for _ in bench.service.lots.telling():
         pass
     assert bench.service.records["w9999"].position == 601
     assert bench.service.records["w9999"].reason.numbers["position"] == 601

@@ -216,4 +216,4 @@ def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(hou
     waiting = {row.name: row.pending for row in house.service.pools(ADMIN).pools}
     assert waiting == {"a100": 2, "default": 1}
     assert [row.pool for row in house.service.waiting(ADMIN).waiting] == ["a100", "a100"]
-    assert {house.service.standing(record)[2] for record in house.service.records.values() if not record.leases} == {"a100"}
+    assert {house.service.lots.standing(record)[2] for record in house.service.records.values() if not record.leases} == {"a100"}

@@ -35,6 +35,10 @@ class Record:
     events: deque[m.Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     reason: Reason | None = None
     position: int | None = None
+    expected: m.ExpectedWait | None = None
+    """How much longer it waits, as it was told last."""
+    look_again: int = 0
+    """When (ms) that is to be looked at again, whatever else happens."""
     revision: int = 0
     started: dict[str, int] = field(default_factory=dict)
     """When each lease was given (ms), by lease id."""
@@ -113,6 +117,7 @@ def view(record: Record, cluster: Cluster) -> m.WorkloadView:
         pods=pods,
         reason=reason_of(record.reason),
         queue_position=record.position,
+        expected_wait=record.expected,
         revision=record.revision,
         command=None if record.request.command is None else list(record.request.command.argv),
     )

@@ -15,7 +15,7 @@ from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_me
 
 from .subgroups import read_groups, read_together
 
-__all__ = ["MAX_PODS", "Asked", "is_member", "limit_of", "pools_tried", "projects_of", "read_request", "share_of"]
+__all__ = ["MAX_PODS", "Asked", "check_names", "is_member", "limit_of", "pools_tried", "projects_of", "read_request", "share_of"]
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
@@ -55,7 +55,7 @@ def read_request(
         InvalidInput: with the field: an unknown project, pool or class, an amount that makes no sense, no pods, two pods of a name.
         NotAllowed: the person is not a member of the project.
     """
-    _check_names(request)
+    check_names(request)
     _check_command(request)
     project = _project(request, policy, user, allowed, default)
     priority = _priority(request.priority_class, policy)
@@ -75,7 +75,8 @@ def read_request(
     return Asked(request, workload, user)
 
 
-def _check_names(request: m.WorkloadRequest) -> None:
+def check_names(request: m.WorkloadRequest) -> None:
+    """Ids and names that can be kept and shown. Raises InvalidInput."""
     if not request.id or len(request.id) > MAX_NAME:
         raise InvalidInput(f"id must have 1 to {MAX_NAME} characters", field="id")
     for field in ("id", "kernel_id", "name"):

@@ -42,6 +42,7 @@ REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "submit": _OWN,
     "what_if": _OWN,
     "end": _OWN,
+    "rename": _OWN,
     "logs": _OWN,
     "notebook names": _OWN,
     "agent": {"agent": "own", "admin": "everything"},

@@ -148,7 +148,7 @@ class CallHandler(RequestHandler):
         """What tornado itself refuses, in our form: verbs that HTTP does not know, among others."""
         error = GpuShareError("this cannot be served")
         error.status_hint = status_code
-        _write(self, error_answer(error, {"Allow": "GET, POST, DELETE"} if status_code == NoSuchVerb.status_hint else None))
+        _write(self, error_answer(error, {"Allow": "GET, POST, PATCH, DELETE"} if status_code == NoSuchVerb.status_hint else None))
 
 
 class _Socket(WebSocketHandler):

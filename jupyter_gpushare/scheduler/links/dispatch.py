@@ -162,8 +162,12 @@ class Dispatch:
     def _result(self, name: str, call: _Call) -> Any:
         service, who = self.service, call.identity
         match name:
-            case "submit" | "what_if":
-                return getattr(service, name)(who, call.body)
+            case "submit":
+                return service.submit(who, call.body)
+            case "what_if":
+                return service.what_if(who, call.body, call.query.get("instead_of"))
+            case "rename":
+                return service.rename(who, call.path["id"], call.body)
             case "workload" | "end":
                 return getattr(service, name)(who, call.path["id"])
             case "workloads":

@@ -21,10 +21,13 @@ __all__ = ["alternatives_of", "what_if_answer"]
 SHARES: Final = (MILLI, 500, 250, 100)
 """Smaller shares that are tried as alternatives, in milli-GPU."""
 Ask = Callable[[m.WorkloadRequest], WhatIf]
+Wait = Callable[[WhatIf], m.ExpectedWait | None]
 
 
-def what_if_answer(request: m.WorkloadRequest, ask: Ask, records: Mapping[str, Record], fleet: Fleet, pools: list[str]) -> m.WhatIfAnswer:
-    """Asks the core, and when the answer is no, asks again for less and for other pools."""
+def what_if_answer(
+    request: m.WorkloadRequest, ask: Ask, records: Mapping[str, Record], fleet: Fleet, pools: list[str], wait: Wait = lambda _: None
+) -> m.WhatIfAnswer:
+    """Asks the core, and when the answer is no, asks again for less and for the other `pools`. `wait`: how long it would take."""
     found = ask(request)
     spot = next(iter(found.spots.values()), None)
     displaced = [
@@ -40,18 +43,21 @@ def what_if_answer(request: m.WorkloadRequest, ask: Ask, records: Mapping[str, R
         planned_gpu=fleet.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
         displaces=displaced,
         reason=reason_of(found.reason),
+        expected_wait=wait(found),
         alternatives=[] if found.starts_now else list(alternatives_of(request, ask, pools)),
     )
 
 
 def alternatives_of(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> Iterator[m.Alternative]:
-    """The largest smaller share that would start now, and of every other pool that has room the largest share that would start there."""
+    """The largest smaller share that would start now, and of every other pool that has room the largest share that would start there.
+
+    `pools`: those that the request does not try by itself: what would start in one of its own was found by then.
+    """
     for changed, words, sentence in _smaller(request):
         if _starts(changed, ask):
             yield m.Alternative(request=words, message=f"{sentence}.")
             break
-    elsewhere = [pool for pool in pools if len(pools) > 1 and [pool] != request.node_pools]
-    for pool in elsewhere:
+    for pool in pools:
         for changed, words, sentence in ((request, {}, "It would start now"), *_smaller(request)):
             if _starts(replace(changed, node_pools=[pool]), ask):
                 yield m.Alternative(request={**words, "node_pools": [pool]}, message=f"{sentence} in node pool {pool}.")

@@ -97,7 +97,7 @@ class Loop:
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                for _ in self.service.telling():
+                for _ in self.service.lots.telling():
                     await asyncio.sleep(PAUSE)
             except Exception:
                 log.exception("those who wait could not be told of a change; they are told at the next one")

@@ -116,7 +116,7 @@ class _Now:
 
     def _kind(self, record: Record) -> tuple[str, str, str]:
         """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand of them would hold up decisions."""
-        state, reason, pool = self._service.standing(record)
+        state, reason, pool = self._service.lots.standing(record)
         return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:

@@ -7,9 +7,9 @@ milliseconds; intervals are the loop's business. What agents say is in `reports`
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -19,15 +19,14 @@ from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
 from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
-from jupyter_gpushare.core.reasons import Code, Reason
 from jupyter_gpushare.core.series import minutes_in
 
 from ..books.accounts import by_in, period_in, report
 from ..books.audit import audit, entries
 from ..books.fleet import Send
 from ..books.ledger import Announcer, Ledger
-from ..books.records import Record, lease_body, over_view, reason_of, state_of, view, words
-from ..books.requests import Asked, pools_tried, projects_of, read_request
+from ..books.records import Record, lease_body, over_view, words
+from ..books.requests import Asked, check_names, pools_tried, projects_of, read_request
 from ..callers.identity import Identity
 from ..callers.visibility import Visibility
 from ..policy.file import LoadedPolicy
@@ -35,8 +34,10 @@ from ..simulation.snapshot import snapshot
 from ..store.store import Store, WorkloadRow, Write
 from .answers import what_if_answer
 from .commands import PAGE, cursor_in
+from .lots import Lots
 from .marks import Marks
 from .metering import Meter
+from .outlook import Outlook
 from .policy_desk import PolicyDesk, lines_of
 from .reports import Reports
 from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
@@ -45,8 +46,6 @@ __all__ = ["Service"]
 
 LEASES_PER_TICK: Final = 300
 """Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
-BREATH: Final = 5
-"""Waiting workloads that are told of a change in one go."""
 
 
 class Service(Ledger):
@@ -58,8 +57,8 @@ class Service(Ledger):
         self.reports = Reports(self)
         self.policy_desk = PolicyDesk(self)
         self.marks = Marks(self)
-        self._told_of = self.decisions
-        """The decisions of which everybody who waits was told last."""
+        self.outlook = Outlook(self)
+        self.lots = Lots(self, self.outlook)
         self.visibility = Visibility(lambda: self.loaded)
         self.meter = Meter(store)
 
@@ -100,9 +99,9 @@ class Service(Ledger):
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.records.get(request.id)
         if known is not None:
-            if known.request != request or known.user != user:
+            if replace(known.request, name=request.name) != request or known.user != user:  # it may have been renamed since
                 raise Conflict(f"workload {request.id} is known with another content", field="id")
-            return self._view(known)
+            return self.lots.view(known)
         if self.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
         record = Record(request, self._read(identity, request, user, groups).workload, user)
@@ -114,7 +113,7 @@ class Service(Ledger):
         self.records[record.id] = record
         self.changed(record)
         self.wake()
-        return self._view(record)
+        return self.lots.view(record)
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
         """Gives everything back. Idempotent: a workload that has ended before is ended."""
@@ -123,12 +122,34 @@ class Service(Ledger):
             if self.store.is_ended(id_):
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        if not self._sees(identity, record):
-            raise NotFound(f"there is no workload {id_!r}", field="id")
-        if not self.visibility.reaches(identity, "end", record.project, record.user):
-            raise NotAllowed(f"workload {id_!r} is {record.user!r}'s: only they or an admin may end it", field="id")
+        self._may_end(identity, record, "id")
         self.finish(record, "released", "Given back.", by=identity.user)
         return m.Ended(id=id_)
+
+    def rename(self, identity: Identity, id_: str, body: m.WorkloadName) -> m.WorkloadView:
+        """What its owner calls it from now on, everywhere where it is named. Idempotent."""
+        record = self.records.get(id_)
+        if record is None:
+            raise NotFound(f"there is no workload {id_!r}", field="id")
+        self._may_end(identity, record, "id", "rename")
+        request = replace(record.request, name=body.name)
+        check_names(request)
+        if body.name != record.request.name:
+            leases = [replace(lease, name=body.name) for lease in record.leases.values()]
+            with self.together() as write:
+                write.renamed(request)
+                for lease in leases:
+                    write.lease(lease, record.started.get(lease.id, self.clock()))
+            record.request = request
+            self.say(record, leases)
+        return self.visibility.shown(identity, self.lots.view(record))
+
+    def _may_end(self, identity: Identity, record: Record, field: str, route: Literal["end", "rename"] = "end") -> None:
+        """Raises NotFound, NotAllowed."""
+        if not self._sees(identity, record):
+            raise NotFound(f"there is no workload {record.id!r}", field=field)
+        if not self.visibility.reaches(identity, route, record.project, record.user):
+            raise NotAllowed(f"workload {record.id!r} is {record.user!r}'s: only they or an admin may {route} it", field=field)
 
     def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
         record = self.records.get(id_)
@@ -136,7 +157,7 @@ class Service(Ledger):
             return self._over(identity, id_)
         if not self._sees(identity, record):
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        return self.visibility.shown(identity, self._view(record))
+        return self.visibility.shown(identity, self.lots.view(record))
 
     def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
         """Batch work that is over. Raises NotFound."""
@@ -169,7 +190,7 @@ class Service(Ledger):
             return m.Workloads(workloads=[view for view in self._all_over(identity) if project in (None, view.project)])
         return m.Workloads(
             workloads=[
-                self.visibility.shown(identity, self._view(record))
+                self.visibility.shown(identity, self.lots.view(record))
                 for record in self.records.values()
                 if project in (None, record.project) and kernel_id in (None, record.kernel_id) and self._sees(identity, record)
             ]
@@ -177,19 +198,26 @@ class Service(Ledger):
 
     def waiting(self, identity: Identity) -> m.Waiting:
         """Everybody's place in the queue, pool by pool, whose turn comes first first."""
-        places = [(record, place) for record in self.records.values() if (place := self._lot(record)[1]) is not None]
-        rows = [waiting_row(record, *self.standing(record)[1:], place, self.visibility, identity) for record, place in places]
+        places = [(record, place) for record in self.records.values() if (place := self.lots.lot(record)[1]) is not None]
+        rows = [
+            waiting_row(record, *self.lots.standing(record)[1:], place, self.lots.expected(record), self.visibility, identity)
+            for record, place in places
+        ]
         return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
 
-    def what_if(self, identity: Identity, request: m.WorkloadRequest) -> m.WhatIfAnswer:
-        """Would it start? Runs the same cycle on a mark and rolls it back."""
+    def what_if(self, identity: Identity, request: m.WorkloadRequest, instead_of: str | None = None) -> m.WhatIfAnswer:
+        """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload of the caller's that gives its place up."""
+        if instead_of is not None and instead_of in self.records:
+            self._may_end(identity, self.records[instead_of], "instead_of")
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         now = self.clock()
 
         def ask(changed: m.WorkloadRequest) -> WhatIf:
-            return what_if(self.cluster, self._read(identity, changed, user, groups).workload, now)
+            return what_if(self.cluster, self._read(identity, changed, user, groups).workload, now, instead_of)
 
-        return what_if_answer(request, ask, self.records, self.fleet, [pool.name for pool in self.loaded.policy.node_pools])
+        asked, policy = self._read(identity, request, user, groups).workload, self.loaded.policy
+        others = [pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)]
+        return what_if_answer(request, ask, self.records, self.fleet, others, lambda found: self.outlook.would(asked, found))
 
     def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> Asked:
         allowed = projects_of(self.loaded.policy, user, groups)
@@ -315,9 +343,10 @@ class Service(Ledger):
         for record, lease in given:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
+                self.outlook.over(record, granted=True, pool=lease.pool)
                 record.started[lease.id], record.waits_since, record.look_at = now, None, 0
             self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
-        self._explain(decisions, {record.id for record, _ in given})
+        self.lots.explain(decisions, {record.id for record, _ in given})
         return decisions
 
     def _grant(self, write: Write, bind: Bind, now: int) -> tuple[Record, m.LeaseBody]:
@@ -341,54 +370,15 @@ class Service(Ledger):
         self.evicted(write, record, evict)
         return record, wanted
 
-    def _explain(self, decisions: Decisions, touched: set[str]) -> None:
-        """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
+    def evicted(self, write: Write, record: Record, evict: Evict) -> None:
+        """Also: by when its place is free."""
+        super().evicted(write, record, evict)
+        self.outlook.evicting(evict, self.loaded.admin.notice)
 
-        One grant changes "GPUs free" and the places for everybody who waits: working that out and telling ten thousand of them at once
-        would delay the next grant. Whoever asks is told the truth of this cycle (`_view`), announced or not.
-        """
-        promised = {pipeline.workload for pipeline in decisions.pipelines}
-        for id_ in touched | promised | self.fresh:
-            if (record := self.records.get(id_)) is not None:
-                record.reason, record.position = decisions.glimpse(id_)
-                self.changed(record)
-        self.fresh.clear()
-
-    def telling(self) -> Iterator[None]:
-        """Tells everybody who waits how their reason, its numbers and their place have changed, breathing after every few.
-
-        Goes by the decisions at its start; who got something meanwhile was told by the cycle that gave it.
-        """
-        decisions = self.decisions
-        if decisions is self._told_of:
-            return
-        yield from decisions.counting()
-        for count, id_ in enumerate(decisions.reasons, start=1):
-            record, shown = self.records.get(id_), decisions.glimpse(id_)
-            if record is not None and self.decisions.glimpse(id_)[0] is not None and shown != (record.reason, record.position):
-                record.reason, record.position = shown
-                is_fresh = id_ in self.fresh
-                self.changed(record)
-                self.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
-            if count % BREATH == 0:
-                yield
-        self._told_of = decisions
-
-    def _lot(self, record: Record) -> tuple[Reason | None, int | None]:
-        """Why it waits and its place, by the last cycle."""
-        if record.rests:
-            return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
-        return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
-
-    def standing(self, record: Record) -> tuple[str, Reason | None, str]:
-        """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
-        pools = [lease.pool for lease in record.leases.values()] or pools_tried(record.workload, self.loaded.policy)
-        state = state_of(record, self.cluster) if record.leases or record.exits else "pending"  # ten thousand may wait: each look counts
-        return state, self._lot(record)[0], pools[0]
-
-    def _view(self, record: Record) -> m.WorkloadView:
-        reason, position = self._lot(record)
-        return replace(view(record, self.cluster), reason=reason_of(reason), queue_position=position)
+    def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
+        """Also: a wait that is over without a grant."""
+        super().finish(record, kind, message, reason=reason, by=by)
+        self.outlook.over(record, granted=False)
 
     @property
     def is_waiting(self) -> bool:
@@ -401,6 +391,7 @@ class Service(Ledger):
         with suppress(Unavailable):  # what is over now is so at the next tick as well
             self.reports.terms.tick(now)
             self.marks.tick()
+            self.outlook.tick(now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
         self.reports.silent(now)

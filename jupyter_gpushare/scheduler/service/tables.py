@@ -166,7 +166,9 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
     )  # fmt: skip
 
 
-def waiting_row(record: Record, reason: Reason | None, pool: str, position: int, visibility: Visibility, identity: Identity) -> m.WaitingRow:
+def waiting_row(
+    record: Record, reason: Reason | None, pool: str, position: int, expected: m.ExpectedWait | None, visibility: Visibility, identity: Identity
+) -> m.WaitingRow:
     """One place in the queue; whose it is as far as the caller may see it."""
     request, workload = share_of(record.request.pods[0])[0], record.workload
     seen = visibility.reaches(identity, "waiting", record.project, record.user)
@@ -179,6 +181,7 @@ def waiting_row(record: Record, reason: Reason | None, pool: str, position: int,
         gpu_memory_mib=request.gpu_memory_mib,
         since=m.stamp(workload.created),
         reason=str(reason.code) if reason is not None else "",
+        expected_seconds=expected.seconds_median if expected is not None else None,
         mine=any(record.user == user for user, _ in identity.people()),
         workload=record.id if seen else "",
         user=record.user if seen else "",

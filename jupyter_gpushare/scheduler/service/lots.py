@@ -1,0 +1,115 @@
+"""What everybody who waits is told: why, which place, for how much longer. Told when it changes, and whoever asks is told the truth of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.reasons import Code, Reason
+
+from ..books.ledger import Ledger
+from ..books.records import Record, reason_of, state_of, view
+from ..books.requests import pools_tried
+from .outlook import Outlook
+
+__all__ = ["Lots"]
+
+BREATH: Final = 5
+"""Waiting workloads that are told of a change in one go."""
+SOONEST: Final = 10_000
+LATEST: Final = 10 * 60_000
+"""ms after which an expected wait is looked at again, though nothing else has changed: a quarter of it, within these bounds."""
+
+
+class Lots:
+    """On one ledger."""
+
+    def __init__(self, ledger: Ledger, outlook: Outlook) -> None:
+        self._ledger, self._outlook = ledger, outlook
+        self._told_of = ledger.decisions
+        """The decisions of which everybody who waits was told last."""
+
+    # -- for those who ask --
+
+    def lot(self, record: Record) -> tuple[Reason | None, int | None]:
+        """Why it waits and its place, by the last cycle."""
+        if record.rests:
+            return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
+        decisions = self._ledger.decisions
+        return decisions.reasons.get(record.id), decisions.positions.get(record.id)
+
+    def standing(self, record: Record) -> tuple[str, Reason | None, str]:
+        """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
+        pools = [lease.pool for lease in record.leases.values()] or pools_tried(record.workload, self._ledger.loaded.policy)
+        # Ten thousand may wait: each look counts.
+        state = state_of(record, self._ledger.cluster) if record.leases or record.exits else "pending"
+        return state, self.lot(record)[0], pools[0]
+
+    def expected(self, record: Record) -> m.ExpectedWait | None:
+        """How much longer it waits."""
+        return self._outlook.expected(record, self.lot(record)[0])
+
+    def view(self, record: Record) -> m.WorkloadView:
+        """All of it, as its owner sees it."""
+        reason, position = self.lot(record)
+        expected = self._outlook.expected(record, reason)
+        return replace(view(record, self._ledger.cluster), reason=reason_of(reason), queue_position=position, expected_wait=expected)
+
+    # -- telling --
+
+    def explain(self, decisions: Decisions, touched: set[str]) -> None:
+        """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
+
+        One grant changes "GPUs free" and the places for everybody who waits: working that out and telling ten thousand of them at once
+        would delay the next grant. Whoever asks is told the truth of this cycle (`view`), announced or not.
+        """
+        ledger = self._ledger
+        promised = {pipeline.workload for pipeline in decisions.pipelines}
+        for id_ in touched | promised | ledger.fresh:
+            if (record := ledger.records.get(id_)) is not None:
+                self._take(record, *decisions.glimpse(id_))
+                ledger.changed(record)
+        ledger.fresh.clear()
+
+    def telling(self) -> Iterator[None]:
+        """Tells everybody who waits how their reason, its numbers, their place and their expected wait have changed, breathing after every few.
+
+        Goes by the decisions at its start; who got something meanwhile was told by the cycle that gave it.
+        """
+        ledger, decisions = self._ledger, self._ledger.decisions
+        if decisions is self._told_of:
+            return
+        yield from decisions.counting()
+        for count, id_ in enumerate(decisions.reasons, start=1):
+            record, shown = ledger.records.get(id_), decisions.glimpse(id_)
+            if record is not None and ledger.decisions.glimpse(id_)[0] is not None and self._is_news(record, *shown):
+                self._take(record, *shown)
+                is_fresh = id_ in ledger.fresh
+                ledger.changed(record)
+                ledger.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
+            if count % BREATH == 0:
+                yield
+        self._told_of = decisions
+
+    def _is_news(self, record: Record, reason: Reason | None, position: int | None) -> bool:
+        """Time alone changes what is to be expected: that is told again when it is said otherwise than before."""
+        if (reason, position) != (record.reason, record.position):
+            return True
+        if self._ledger.clock() < record.look_again:
+            return False
+        expected = self._outlook.expected(record, reason)
+        record.look_again = self._again(expected)
+        return (expected and expected.message) != (record.expected and record.expected.message)
+
+    def _take(self, record: Record, reason: Reason | None, position: int | None) -> None:
+        record.reason, record.position = reason, position
+        record.expected = self._outlook.expected(record, reason)
+        record.look_again = self._again(record.expected)
+
+    def _again(self, expected: m.ExpectedWait | None) -> int:
+        quarter = 0 if expected is None or expected.seconds_median is None else round(250 * expected.seconds_median)
+        return self._ledger.clock() + min(LATEST, max(SOONEST, quarter))
