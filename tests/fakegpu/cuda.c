@@ -111,7 +111,7 @@ EXPORT int cuInit(unsigned flags) {
   int slot = join();
   fake_unlock(node);
   if (slot < 0) return UNKNOWN;
-  ready_in = getpid();
+  ready_in = visible_count ? getpid() : 0; /* a process that sees no GPU stays CUDA_ERROR_NOT_INITIALIZED */
   return fake_fault_after(node, fate, visible_count ? SUCCESS : NO_DEVICE);
 }
 

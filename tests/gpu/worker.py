@@ -1,22 +1,20 @@
 """A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right: `python -m tests.gpu.worker KIND`.
 
-KIND: `driver` (ctypes on libcuda alone), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin: `hold BYTES`, `check`, `beat` (the
-longest pause of a thread that ticks, in ms, since the last `beat`), `busy` and `rest` (work on the GPU without end), `upload BYTES`
-(host to device, GB/s). Every answer is one line.
+KIND: `driver` (ctypes on libcuda alone), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
+`hold BYTES` (fill and remember), `take BYTES` (allocate only), `check`, `beat` (the longest pause of a thread that ticks, in ms, since the
+last `beat`), `touch` (begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels of that length,
+without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as the product caps this framework), `drop` (give caches back).
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 import threading
 import time
 from typing import Any
 
-PERIOD = 4096
-PATTERN = bytes((7 * i + i // 251) % 256 for i in range(PERIOD))
-CHUNK = 64 << 20
+from tests.gpu.blocks import Blocks
 
 
 class Pulse(threading.Thread):
@@ -37,59 +35,11 @@ class Pulse(threading.Thread):
         return f"{found * 1000:.0f}"
 
 
-class ByDriver:
-    """No framework: the driver's own calls."""
+class ByDriver(Blocks):
+    """No framework: the driver's own calls, and every page of the memory unlike every other."""
 
-    def __init__(self) -> None:
-        from tests.fakegpu.driver import Gpu
-
-        self.gpu = Gpu(0)
-        self.blocks: list[tuple[int, int]] = []
-        self._busy = threading.Event()
-
-    def hold(self, size: int) -> None:
-        pointer = self.gpu.alloc(size)
-        self.blocks.append((pointer, size))
-        piece = PATTERN * (min(CHUNK, size) // PERIOD)
-        for at in range(0, size, len(piece)):
-            self.gpu.write(pointer + at, piece[: size - at])
-
-    def check(self) -> bool:
-        return all(self._same(pointer, size) for pointer, size in self.blocks)
-
-    def _same(self, pointer: int, size: int) -> bool:
-        step = min(CHUNK, size)
-        expected = PATTERN * (step // PERIOD)
-        return all(self.gpu.read(pointer + at, min(step, size - at)) == expected[: size - at] for at in range(0, size, step))
-
-    def busy(self) -> None:
-        self._busy.clear()
-        scratch = self.gpu.alloc(32 << 20)
-
-        def work() -> None:
-            while not self._busy.is_set():
-                self.gpu.fill(scratch, 1, 32 << 20)
-                self.gpu.synchronize()
-
-        threading.Thread(target=work, daemon=True).start()
-
-    def rest(self) -> None:
-        self._busy.set()
-
-    def upload(self, size: int) -> float:
-        """From pinned memory where the driver gives it: the fastest way there is."""
-        pointer = self.gpu.alloc(size)
-        library, host = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
-        pinned = hasattr(library, "cuMemAllocHost_v2") and library.cuMemAllocHost_v2(ctypes.byref(host), ctypes.c_size_t(size)) == 0
-        source: Any = host if pinned else ctypes.create_string_buffer(size)
-        best = float("inf")
-        for _ in range(5):
-            begun = time.perf_counter()
-            library.cuMemcpyHtoD_v2(ctypes.c_uint64(pointer), source, ctypes.c_size_t(size))
-            library.cuCtxSynchronize()
-            best = min(best, time.perf_counter() - begun)
-        self.gpu.free(pointer)
-        return size / best / 1e9
+    def touch(self) -> None:
+        self.gpu.synchronize()
 
 
 class ByTorch:
@@ -101,17 +51,34 @@ class ByTorch:
         self.torch, self.tensors = torch, []
 
     def hold(self, size: int) -> None:
-        self.tensors.append(self.torch.full((size,), 7, dtype=self.torch.uint8, device="cuda"))
+        count = size // 8
+        self.tensors.append(self.torch.arange(count, dtype=self.torch.int64, device="cuda").mul_(2654435761))
         self.matrix = self.torch.arange(1024 * 1024, dtype=self.torch.float32, device="cuda").reshape(1024, 1024) / 1e6
         self.product = (self.matrix @ self.matrix).sum().item()
 
+    def take(self, size: int) -> None:
+        self.tensors.append(self.torch.empty(size // 8, dtype=self.torch.int64, device="cuda"))
+        self.tensors.pop()
+
     def check(self) -> bool:
         same = (self.matrix @ self.matrix).sum().item() == self.product
-        return same and all(bool((tensor == 7).all().item()) for tensor in self.tensors)
+        return same and all(self._right(tensor) for tensor in self.tensors)
+
+    def _right(self, tensor: Any, piece: int = 1 << 26) -> bool:
+        """In pieces: what is expected takes room, too."""
+        torch = self.torch
+        for at in range(0, tensor.numel(), piece):
+            wanted = torch.arange(at, min(at + piece, tensor.numel()), dtype=torch.int64, device="cuda").mul_(2654435761)
+            if not torch.equal(tensor[at : at + piece], wanted):
+                return False
+        return True
+
+    def touch(self) -> None:
+        self.torch.ones(16, device="cuda").sum().item()
 
 
 class ByCupy:
-    """Arrays of one value."""
+    """Arrays whose values depend on their place."""
 
     def __init__(self) -> None:
         import cupy
@@ -119,10 +86,22 @@ class ByCupy:
         self.cupy, self.arrays = cupy, []
 
     def hold(self, size: int) -> None:
-        self.arrays.append(self.cupy.full((size,), 7, dtype="uint8"))
+        self.arrays.append(self.cupy.arange(size // 8, dtype="uint64"))
+
+    def take(self, size: int) -> None:
+        self.cupy.empty(size // 8, dtype="uint64")
 
     def check(self) -> bool:
-        return all(bool((array == 7).all()) for array in self.arrays)
+        return all(self._right(array) for array in self.arrays)
+
+    def _right(self, array: Any, piece: int = 1 << 26) -> bool:
+        pieces = range(0, array.size, piece)
+        return all(
+            bool((array[at : at + piece] == self.cupy.arange(at, min(at + piece, array.size), dtype="uint64")).all()) for at in pieces
+        )
+
+    def touch(self) -> None:
+        float(self.cupy.ones(16).sum())
 
 
 class ByJax:
@@ -133,42 +112,86 @@ class ByJax:
 
         self.jax, self.arrays, self.compiled = jax, [], 0
 
-        def double(x: Any) -> Any:
+        def twice(x: Any) -> Any:
             self.compiled += 1
             return x * 2
 
-        self.double = jax.jit(double)
+        self.twice = jax.jit(twice)
 
     def hold(self, size: int) -> None:
-        self.arrays.append(self.jax.numpy.full((size,), 7, dtype="uint8").block_until_ready())
-        self.double(self.arrays[-1]).block_until_ready()
+        self.arrays.append(self.jax.numpy.arange(size // 4, dtype="uint32").block_until_ready())
+        self.sums = [int(self._sum(array)) for array in self.arrays]
+        self.shapes = len({array.shape for array in self.arrays})
+
+    def _sum(self, array: Any) -> Any:
+        return self.twice(array).sum()
+
+    def take(self, size: int) -> None:
+        self.jax.numpy.zeros(size // 4, dtype="uint32").block_until_ready()
 
     def check(self) -> bool:
-        right = all(bool((self.double(array) == 14).all()) for array in self.arrays)
-        return right and self.compiled == len({array.shape for array in self.arrays})
+        same = [int(self._sum(array)) for array in self.arrays] == self.sums
+        ordered = all(bool((array[1:] > array[:-1]).all()) for array in self.arrays)
+        return same and ordered and self.compiled == self.shapes
+
+    def touch(self) -> None:
+        float(self.jax.numpy.ones(16).sum())
 
 
 KINDS = {"driver": ByDriver, "torch": ByTorch, "torch-expandable": ByTorch, "cupy": ByCupy, "jax": ByJax}
 
 
-def obey(holder: Any, pulse: Pulse, word: str, args: list[str]) -> str:
-    """One word."""
-    match word, args:
-        case "hold", [size]:
-            holder.hold(int(size))
-        case "check", []:
-            return "right" if holder.check() else "wrong"
-        case "beat", []:
-            return pulse.take()
-        case "busy", []:
-            holder.busy()
-        case "rest", []:
-            holder.rest()
-        case "upload", [size]:
-            return f"{holder.upload(int(size)):.2f}"
-        case _:
-            return f"error unknown word {word}"
-    return "ok"
+class Product:
+    """What the kernel extension does to frameworks, by its own code."""
+
+    def __init__(self) -> None:
+        from jupyter_gpushare.kernel.frameworks import Frameworks
+
+        self.frameworks = Frameworks()
+
+    def cap(self, mib: int, total_mib: int) -> None:
+        self.frameworks.told([{"uuid": "", "cap_mib": mib, "total_mib": total_mib, "visible": "0"}], running=False)
+        self.frameworks.apply()
+
+    def drop(self) -> None:
+        done = threading.Event()
+        self.frameworks.drop_caches(done.set)
+        done.wait()
+
+
+class Obedience:
+    """The words."""
+
+    def __init__(self, holder: Any) -> None:
+        self.holder, self.pulse, self.thread = holder, Pulse(), threading.Thread()
+        self.product: Product | None = None
+        self.pulse.start()
+
+    def obey(self, word: str, args: list[str]) -> str:
+        """One line's answer."""
+        match word, args:
+            case "hold" | "take" | "busy", [number]:
+                getattr(self.holder, word)(int(number))
+            case "check", []:
+                return "right" if self.holder.check() else "wrong"
+            case "beat", []:
+                return self.pulse.take()
+            case "touch", []:
+                self.thread = threading.Thread(target=self.holder.touch, daemon=True)
+                self.thread.start()
+            case "touched", []:
+                self.thread.join()
+            case "copy", [size]:
+                return "{:.2f} {:.2f}".format(*self.holder.copy(int(size)))
+            case "cap", [mib, total]:
+                self.product = self.product or Product()
+                self.product.cap(int(mib), int(total))
+            case "drop", []:
+                self.product = self.product or Product()
+                self.product.drop()
+            case _:
+                return f"error unknown word {word}"
+        return "ok"
 
 
 def main() -> None:
@@ -178,18 +201,16 @@ def main() -> None:
         os.environ["PYTORCH_CUDA_ALLOC_CONF"] = "expandable_segments:True"
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     try:
-        holder = KINDS[kind]()
+        words = Obedience(KINDS[kind]())
     except ImportError as error:
         sys.stdout.write(f"missing {error.name}\n")
         return
-    pulse = Pulse()
-    pulse.start()
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for line in sys.stdin:
         word, *args = line.split()
         try:
-            answer = obey(holder, pulse, word, args)
+            answer = words.obey(word, args)
         except Exception as error:  # whatever a framework raises is the answer
             answer = f"error {type(error).__name__}: {error}".replace("\n", " ")
         sys.stdout.write(answer + "\n")
