@@ -21,7 +21,7 @@ def about(ms: float) -> str:
     minutes = ms / MINUTE
     if minutes < 0.75:
         return "less than a minute"
-    if minutes < 90:
+    if minutes < 88:  # which would be rounded to 90
         return f"{max(1, round(minutes)) if minutes < 12 else 5 * round(minutes / 5)} min"
     hours = ms / HOUR
     if hours < 36:

@@ -1,0 +1,275 @@
+"""How much longer one waits: from how long like requests waited, from what rules and notices bound, or nothing, and then it says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.likeness import Alike, Expected
+from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.service.expected import about, by_history
+from tests.scheduler.databases import Database, check_invariants
+from tests.scheduler.test_service import ALICE, House
+
+POLICY = """
+departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
+projects:
+  - {name: vision, department: research, members: [alice, carol], pools: {default: {gpu: {quota: 2}}}}
+  - {name: guests, department: research, members: [alice], pools: {default: {gpu: {quota: 0, limit: 2}}}}
+defaults: {notice: 20s}
+"""
+RULES = POLICY.replace("defaults: {notice: 20s}", "defaults: {notice: 20s, rules: {max_running: 2h}}")
+SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
+CAROL = Identity("carol", (), "person")
+
+
+class Queue(House):
+    """Its house; days after the epoch, so that there is a past."""
+
+    policy = POLICY
+
+    def start(self) -> None:
+        self.time = max(self.time, 30 * 24 * HOUR)
+        super().start()
+        self.service.use_policy(parse_policy(self.policy))
+
+    def wait(self, ms: int) -> None:
+        self.time += ms
+        self.service.tick(self.time)
+        self.service.run_cycle()
+
+    def end(self, id_: str) -> None:
+        self.service.end(ALICE, id_)
+        self.service.run_cycle()
+
+    def expected(self, id_: str) -> m.ExpectedWait | None:
+        return self.service.workload(ALICE, id_).expected_wait
+
+    def would(self, gpu: object = 2, **more: object) -> m.WhatIfAnswer:
+        return self.service.what_if(ALICE, m.WorkloadRequest(id="asked", pods=[m.PodRequest(gpu=gpu)], **more))
+
+    def happened(self, times: int, waited: int) -> None:
+        """So often somebody waited for so long for both GPUs, and then got and ended them."""
+        for _ in range(times):
+            number = self.service.revision
+            self.ask(f"holder{number}", 2)
+            self.ask(f"waiter{number}", 2)
+            self.wait(waited)
+            self.end(f"holder{number}")
+            self.end(f"waiter{number}")
+
+
+@pytest.fixture
+def house(database: Database) -> Iterator[Queue]:
+    made = Queue(database.url)
+    yield made.joined()
+    made.close()
+    check_invariants(database.url)
+
+
+@pytest.fixture
+def ruled(database: Database) -> Iterator[Queue]:
+    class Ruled(Queue):
+        policy = RULES
+
+    made = Ruled(database.url)
+    yield made.joined()
+    made.close()
+
+
+def test_it_goes_by_like_requests_of_the_last_day(house: Queue):
+    house.happened(9, 6 * MINUTE)
+    house.ask("holder", 2)
+    found = house.ask("w", 2).expected_wait
+    assert (found.basis, found.seconds_median, found.seconds_p90, found.based_on) == ("history", 360, 360, 9)
+    assert found.message == "About 6 min more, in 9 of 10 cases at most 6 min (going by 9 like requests of the last day in pool default)."
+    asked = house.would().expected_wait
+    assert (asked.basis, asked.based_on) == ("history", 9)
+    assert asked.seconds_median == 2 * 360, "it would stand behind the one who waits"
+
+
+def test_a_restart_forgets_nothing_of_it(house: Queue):
+    house.happened(8, 6 * MINUTE)
+    house.ask("holder", 2)
+    house.ask("given up", 2)
+    house.wait(HOUR)
+    house.end("given up")
+    house.end("holder")
+    house.happened(1, 7 * MINUTE)
+    house.ask("holder2", 2)
+    before = house.ask("w", 2).expected_wait
+    house.start()
+    house.joined()
+    assert house.expected("w") == before
+    assert before.based_on == 9
+    assert before.seconds_p90 is None, "of ten like it one gave up after an hour, so nine in ten cannot be told"
+
+
+def test_what_has_been_waited_counts(house: Queue):
+    house.happened(9, 6 * MINUTE)
+    house.ask("holder", 2)
+    house.ask("w", 2)
+    house.wait(4 * MINUTE)
+    assert house.expected("w").seconds_median == 120
+    house.wait(3 * MINUTE)
+    found = house.expected("w")
+    assert (found.basis, found.seconds_median) == ("none", None)
+    assert found.message == "How long is not known: it has waited longer than like requests of the last week."
+
+
+def test_it_is_told_again_as_time_goes_by(house: Queue):
+    house.happened(9, 6 * MINUTE)
+    house.ask("holder", 2)
+    house.ask("w", 2)
+    house.listener.frames.clear()
+    for _ in range(5 * 60):
+        house.wait(SECOND)
+        for _ in house.service.lots.telling():
+            pass
+    told = [frame.workload for frame in house.listener.frames if isinstance(frame, m.WorkloadChanged) and frame.workload.id == "w"]
+    said = [view.expected_wait.message.partition(" more")[0] for view in told]
+    assert said[-1] == "About 1 min"
+    assert said == list(dict.fromkeys(said)), "only what is new is said"
+    assert len(told) <= 6
+
+
+def test_too_few_say_nothing(house: Queue):
+    house.happened(4, 6 * MINUTE)
+    house.ask("holder", 2)
+    found = house.ask("w", 2).expected_wait
+    assert (found.basis, found.seconds_median, found.seconds_p90, found.seconds_at_most) == ("none", None, None, None)
+    assert found.message == "How long is not known: too few requests have waited in pool default lately to tell."
+
+
+def test_what_starts_at_once_waits_for_nothing(house: Queue):
+    assert house.would().expected_wait is None
+    assert house.ask("a", 2).expected_wait is None
+
+
+def test_what_can_never_start_has_no_time(house: Queue):
+    house.happened(9, 6 * MINUTE)
+    found = house.ask("w", 16).expected_wait
+    assert (found.basis, found.message) == ("none", "It never starts as it is asked, so there is no time to tell.")
+    assert house.would(16).expected_wait.basis == "none"
+
+
+def test_who_waits_for_the_own_project_does_not_go_by_others(house: Queue):
+    house.happened(9, 6 * MINUTE)
+    house.ask("g", 2, project="guests")
+    found = house.ask("w", 1, project="guests").expected_wait
+    assert found.basis == "none"
+    assert "until project guests" in found.message
+
+
+def test_who_is_promised_a_place_waits_for_a_notice_at_most(house: Queue):
+    house.ask("g", 2, project="guests")
+    asked = house.would().expected_wait
+    view = house.ask("w", 2)
+    assert view.reason.code == "WaitingForReclaim"
+    assert (asked.basis, asked.seconds_at_most) == (view.expected_wait.basis, view.expected_wait.seconds_at_most) == ("rules", 50)
+    house.wait(30 * SECOND)
+    assert house.expected("w").seconds_at_most == 20
+
+
+def test_the_longest_running_time_of_others_is_a_bound(ruled: Queue):
+    ruled.ask("r1", 1)
+    ruled.wait(30 * MINUTE)
+    ruled.ask("r2", 1)
+    ruled.ask("w", 1)
+    ruled.ask("x", 1)
+    ruled.wait(40 * SECOND)
+    in_line = [ruled.expected(id_).seconds_at_most for id_ in ("w", "x")]
+    assert in_line == [90 * 60 - 40 + 30, 2 * 3600 - 40 + 30]
+    assert ruled.expected("w").message == "In 1.5 h at the latest: the longest running times of others are over by then, unless others come before it."
+    asked = ruled.would(1).expected_wait
+    assert (asked.basis, asked.seconds_at_most) == ("none", None), "the two who wait may keep what they get for longer than is foreseen"
+    ruled.service.end(ALICE, "x")
+    assert ruled.would(1).expected_wait.seconds_at_most == 2 * 3600 - 40 + 30
+
+
+def test_a_guess_is_never_later_than_the_bound(ruled: Queue):
+    ruled.happened(9, HOUR)
+    ruled.ask("r", 2)
+    ruled.wait(HOUR + 45 * MINUTE)
+    ruled.ask("w", 2)
+    ruled.wait(40 * SECOND)
+    found = ruled.expected("w")
+    assert (found.basis, found.seconds_at_most) == ("history", 15 * 60 + 30 - 40)
+    assert found.seconds_median == found.seconds_p90 == found.seconds_at_most
+
+
+WORDS = {0: "less than a minute", 44_000: "less than a minute", MINUTE: "1 min", 11 * MINUTE: "11 min", 13 * MINUTE: "15 min",
+         80 * MINUTE: "80 min", 2 * HOUR: "2 h", 2 * HOUR + 20 * MINUTE: "2.5 h", 30 * HOUR: "30 h", 50 * HOUR: "2 days"}  # fmt: skip
+
+
+@pytest.mark.parametrize(("ms", "words"), WORDS.items())
+def test_times_are_said_no_more_exactly_than_they_are_known(ms: int, words: str):
+    assert about(ms) == words
+
+
+def test_where_nine_in_ten_cannot_be_told_it_says_so():
+    said = by_history(Alike(Expected(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False).message
+    assert said == "Probably less than a minute, perhaps much longer (going by 6 requests of any size of the last week in pool a100)."
+
+
+# -- a new name --
+
+
+def renamed(house: Queue, id_: str, name: str) -> m.WorkloadView:
+    return house.service.rename(ALICE, id_, m.WorkloadName(name=name))
+
+
+def test_a_workload_is_called_by_its_new_name_everywhere(house: Queue):
+    lease = house.ask("a", 1, name="old.ipynb").pods[0].lease
+    assert renamed(house, "a", "new.ipynb").name == "new.ipynb"
+    order = house.listener.orders[-1]
+    assert (order.lease.id, order.lease.name, order.lease.planned_gpus) == (lease.id, "new.ipynb", lease.planned_gpus)
+    assert house.listener.frames[-1].workload.name == "new.ipynb"
+    house.start()
+    house.joined()
+    assert house.service.workload(ALICE, "a").name == house.service.workload(ALICE, "a").pods[0].lease.name == "new.ipynb"
+    assert house.service.workload(CAROL, "a").name == "", "a notebook's name is its owner's"
+
+
+def test_who_waits_is_renamed_as_well(house: Queue):
+    house.ask("a", 2)
+    house.ask("w", 2, name="old.ipynb")
+    renamed(house, "w", "new.ipynb")
+    assert [row.name for row in house.service.waiting(ALICE).waiting] == ["new.ipynb"]
+    assert [row.name for row in house.service.waiting(CAROL).waiting] == [""]
+
+
+def test_the_same_name_again_changes_nothing(house: Queue):
+    house.ask("a", 1, name="old.ipynb")
+    first = renamed(house, "a", "new.ipynb")
+    orders = len(house.listener.orders)
+    assert renamed(house, "a", "new.ipynb") == first
+    assert len(house.listener.orders) == orders
+
+
+def test_asking_again_under_the_old_name_is_still_asking_once(house: Queue):
+    house.ask("a", 1, name="old.ipynb")
+    renamed(house, "a", "new.ipynb")
+    assert house.ask("a", 1, name="old.ipynb").name == "new.ipynb"
+
+
+def test_a_name_that_cannot_be_kept_is_refused(house: Queue):
+    house.ask("a", 1, name="old.ipynb")
+    for name in ("n" * 1001, "zero\0"):
+        with pytest.raises(InvalidInput) as refused:
+            renamed(house, "a", name)
+        assert refused.value.field == "name"
+    assert house.service.workload(ALICE, "a").name == "old.ipynb"
+
+
+def test_others_work_and_what_is_over_is_not_renamed(house: Queue):
+    house.ask("a", 1)
+    with pytest.raises(NotAllowed):
+        house.service.rename(CAROL, "a", m.WorkloadName(name="mine"))
+    house.end("a")
+    with pytest.raises(NotFound):
+        renamed(house, "a", "late.ipynb")
