@@ -279,10 +279,10 @@ def state_of(book: Book) -> KernelState:
 
 
 def memory(book: Book) -> MemoryMib:
-    """Guaranteed, used, borrowed and saved, over all its devices."""
+    """Guaranteed, used and borrowed, over all its devices."""
     guaranteed = book.lease.request_mib * max(1, len(book.lease.planned_gpus)) if book.lease and not book.unwanted else 0
     used = book.held()
-    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed), saved=book.image())
+    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
 
 
 def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simulated: bool) -> Kernel:
@@ -299,7 +299,7 @@ def view(book: Book, node: str, uuids: list[str], totals: dict[int, int], simula
         node=node, planned_gpu=", ".join(_called(uuids, node, index) for index in lease.planned_gpus) if lease else None,
         gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
         cell_waits=(book.question.told or None) if book.question else None,
-        memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
+        memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0, saved_mib=book.image(),
         reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
         expected_wait=outlook.expected_wait if waits and outlook else None,
         notice_deadline=min(filter(None, (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None)), default=None),

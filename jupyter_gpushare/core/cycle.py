@@ -90,7 +90,7 @@ def what_if(cluster: Cluster, workload: Workload, now: int, instead_of: str | No
     """
     mark = cluster.checkpoint()
     try:
-        if instead_of in cluster.workloads:
+        if instead_of is not None and instead_of in cluster.workloads:
             cluster.apply(WorkloadEnded(instead_of))
         cluster.apply(WorkloadSubmitted(workload))
         decisions = _run(cluster._state, now)

@@ -52,7 +52,8 @@ def detached(kernel_id: str = "") -> Json:
     return {
         "kernel_id": kernel_id, "name": "", "state": "detached", "project": None, "request": nothing, "limit": nothing, "node": None,
         "planned_gpu": None, "gpu_uuid": None, "simulated": False, "pinned": False, "busy": False,
-        "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0, "saved": 0}, "gpu_memory_total_mib": 0, "reason": None, "queue_position": None,
+        "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0}, "gpu_memory_total_mib": 0, "saved_mib": 0, "reason": None,
+        "queue_position": None,
         "expected_wait": None, "notice_deadline": None, "generation": 0, "workload": None, "utilization": None, "cell_waits": None, "preset": None,
         "events": [],
     }  # fmt: skip

@@ -158,7 +158,7 @@ def _request_text(kernel: Json) -> str:
 
 def _memory_text(kernel: Json) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
-    saved = f"{memory_text(memory['saved'])} saved in host memory" if memory.get("saved") else ""
+    saved = f"{memory_text(kernel['saved_mib'])} saved in host memory" if kernel.get("saved_mib") else ""
     if not total:
         return saved or "none on a GPU"
     borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""

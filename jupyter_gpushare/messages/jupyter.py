@@ -57,6 +57,8 @@ class Kernel(Body, frozen=True, kw_only=True):
     memory_mib: MemoryMib = MemoryMib()
     gpu_memory_total_mib: int = 0
     """Size of the GPU it runs on; 0 while it has none."""
+    saved_mib: int = 0
+    """What of its GPU memory is kept in host memory now; it is not on the GPU."""
     reason: ReasonBody | None = None
     queue_position: int | None = None
     expected_wait: ExpectedWait | None = None

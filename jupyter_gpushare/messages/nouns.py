@@ -119,8 +119,6 @@ class MemoryMib(Body, frozen=True, kw_only=True):
     guaranteed: int = 0
     used: int = 0
     borrowed: int = 0
-    saved: int = 0
-    """What of its GPU memory is kept in host memory now; it is not on the GPU."""
 
 
 class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

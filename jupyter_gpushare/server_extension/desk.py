@@ -33,7 +33,7 @@ class SchedulerDesk(Protocol):
 
     async def submit(self, request: WorkloadRequest) -> WorkloadView: ...
     async def end(self, workload_id: str) -> object: ...
-    async def what_if(self, request: WorkloadRequest) -> WhatIfAnswer: ...
+    async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer: ...
 
 
 class Desk:
@@ -103,9 +103,10 @@ class Desk:
         self._changed(self._directory.asks_nothing(kernel_id))
 
     async def what_if(self, kernel_id: str, request: KernelRequest) -> WhatIfAnswer:
-        """What the scheduler would do now."""
+        """What the scheduler would do now; of a kernel that has a share: if it gave that up for this one, as a request does."""
         checked(request)
-        return await self._would(await self._workload(kernel_id, request))
+        held = self._directory.entry(kernel_id).workload if kernel_id in self._directory else None
+        return await self._would(await self._workload(kernel_id, request), held.id if held else None)
 
     async def check(self, request: KernelRequest) -> None:
         """Ask without effect; where the kernel would run does not matter.
@@ -195,11 +196,11 @@ class Desk:
 
     # ---- parts
 
-    async def _would(self, wanted: WorkloadRequest) -> WhatIfAnswer:
+    async def _would(self, wanted: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer:
         try:
-            return await self._scheduler.what_if(wanted)
+            return await self._scheduler.what_if(wanted, instead_of)
         except NotAllowed as error:
-            return await self._scheduler.what_if(self._in_own_name(wanted, error))
+            return await self._scheduler.what_if(self._in_own_name(wanted, error), instead_of)
 
     async def _take(self, wanted: WorkloadRequest) -> WorkloadView:
         try:

@@ -210,6 +210,7 @@ class Directory:
             cell_waits=agent.cell_waits,
             memory_mib=_memory(entry, agent),
             gpu_memory_total_mib=agent.gpu_memory_total_mib,
+            saved_mib=agent.saved_mib,
             reason=_reason(entry),
             queue_position=workload.queue_position if workload and entry.state == "pending" else None,
             notice_deadline=agent.notice_deadline,

@@ -165,7 +165,10 @@ class WhatIfHandler(Door):
     @authorized
     @answering
     async def post(self) -> None:
-        self.give(await self.sharing.what_if(decode(KernelRequest, self.request.body or b"{}")))
+        of = self.get_query_argument("kernel_id", "")
+        if of:
+            self.sharing.kernel(of)  # an unknown one is said to be
+        self.give(await self.sharing.what_if(decode(KernelRequest, self.request.body or b"{}"), of))
 
 
 class NowhereHandler(Door):

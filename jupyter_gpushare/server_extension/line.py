@@ -66,8 +66,8 @@ class SchedulerLine:
     async def end(self, workload_id: str) -> Ended:
         return await self._here().end(workload_id)
 
-    async def what_if(self, request: WorkloadRequest) -> WhatIfAnswer:
-        return await self._here().what_if(request)
+    async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer:
+        return await self._here().what_if(request, instead_of)
 
     async def queues(self) -> Queues:
         return await self._here().queues()

@@ -213,9 +213,9 @@ class Sharing:
         await self._machine.act(KernelAct(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S)
         return self.kernel(kernel_id)
 
-    async def what_if(self, request: KernelRequest, kernel_id: str = "what-if") -> WhatIfAnswer:
-        """Would it start now?"""
-        return await self._desk.what_if(kernel_id, self.presets.resolved(request))
+    async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer:
+        """Would it start now? For one of the kernels: in place of the share that it has."""
+        return await self._desk.what_if(kernel_id or "what-if", self.presets.resolved(request))
 
     async def rows(self, table: str) -> Table:
         """One of the scheduler's tables: queues, nodes, pools, projects, workloads, evictions."""

@@ -54,8 +54,8 @@ export class GpuShare implements IGpuShare, IWireListener {
     return accepted;
   }
 
-  whatIf(body: KernelRequest): Promise<WhatIfAnswer> {
-    return this.wire.whatIf(body);
+  whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer> {
+    return this.wire.whatIf(body, kernelId);
   }
 
   watchProjects(): IDisposable {

@@ -16,7 +16,7 @@ export function kernelActions(gpushare: IGpuShare, openNotebook: (path: string) 
   return {
     onRequest: (id, request) => void gpushare.request(id, request),
     onAct: (id, action) => void gpushare.act(id, action),
-    onWhatIf: request => gpushare.whatIf(request),
+    onWhatIf: (request, kernelId) => gpushare.whatIf(request, kernelId),
     onDismiss: id => gpushare.dismiss(id),
     onOpen: (kernel: Kernel) => kernel.name !== '' && openNotebook(kernel.name)
   };

@@ -142,6 +142,7 @@ export interface Kernel {
   cell_waits: string | null;
   memory_mib: MemoryMib;
   gpu_memory_total_mib: number;
+  saved_mib: number;
   reason: ReasonBody | null;
   queue_position: number | null;
   expected_wait: ExpectedWait | null;
@@ -231,7 +232,6 @@ export interface MemoryMib {
   guaranteed: number;
   used: number;
   borrowed: number;
-  saved: number;
 }
 
 export interface NodeRow {

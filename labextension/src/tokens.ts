@@ -23,8 +23,8 @@ export interface IGpuShare {
   /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. Resolves to whether it was accepted. */
   request(kernelId: string, body: KernelRequest): Promise<boolean>;
   act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean>;
-  /** Would it start now? Changes nothing. Rejects when the server refuses or does not answer. */
-  whatIf(body: KernelRequest): Promise<WhatIfAnswer>;
+  /** Would it start now? Of a kernel that has a share: in place of that. Changes nothing. Rejects when the server refuses or does not answer. */
+  whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer>;
   /** Keep `state.projects` true until the result is disposed. */
   watchProjects(): IDisposable;
   /** Take note of a refusal, so that it is no longer shown. */

@@ -62,27 +62,28 @@ export class Wire {
   }
 
   request(kernelId: string, body: KernelRequest): Promise<unknown> {
-    return this.call(ROUTES.request, { kernel_id: kernelId }, body);
+    return this.call(ROUTES.request, { names: { kernel_id: kernelId }, body });
   }
 
   release(kernelId: string): Promise<unknown> {
-    return this.call(ROUTES.release, { kernel_id: kernelId });
+    return this.call(ROUTES.release, { names: { kernel_id: kernelId } });
   }
 
   act(kernelId: string, action: Exclude<Action, 'request' | 'release' | 'move'>): Promise<unknown> {
-    return this.call(ROUTES.act, { kernel_id: kernelId, action }, {});
+    return this.call(ROUTES.act, { names: { kernel_id: kernelId, action }, body: {} });
   }
 
-  whatIf(body: KernelRequest): Promise<WhatIfAnswer> {
-    return this.call(ROUTES.whatIf, {}, body);
+  /** `kernelId`: whose share would give way to it. */
+  whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer> {
+    return this.call(ROUTES.whatIf, { body, query: kernelId === undefined ? {} : { kernel_id: kernelId } });
   }
 
   projects(): Promise<Projects> {
     return this.call(ROUTES.projects);
   }
 
-  private async call<T>(route: IRoute, names: INames = {}, body?: object): Promise<T> {
-    const text = await rest(this.settings, route, { names, body });
+  private async call<T>(route: IRoute, call: ICall = {}): Promise<T> {
+    const text = await rest(this.settings, route, call);
     return (text === '' ? null : JSON.parse(text)) as T;
   }
 

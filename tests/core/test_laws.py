@@ -57,7 +57,8 @@ class History:
             self.cluster.apply(NodeChanged(replace(node, ready=kind == "return")))
         elif kind == "whatif":
             before = picture(self.cluster)
-            what_if(self.cluster, self.data.draw(workloads("asked", 0)), self.now)
+            given_up = ids[which % len(ids)] if ids and which % 2 else None
+            what_if(self.cluster, self.data.draw(workloads("asked", 0)), self.now, given_up)
             assert picture(self.cluster) == before
 
     def told(self) -> str:

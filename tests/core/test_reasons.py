@@ -134,6 +134,17 @@ def test_help_to_ask_for_less_is_true() -> None:
     assert what_if(cluster, workload("w", "A", float(smaller.to)), 1000).starts_now
 
 
+def test_a_share_that_is_given_up_for_another_makes_room() -> None:
+    """Half of two GPUs is held: two whole ones are there only in its place; what is given up is still held afterwards."""
+    cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", 0.5, created=-1)])
+    cycle(cluster, 0)
+    asked = workload("w", "A", 2, preemptible=False)
+    assert not what_if(cluster, asked, 0).starts_now
+    assert what_if(cluster, asked, 0, "a").starts_now
+    assert not what_if(cluster, asked, 0, "nobody").starts_now
+    assert set(cluster.workloads) == {"a"}
+
+
 def test_help_to_try_another_pool_is_true() -> None:
     cluster = world(two_pools(), [N0, Node("b0", "big", gpus=4)], [workload("a", "A", 2, created=-1)])
     cycle(cluster, 0)

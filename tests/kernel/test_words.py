@@ -18,7 +18,7 @@ NARROW = 64
 
 
 def kernel(**changes):
-    memory = {"guaranteed": 40960, "used": 71680, "borrowed": 30720, "saved": 0}
+    memory = {"guaranteed": 40960, "used": 71680, "borrowed": 30720}
     event = {"time": "2026-01-01T10:00:00Z", "kind": "attached", "message": "Attached to simulated GPU 0."}
     attached = {"state": "attached", "workload": "w1", "project": "vision", "node": "n0", "gpu_uuid": "SIM-GPU-n0-0", "simulated": True}
     return {
@@ -33,7 +33,7 @@ REASON = {
 }  # fmt: skip
 WAITING = kernel(state="pending", gpu_uuid=None, gpu_memory_total_mib=0, reason=REASON, queue_position=3, memory_mib=NOTHING["memory_mib"])
 EXPECTED = {"expected_wait": {"message": "about 5 minutes"}}
-SAVED = kernel(state="suspended", memory_mib={"guaranteed": 40960, "used": 0, "borrowed": 0, "saved": 71680})
+SAVED = kernel(state="suspended", memory_mib={"guaranteed": 40960, "used": 0, "borrowed": 0}, saved_mib=71680)
 
 
 @pytest.mark.parametrize("one", [kernel(), WAITING, SAVED, kernel(notice_deadline="2026-01-01T10:00:00Z", pinned=True)])

@@ -58,6 +58,8 @@ async def test_errors_have_one_shape(jp_fetch):
     assert code == 400, error
     code, error = await refused(jp_fetch, "what-if", method="POST", body='{"gpu": -1}')
     assert (code, error["field"]) == (400, "gpu")
+    asked = {"method": "POST", "body": '{"gpu": 1}', "params": {"kernel_id": "nope"}}
+    assert await refused(jp_fetch, "what-if", **asked) == (404, {"code": "not-found", "message": "there is no kernel nope"})
     code, error = await refused(jp_fetch, "queues", params={"format": "xml"})
     assert (code, error["field"]) == (400, "format")
     assert (await refused(jp_fetch, "queues"))[0] == 503

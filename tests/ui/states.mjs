@@ -17,7 +17,7 @@ const waiting = kernel({
 });
 const asleep = kernel({
   kernel_id: 'k3', name: 'c.ipynb', state: 'suspended', pinned: true, cell_waits: 'Waiting for room for 70 GiB of saved memory: a running notebook is inside its share.',
-  memory_mib: { guaranteed: 40960, used: 0, borrowed: 0, saved: 71680 },
+  memory_mib: { guaranteed: 40960, used: 0, borrowed: 0 }, saved_mib: 71680,
   events: [{ time: '2026-01-01T10:00:00.000Z', kind: 'suspended', message: 'Saved 70 GiB to host memory for d.ipynb, which needs a whole GPU.' }]
 });
 const none = kernel({ kernel_id: 'k4', name: 'd.ipynb', state: 'detached', request: { gpu: null, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null },

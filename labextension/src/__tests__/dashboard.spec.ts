@@ -50,7 +50,7 @@ describe('a table', () => {
 
 describe('the map', () => {
   const report = (uuid: string, used: number, borrowed: number) => ({
-    state: 'attached', gpu_uuids: [uuid], memory_mib: { guaranteed: 40960, used, borrowed, saved: 0 }
+    state: 'attached', gpu_uuids: [uuid], memory_mib: { guaranteed: 40960, used, borrowed }
   });
   const a = workload('a', { pods: [{ lease: { node: 'n0' }, report: report('SIM-GPU-n0-1', 71680, 30720) }] });
 

@@ -3,7 +3,7 @@ import { INITIAL, IState, reduce } from '../state';
 import { kernelHint, kernelSummary, total } from '../summary';
 import { english, kernel, project, status } from './worlds';
 
-const bursting = { guaranteed: 40960, used: 62464, borrowed: 21504, saved: 0 };
+const bursting = { guaranteed: 40960, used: 62464, borrowed: 21504 };
 const NOW = Date.parse('2026-01-01T00:00:00Z');
 
 test.each([
@@ -41,7 +41,7 @@ describe("a notebook's share in its toolbar", () => {
     ['no share', kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }), 'No GPU'],
     ['waiting in the queue', kernel({ state: 'pending', queue_position: 3 }), 'GPU ½ · waiting, place 3'],
     ['waiting, no place known', kernel({ state: 'pending' }), 'GPU ½ · waiting'],
-    ['within its share', kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0, saved: 0 } }), 'GPU ½ · 1 GiB'],
+    ['within its share', kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }), 'GPU ½ · 1 GiB'],
     ['bursting', kernel({ memory_mib: bursting }), 'GPU ½ · bursting 61 GiB'],
     ['a share in memory', kernel({ request: { gpu: null, gpu_memory_mib: 20480 } }), 'GPU 20 GiB · on GPU'],
     ['a cell at the gate', kernel({ cell_waits: 'Waiting for room.', memory_mib: bursting }), 'GPU ½ · cell waits'],

@@ -36,7 +36,7 @@ test.each([
 });
 
 test('a kernel that borrows is bursting', () => {
-  expect(stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2, saved: 0 } }), english)).toBe('bursting');
+  expect(stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2 } }), english)).toBe('bursting');
   expect(stateText(kernel(), english)).toBe('on GPU');
 });
 

@@ -38,6 +38,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   const waitsFor = asked !== null && asked.refusal === null ? asked.action : null;
   const refusal = asked?.refusal ?? null;
   const ask = () => setAsking(true);
+  const whatIf: AskWhatIf = request => props.onWhatIf(request, kernel.kernel_id);
   const card = React.useRef<HTMLElement>(null);
   useFormFocus(card, asking);
   const close = () => {
@@ -62,7 +63,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       {kernel.notice_deadline !== null && (
         <Notice kernel={kernel} deadline={kernel.notice_deadline} onAct={props.onAct} onAsk={ask} trans={trans} />
       )}
-      {hasMemory(kernel) && <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} trans={trans} />}
+      {hasMemory(kernel) && <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} savedMib={kernel.saved_mib} trans={trans} />}
       {kernel.utilization !== null && kernel.state === 'attached' && (
         <div className="jp-GpuShare-small">{trans.__('GPU %1 busy with it', percentText(kernel.utilization))}</div>
       )}
@@ -76,7 +77,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
         <Reason
           kernel={kernel}
           reason={kernel.reason}
-          onWhatIf={props.onWhatIf}
+          onWhatIf={whatIf}
           onChoose={request => props.onRequest(kernel.kernel_id, request)}
           trans={trans}
         />
@@ -97,7 +98,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           refusal={refusal}
           busy={waitsFor !== null}
           trans={trans}
-          onWhatIf={props.onWhatIf}
+          onWhatIf={whatIf}
           onCancel={close}
           onSubmit={request => props.onRequest(kernel.kernel_id, request)}
         />
@@ -127,7 +128,7 @@ function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean): void
 }
 
 function hasMemory(kernel: Kernel): boolean {
-  return kernel.memory_mib.used > 0 || kernel.memory_mib.saved > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
+  return kernel.memory_mib.used > 0 || kernel.saved_mib > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
 }
 
 /** The notebook's name; pressing it opens the notebook. A kernel without one is only named. */

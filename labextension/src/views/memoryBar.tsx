@@ -9,15 +9,16 @@ interface IMemoryBarProps {
   memory: MemoryMib;
   /** Size of the GPU it runs on; 0 while it has none. */
   totalMib: number;
+  /** What is kept in host memory meanwhile; an older server does not say. */
+  savedMib?: number;
   trans: TranslationBundle;
 }
 
-export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Element {
-  const saved = memory.saved ?? 0; // an older server does not say
-  const scale = Math.max(totalMib, memory.guaranteed, memory.used + saved, 1);
+export function MemoryBar({ memory, totalMib, savedMib = 0, trans }: IMemoryBarProps): JSX.Element {
+  const scale = Math.max(totalMib, memory.guaranteed, memory.used + savedMib, 1);
   const percent = (mib: number) => `${(100 * mib) / scale}%`;
   const own = memory.used - memory.borrowed;
-  const text = sentence(memory, totalMib, trans);
+  const text = sentence(memory, totalMib, savedMib, trans);
   return (
     <div className="jp-GpuShare-memory">
       <div
@@ -36,19 +37,19 @@ export function MemoryBar({ memory, totalMib, trans }: IMemoryBarProps): JSX.Ele
           className="jp-GpuShare-bar-borrowed"
           style={{ left: percent(own), width: percent(memory.borrowed) }}
         />
-        <div className="jp-GpuShare-bar-saved" style={{ left: percent(memory.used), width: percent(saved) }} />
+        <div className="jp-GpuShare-bar-saved" style={{ left: percent(memory.used), width: percent(savedMib) }} />
       </div>
       <div className="jp-GpuShare-memory-text">{text}</div>
     </div>
   );
 }
 
-function sentence(memory: MemoryMib, totalMib: number, trans: TranslationBundle): string {
+function sentence(memory: MemoryMib, totalMib: number, savedMib: number, trans: TranslationBundle): string {
   const parts = [];
-  if (memory.saved > 0) {
-    parts.push(trans.__('%1 saved in host memory', memoryText(memory.saved)));
+  if (savedMib > 0) {
+    parts.push(trans.__('%1 saved in host memory', memoryText(savedMib)));
   }
-  if (memory.used > 0 || memory.saved === 0) {
+  if (memory.used > 0 || savedMib === 0) {
     parts.push(usedText(memory, totalMib, trans));
   }
   parts.push(trans.__('%1 guaranteed', memoryText(memory.guaranteed)));

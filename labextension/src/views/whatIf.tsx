@@ -4,7 +4,8 @@ import * as React from 'react';
 
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
 
-export type AskWhatIf = (request: KernelRequest) => Promise<WhatIfAnswer>;
+/** Of a kernel that has a share or waits for one: would it start in place of that? */
+export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<WhatIfAnswer>;
 
 /** While a person types, the question that is asked is the one they stop at. */
 const SETTLE_MS = 300;
