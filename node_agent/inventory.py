@@ -13,7 +13,7 @@ from .devices.nvml import Nvml
 from .devices.simulated import SimulatedDevices, Simulation
 from .doors import prepared
 
-__all__ = ["find_devices", "self_test"]
+__all__ = ["find_devices", "missing_all", "self_test"]
 
 log = logging.getLogger("gpushare.agent")
 INSTEAD = "start with --simulate MODEL:N for simulated GPUs"
@@ -59,3 +59,8 @@ def self_test(devices: Devices) -> list[tuple[str, bool, str]]:
     if not found[0][1]:
         raise GpuShareError(f"this node cannot even observe its GPUs: {found[0][2]}")
     return found
+
+
+def missing_all(problem: str) -> list[tuple[str, bool, str]]:
+    """The same where there is nothing to share: every tier is missing, for this reason."""
+    return [("observe", False, problem), *((tier, False, "there is no GPU to share here; see observe") for tier in TIERS[1:])]

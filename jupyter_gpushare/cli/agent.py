@@ -9,8 +9,9 @@ import platform
 import signal
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
@@ -23,8 +24,13 @@ from .tables import table
 if TYPE_CHECKING:
     from node_agent.app import Agent
     from node_agent.devices import Devices
+    from node_agent.patience import Attempt
 
 __all__ = ["agent"]
+
+T = TypeVar("T")
+HUNG_S: Final = 60.0
+"""How long the self-test waits for one call of the driver: a machine with many GPUs that sleep takes tens of seconds."""
 
 
 @click.command()
@@ -65,6 +71,7 @@ def agent(
     from node_agent.app import Config
     from node_agent.devices.simulated import read_simulation
     from node_agent.inventory import find_devices
+    from node_agent.patience import Attempt
 
     folder = Path(state_dir).absolute() if state_dir else _default_state_dir()  # kernels and commands run elsewhere, and are told of it
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -72,18 +79,18 @@ def agent(
         raise InvalidInput("only root can serve every user of the machine", field="--users")
     simulation = read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
     place = Path(socket) if socket else None
-    devices = find_devices(node, folder, simulation, Config(node, folder, place, users=users).doors() if users == "all" else None)
+    public = Config(node, folder, place, users=users).doors() if users == "all" else None
+    find = partial(find_devices, node, folder, simulation, public)
     if self_test:
-        return _print_tiers(devices)
+        return _print_tiers(Attempt(find))
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
     host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
     tags = dict(_label(text) for text in labels)
     config = Config(node, folder, place, labels=tags, users=users, run_commands=run_commands, **host, **_machine())
     set_up(log_level, log_format, node=node)
-    logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
-    asyncio.run(_serve(config, devices, scheduler, token_file, files))
+    asyncio.run(_serve(config, find, scheduler, token_file, files))
     return 0
 
 
@@ -109,23 +116,56 @@ def _machine() -> dict[str, int]:
     return {"cpu_milli": 1000 * (os.cpu_count() or 1), "memory_mib": memory >> 20}
 
 
-def _print_tiers(devices: Devices) -> int:
-    from node_agent.inventory import self_test
-    from node_agent.selftest import advised
+def _print_tiers(looking: Attempt[Devices]) -> int:
+    """Also where there is no GPU, or a driver that does not answer: then every tier is missing, and why is the answer."""
+    from node_agent.inventory import missing_all, self_test
+    from node_agent.patience import Attempt
 
+    try:
+        devices = _in_time(looking)
+    except Unavailable as error:
+        click.echo("no GPU to share")
+        _print_rows(missing_all(error.message))
+        return 0
     models = Counter(report.model for report in devices.reports())
     driver = f", driver {devices.driver()}" if devices.driver() else ""
     click.echo(", ".join(f"{count} x {model}" for model, count in sorted(models.items())) + driver)
-    rows: list[list[str]] = []
     try:
-        for tier, has, problem in self_test(devices):
-            why, what = advised(tier, problem)
-            rows.append([tier, "yes" if has else "no", why])
-            rows += [["", "", f"→ {what}"]] if problem else []
-    finally:
-        devices.close()
-    click.echo(table("", ["tier", "here", "why not, and what to do"], rows))
+        _print_rows(_in_time(Attempt(lambda: self_test(devices))))
+    except _Hung as error:  # nothing can be closed beside a call that hangs
+        _print_rows(missing_all(error.message))
+        return 0
+    devices.close()
     return 0
+
+
+class _Hung(Unavailable):
+    """Raised when a call of the driver has not returned for too long."""
+
+
+def _in_time(attempt: Attempt[T]) -> T:
+    """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work raised."""
+    from node_agent.devices.calls import hangs
+
+    said = False
+    while not attempt.wait(0.2):
+        if (problem := hangs()) and not said:
+            click.echo(f"waiting: {problem}", err=True)
+            said = True
+        if problem := hangs(slow_s=HUNG_S):
+            raise _Hung(f"{problem}; restart the machine when it stays so (`dmesg` may say why)")
+    return attempt.result()
+
+
+def _print_rows(found: list[tuple[str, bool, str]]) -> None:
+    from node_agent.selftest import advised
+
+    rows: list[list[str]] = []
+    for tier, has, problem in found:
+        why, what = advised(tier, problem)
+        rows.append([tier, "yes" if has else "no", why])
+        rows += [["", "", f"→ {what}"]] if problem else []
+    click.echo(table("", ["tier", "here", "why not, and what to do"], rows))
 
 
 def _token(token_file: str | None) -> Callable[[], str]:
@@ -143,19 +183,30 @@ def _token(token_file: str | None) -> Callable[[], str]:
     return read
 
 
-async def _serve(config: object, devices: Devices, scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
+async def _serve(config: object, find: Callable[[], Devices], scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
     from jupyter_gpushare.client import SchedulerClient
     from jupyter_gpushare.failover import to_schedulers
     from node_agent.app import Agent, Config
+    from node_agent.patience import found_patiently
 
     assert isinstance(config, Config)
     client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
+    devices = await found_patiently(find, _say)
+    logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
     made = Agent(config, devices, client.agent_link)
     await made.start()
     try:
         await _until_told()
     finally:
         await _stopped(made)
+
+
+def _say(problem: str) -> None:
+    log = logging.getLogger("gpushare.agent")
+    if problem:
+        log.warning("%s; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)", problem)
+    else:
+        log.info("the NVIDIA driver answers")
 
 
 async def _until_told() -> None:

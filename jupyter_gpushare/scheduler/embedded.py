@@ -18,6 +18,7 @@ from node_agent.app import Agent, Config
 from node_agent.devices import Devices
 from node_agent.devices.simulated import read_simulation
 from node_agent.inventory import find_devices
+from node_agent.patience import found_patiently
 
 from .callers.identity import Identity
 from .callers.peers import PeerUsers
@@ -27,7 +28,7 @@ from .links.agent_link import AgentSession
 from .links.streams import revision_in
 from .policy.file import default_demo_policy, load_policy, parse_policy
 
-__all__ = ["EmbeddedHouse", "InProcessTransport", "devices_here", "this_node"]
+__all__ = ["EmbeddedHouse", "InProcessTransport", "devices_here", "found_patiently", "this_node"]
 
 log = logging.getLogger("gpushare.scheduler")
 

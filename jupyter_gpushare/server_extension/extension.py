@@ -143,6 +143,7 @@ class GpuShareExtension(ExtensionApp):
                 gpu_memory=self.simulated_gpu_memory,
                 host_memory=self.host_memory,
                 user=self.user,
+                tell=self._takes_long,
             )
         except GpuShareError as error:
             self.log.warning("gpushare: no GPUs are managed here: %s", error.message)
@@ -156,6 +157,17 @@ class GpuShareExtension(ExtensionApp):
             self.log.info("gpushare: scheduler and node agent run inside this server%s, state in %s", label, self.state_dir)
         finally:
             self.sharing.started.set()
+
+    def _takes_long(self, problem: str) -> None:
+        """The driver does not answer: kernels start without a GPU meanwhile, and are made known when it does."""
+        if problem:
+            problem = f"{problem}; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)"
+            self.log.warning("gpushare: %s", problem)
+            self.sharing.started.set()
+        else:
+            self.log.info("gpushare: the NVIDIA driver answers")
+        self.sharing.problem = problem or None
+        self._scheduler.problem = problem or "the scheduler inside this server is starting"
 
     async def stop_extension(self) -> None:
         """Jupyter is about to shut its kernels down; give back, then stop what runs here."""

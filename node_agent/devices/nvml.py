@@ -17,6 +17,8 @@ import pynvml
 
 from jupyter_gpushare.core.errors import Unavailable
 
+from .calls import CALLS
+
 __all__ = ["GpuEvent", "GpuFound", "Memory", "Nvml", "NvmlFailed", "ProcessUse", "offered_mib"]
 
 MIB: Final = 1 << 20
@@ -135,7 +137,7 @@ class Nvml:
     def __init__(self) -> None:
         """Raises Unavailable, with what is wrong and what to do."""
         try:
-            pynvml.nvmlInit()
+            CALLS.make("nvmlInit", pynvml.nvmlInit)
         except pynvml.NVMLError as error:
             raise Unavailable(WORDS.get(error.value, f"the NVIDIA driver does not start (NVML: {error})")) from None
         self._pid = os.getpid()
@@ -161,7 +163,7 @@ class Nvml:
         if os.getpid() != self._pid:
             raise RuntimeError("NVML's handles belong to the process that made them")
         try:
-            return getattr(pynvml, name)(*args)
+            return CALLS.make(name, getattr(pynvml, name), *args)
         except pynvml.NVMLError as error:
             raise NvmlFailed(name, error.value, str(error)) from None
         except AttributeError:  # an older nvidia-ml-py

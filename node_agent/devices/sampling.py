@@ -19,6 +19,7 @@ from ..accounting import Account, Listed, account
 from ..health import blamed, needs_recovery, unwell
 from ..owners import Owners
 from . import Fault
+from .calls import CALLS
 from .nvml import GpuEvent, Memory, Nvml, NvmlFailed
 
 __all__ = ["Sample", "Sampler"]
@@ -306,7 +307,8 @@ class Sampler:
         """What is wrong with a device, in one sentence; "": nothing."""
         silent_for = now - self.last.taken
         if self.last.taken >= 0 and silent_for > SILENT_MS:
-            return f"The driver has not answered for {silent_for // 1000} s."
+            call = CALLS.longest()
+            return f"The driver has not answered for {silent_for // 1000} s{f' ({call.name})' if call else ''}."
         return self._sick.get(gpu) or self._silent.get(gpu) or self._due.get(gpu, "")
 
     def take_faults(self) -> list[Fault]:

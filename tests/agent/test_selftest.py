@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -9,12 +10,16 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
+from jupyter_gpushare.core.errors import Unavailable
 from node_agent.checkpointer import Checkpointer, Deadlines
+from node_agent.devices.calls import Calls, hangs
+from node_agent.patience import found_patiently
 from node_agent.proof import Proof
 from node_agent.selftest import ADVICE, advised, mps_runs
 from tests.agent.test_cgroups import real_subtree
@@ -48,6 +53,35 @@ def self_test(world: GpuWorld, state: Path | None = None, **environ: str) -> dic
 
 def has(found) -> list[str]:
     return [tier for tier in TIERS if found[tier][0] == "yes"]
+
+
+def printed(environ: dict[str, str], folder: Path, *, hung_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+    """`agent --self-test`; `hung_s`: how long one call may take."""
+    program = f"import sys, jupyter_gpushare.cli, jupyter_gpushare.cli.agent as a; a.HUNG_S = {hung_s}; sys.exit(jupyter_gpushare.cli.main())"
+    argv = [sys.executable, "-c", program, "agent", "--self-test", "--state-dir", str(folder)]
+    return subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=100, check=False)
+
+
+def test_a_machine_without_a_driver_has_no_tier_and_the_table_says_why(tmp_path):
+    done = printed({name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}, tmp_path)
+    if "NVIDIA driver was found" not in done.stdout:
+        pytest.skip("this machine has a driver")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0] in TIERS}
+    assert [line.split()[1] for line in lines.values()] == ["no"] * len(TIERS)
+    assert "libnvidia-ml.so.1" in lines["observe"]
+
+
+@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"])
+def test_a_call_that_hangs_is_named_with_its_time_and_the_self_test_ends(call, tmp_path):
+    with GpuWorld(gpus=1) as world:
+        world.fault(call, Faults.HANG, times=-1)
+        done = printed(os.environ | world.environment(), tmp_path, hung_s=6)
+        assert done.returncode == 0, done.stderr
+        named = {"nvmlInitWithFlags": "nvmlInit", "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo"}.get(call, call)
+        assert re.search(rf"observe +no +the NVIDIA driver does not answer: its call {named} has not returned since \d\d:\d\d:\d\d", done.stdout), done.stdout
+        assert "waiting: " in done.stderr
+        assert "restart the machine" in done.stdout
 
 
 MACHINES = {
@@ -217,3 +251,27 @@ def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
 def test_a_reason_says_what_to_do_or_its_tier_does():
     assert advised("limit", "too old; update it") == ("too old", "update it")
     assert advised("limit", "too old") == ("too old", ADVICE["limit"])
+
+
+def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_callers():
+    calls, told, gate = Calls(), [], threading.Event()
+    tries = []
+
+    def search() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            calls.make("nvmlInit", gate.wait)
+            raise Unavailable("it was not itself")
+        return "devices"
+
+    def tell(problem: str) -> None:
+        told.append(problem)
+        gate.set()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("node_agent.patience.hangs", lambda: hangs(calls, slow_s=0.05))
+        assert asyncio.run(found_patiently(search, tell)) == "devices"
+        assert "nvmlInit" in told[0]
+        assert told[-1] == ""
+        with pytest.raises(Unavailable):
+            asyncio.run(found_patiently(lambda: (_ for _ in ()).throw(Unavailable("no driver")), tell))

@@ -195,14 +195,36 @@ def test_the_command_line_says_what_a_driver_lacks(driver):
     assert ("came with driver 615" in done.stdout) == (driver < 615)
 
 
-def test_a_broken_driver_stops_the_agent_with_one_line():
+def test_a_broken_driver_stops_the_agent_with_one_line_and_is_the_answer_of_the_self_test():
     with GpuWorld(gpus=1) as machine:
         machine.fault("nvmlInitWithFlags", Faults.FAIL, 18, times=-1)
-        done = gpushare(on(machine), "agent", "--self-test", "--state-dir", str(machine.folder / "state"))
+        state = ("--state-dir", str(machine.folder / "state"))
+        tested = gpushare(on(machine), "agent", "--self-test", *state)
+        done = gpushare(on(machine), "agent", "--scheduler", "http://127.0.0.1:1", *state)
+    assert (tested.returncode, "restart the machine" in tested.stdout) == (0, True), tested.stderr
     assert done.returncode != 0
     assert done.stderr.startswith("error: ")
     assert len(done.stderr.splitlines()) == 1
     assert "restart the machine" in done.stderr
+
+
+def test_a_driver_that_hangs_is_named_kernels_start_without_a_gpu_and_all_is_well_when_it_answers(tmp_path):
+    server = PlayedServer(tmp_path / "g", gpus=1)
+    try:
+        server.machine.fault("nvmlInitWithFlags", Faults.HANG, times=-1)
+        server.start_jupyter()
+        agent = eventually(lambda: "nvmlInit" in ((agent := server.status()["agent"])["problem"] or "") and agent, "it says what hangs", 60)
+        assert "has not returned since" in agent["problem"]
+        nb = server.notebook("half", "a.ipynb")
+        assert nb.ok("%gpu")
+        server.machine.clear()
+        eventually(lambda: server.status()["agent"]["reachable"], "the agent is here", 60)
+        nb.until("attached", within=60)
+        assert server.status()["agent"]["problem"] is None
+        nb.shut_down()
+    finally:
+        server.stop()
+        sys.stdout.write(server.logs())
 
 
 def test_a_server_on_a_machine_with_a_broken_driver_says_so(tmp_path):
