@@ -10,6 +10,7 @@ from typing import Final
 
 from ..messages import (
     Event,
+    ExpectedWait,
     Kernel,
     KernelOutlook,
     KernelRequest,
@@ -213,6 +214,7 @@ class Directory:
             saved_mib=agent.saved_mib,
             reason=_reason(entry),
             queue_position=workload.queue_position if workload and entry.state == "pending" else None,
+            expected_wait=_expected(entry),
             notice_deadline=agent.notice_deadline,
             generation=agent.generation,
             workload=entry.workload_id,
@@ -233,6 +235,7 @@ class Directory:
             reason=_reason(entry),
             refuses=entry.problem.message if entry.given_up and entry.problem else "",
             position=entry.workload.queue_position if entry.workload and entry.lease is None else None,
+            expected_wait=_expected(entry),
         )
 
     @staticmethod
@@ -262,6 +265,13 @@ def _memory(entry: Entry, agent: Kernel) -> MemoryMib:
         return MemoryMib(guaranteed=_guaranteed(entry.lease))
     # An agent that still says attached speaks of a share that was given back.
     return MemoryMib() if agent.state in AGENT_STATES else agent.memory_mib
+
+
+def _expected(entry: Entry) -> ExpectedWait | None:
+    """Only of a kernel that waits for the scheduler's word, as that said it last."""
+    if entry.lease is not None or entry.is_here or entry.problem is not None or entry.workload is None:
+        return None
+    return entry.workload.expected_wait
 
 
 def _reason(entry: Entry) -> ReasonBody | None:

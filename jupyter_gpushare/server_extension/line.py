@@ -66,6 +66,9 @@ class SchedulerLine:
     async def end(self, workload_id: str) -> Ended:
         return await self._here().end(workload_id)
 
+    async def rename(self, workload_id: str, name: str) -> WorkloadView:
+        return await self._here().rename(workload_id, name)
+
     async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer:
         return await self._here().what_if(request, instead_of)
 

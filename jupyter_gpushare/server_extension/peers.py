@@ -8,11 +8,12 @@ from typing import Protocol
 from ..client import Lost
 from ..messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
 from .desk import SchedulerDesk
+from .naming import SchedulerNames
 
 __all__ = ["Jupyter", "Scheduler"]
 
 
-class Scheduler(SchedulerDesk, Protocol):
+class Scheduler(SchedulerDesk, SchedulerNames, Protocol):
     """What this server needs of the scheduler's client."""
 
     @property

@@ -45,6 +45,7 @@ from .ghosts import Ghosts
 from .history import Histories, wall_ms
 from .launches import LAUNCH_S, Launches
 from .machine import MachineLink
+from .naming import Naming
 from .peers import Jupyter, Scheduler
 from .presets import Presets
 from .questions import answer
@@ -92,6 +93,7 @@ class Sharing:
         self._changed = self._telling.changed
         self._desk = Desk(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
         self._ghosts = Ghosts()
+        self._naming = Naming(self._directory, scheduler, log)
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -104,6 +106,7 @@ class Sharing:
 
     async def stop(self, within: float = 3.0) -> None:
         """End every task; what is being given back has `within` seconds to get through."""
+        await self._naming.stop()
         await self._desk.close(within)
         for task in list(self._tasks):
             task.cancel()
@@ -153,6 +156,7 @@ class Sharing:
         with contextlib.suppress(GpuShareError):
             names = await self._jupyter.kernel_names()
             self._changed({k for one in self._jupyter.kernel_ids() for k in self._directory.appeared(one, names.get(one, ""))})
+            self._naming.tell()
 
     async def _lay_ghosts(self) -> None:
         """End what a killed server of this machine left waiting."""
@@ -197,7 +201,7 @@ class Sharing:
         self._need(kernel_id)
         self._need_ours(kernel_id)
         if not self._directory.entry(kernel_id).name:
-            await self._learn_names()  # a new notebook's: the scheduler will call it so for as long as it lives
+            await self._learn_names()  # a new notebook's
         before = await self._desk.request(kernel_id, self.presets.resolved(request))
         return self.kernel(kernel_id), before
 

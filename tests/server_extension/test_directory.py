@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from jupyter_gpushare.messages import (
     Event,
+    ExpectedWait,
     Kernel,
     KernelRequest,
     LeaseBody,
@@ -75,6 +78,21 @@ CASES = {
     "not in the scheduler's full state": ([changed(workload(1)), state(2)], "detached"),
     "answered after the full state was made": ([changed(workload(3)), state(2)], "pending"),
 }
+
+
+SOON = ExpectedWait(basis="history", message="About 6 min more.", at="2026-01-01T00:00:00.000+00:00", seconds_median=360.0, based_on=9)
+WAITS = msgspec.structs.replace(workload(reason=WHY), expected_wait=SOON)
+
+
+def test_who_waits_is_told_for_how_much_longer_and_so_is_its_cell():
+    it = directory(changed(WAITS))
+    assert it.view("k").expected_wait == it.outlook("k").expected_wait == SOON
+
+
+def test_what_was_granted_has_no_more_to_expect():
+    granted = msgspec.structs.replace(workload(2, granted=lease(), state="running"), expected_wait=SOON)
+    for it in (directory(changed(WAITS), changed(granted)), directory(changed(WAITS), agent("attached"))):
+        assert it.view("k").expected_wait is None
 
 
 def test_states():
