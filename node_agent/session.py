@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from jupyter_gpushare._version import __version__
+from jupyter_gpushare import __version__
 from jupyter_gpushare.messages import (
     AgentHello,
     DeviceReport,

@@ -118,7 +118,13 @@ class ByJax:
 
         self.twice = jax.jit(twice)
 
+    def _on_gpu(self) -> None:
+        """Without its plugin for CUDA it computes on the processor and says nothing."""
+        if self.jax.default_backend() != "gpu":
+            raise RuntimeError(f"JAX computes on the {self.jax.default_backend()} here")
+
     def hold(self, size: int) -> None:
+        self._on_gpu()
         self.arrays.append(self.jax.numpy.arange(size // 4, dtype="uint32").block_until_ready())
         self.sums = [int(self._sum(array)) for array in self.arrays]
         self.shapes = len({array.shape for array in self.arrays})
@@ -127,6 +133,7 @@ class ByJax:
         return self.twice(array).sum()
 
     def take(self, size: int) -> None:
+        self._on_gpu()
         self.jax.numpy.zeros(size // 4, dtype="uint32").block_until_ready()
 
     def check(self) -> bool:
