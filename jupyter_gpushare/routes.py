@@ -30,7 +30,7 @@ class Route:
     """One verb on one path. `path` has `{name}` for its parameters; `body` None takes none; `answer` None answers with text."""
 
     name: str
-    verb: Literal["GET", "POST", "DELETE", "WS"]
+    verb: Literal["GET", "POST", "PATCH", "DELETE", "WS"]
     path: str
     scope: Scope
     summary: str
