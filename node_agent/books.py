@@ -128,6 +128,8 @@ class Book:
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU; None: not known, or without a GPU."""
     transit: Literal["out", "in"] | None = None
+    copying_since: int = 0
+    """When the copy under way began."""
     promised: int = 0
     """Host memory (MiB) that its copy under way was granted; 0 as soon as the image itself is counted."""
     no_suspend_until: int = 0

@@ -27,6 +27,7 @@ from .reclaim import DropCaches as Drop
 from .resting import Resting
 from .situation import Situation
 from .suspend import Mover
+from .waiting import why
 from .watchdog import watch
 
 __all__ = ["Desk"]
@@ -347,17 +348,8 @@ class Desk:
         self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
 
     def _wait(self, book: Book, step: Wait, now: int) -> None:
-        if book.question is None:
-            return
-        story = self._node.story
-        left = None if step.until is None else max(0.0, (step.until - now) / 1000)
-        if not book.attached:
-            text = story.waits_to_enter(left)
-        else:
-            blockers = [found for name in step.blockers if (found := self._node.books.get(name)) is not None]
-            strangers = max((self._node.foreign.get(gpu, 0) for gpu in book.home), default=0)
-            text = story.waits_for_room([b for b in blockers if b.computes(now)], left, book.image(), strangers)
-        self.say_wait(book, text)
+        if book.question is not None:
+            self.say_wait(book, why(self._node, book, step, now))
 
     def say_wait(self, book: Book, text: str) -> None:
         """Tell a waiting cell why, when the sentence is new."""

@@ -55,8 +55,8 @@ class Story:
         return f"Saved {memory_text(mib)} of GPU memory to host memory ({why}); nothing is lost, it comes back when a cell needs it."
 
     def moved(self, old: tuple[int, ...], new: tuple[int, ...], asker: Book | None) -> str:
-        why = f"to make room for {self.who(asker)}" if asker else "because there is more room"
-        return f"Moved from {self.gpus(old)} to {self.gpus(new)} {why}; nothing is lost."
+        why = f" to make room for {self.who(asker)}" if asker else ", where there is more room"  # its owner may have asked for it
+        return f"Moved from {self.gpus(old)} to {self.gpus(new)}{why}; nothing is lost."
 
     def must_restart(self, old: tuple[int, ...], new: tuple[int, ...], mib: int, asker: Book | None) -> str:
         return (
@@ -124,6 +124,22 @@ class Story:
         if strangers:
             return f"Waiting for room for {what}.{self._beside(strangers)}"
         return f"Waiting for {what}: the copy is under way."
+
+    @staticmethod
+    def waits_for_copy(mib: int, *, own: bool, back: bool) -> str:
+        if own and back:
+            return f"Bringing {memory_text(mib)} of saved GPU memory back."
+        if own:
+            return "Waiting for this notebook's own GPU memory: what was under way with it is being finished."
+        done = "brought back" if back else "saved to host memory"
+        return f"Waiting for your share of the GPU: {memory_text(mib)} of another notebook are being {done}."
+
+    @staticmethod
+    def copy_is_slow(seconds: int, patience_s: float) -> str:
+        return (
+            f" The driver has been at it for {seconds} s; if it does not answer, it is given up after {patience_s:.0f} s, and room is made "
+            "in another way."
+        )
 
     @staticmethod
     def _beside(strangers: int) -> str:

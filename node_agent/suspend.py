@@ -49,17 +49,17 @@ class Mover:
             self._cannot(book, problems.get("suspend", "this node cannot save GPU memory").partition(";")[0], self._node.clock() + RETRY_MS)
             return
         book.transit = "out"
-        self._start(self._suspend(book, asker, reason, own))
+        self._start(book, self._suspend(book, asker, reason, own))
 
     def resume(self, book: Book, home: Sequence[int]) -> None:
         """Start bringing it back onto these GPUs; the caller has noted that it is on its way in."""
-        self._start(self._resume(book, tuple(home)))
+        self._start(book, self._resume(book, tuple(home)))
 
     def settle(self, book: Book) -> None:
         """Finish or undo what a dead agent left half done."""
         if book.transit is None:
             book.transit = "out"
-            self._start(self._settle(book))
+            self._start(book, self._settle(book))
 
     async def close(self) -> None:
         """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs in the driver is left after 10 s."""
@@ -67,7 +67,8 @@ class Mover:
             await asyncio.wait(self._tasks, timeout=10)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
+    def _start(self, book: Book, work: Coroutine[None, None, None]) -> None:
+        book.copying_since = self._node.clock()
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

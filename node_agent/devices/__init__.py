@@ -141,5 +141,8 @@ class Devices(Protocol):
     def settle(self, kernel_id: str) -> None:
         """Finish or undo a copy that was cut off by the agent's death. Raises CopyFailed when the state is lost."""
 
+    def patience_s(self, mib: int) -> float:
+        """How long (seconds) a copy of so much may take before it counts as hung."""
+
     def close(self) -> None:
         """Let go of the driver; the memory stays as it is."""

@@ -262,6 +262,10 @@ class NvidiaDevices:
         finally:
             self._look_again()
 
+    def patience_s(self, mib: int) -> float:
+        """Of the call that copies; looking and locking have deadlines of their own."""
+        return self.checkpointer.copy_s(mib)
+
     def _look_again(self) -> None:
         """What was copied is seen at once, not a second later."""
         self._sampler.look()

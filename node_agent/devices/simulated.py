@@ -164,6 +164,11 @@ class SimulatedDevices:
     def vacate(self, leaf: str) -> None:
         """Nothing was said about cgroups."""
 
+    def patience_s(self, mib: int) -> float:
+        """Twice what it takes."""
+        rate = self.simulation.copy_gib_s
+        return 10.0 + (2 * mib / 1024 / rate if rate else 0.0)
+
     def abandoned(self, alive: set[str]) -> list[str]:  # noqa: ARG002 - the protocol's signature
         """None."""
         return []

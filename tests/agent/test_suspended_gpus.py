@@ -7,7 +7,7 @@ import os
 import signal
 
 from jupyter_gpushare.messages import KernelAct
-from node_agent.checkpointer import Deadlines
+from node_agent.checkpointer import Checkpointer, Deadlines
 from node_agent.hostmemory import HostReading
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
@@ -146,6 +146,31 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
 
     play(story())
+
+
+def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_until_when(monkeypatch):
+    monkeypatch.setattr("node_agent.waiting.SLOW_MS", 1000)
+
+    async def story():
+        async with GpuNode(notice_ms=8_000, deadlines=Deadlines(copy=4, mib_per_s=1 << 20)) as world:
+            a = await burst(world)
+            fault = world.machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG)
+            coming = asyncio.ensure_future(world.kernel("b", request=39 * GIB))
+            await world.until(lambda: world.machine.hits(fault), "it hangs")
+            await world.until(lambda: "of another notebook are being saved" in world.book("b").question.told, "it says what it waits for")
+            assert "60.2 GiB" in world.book("b").question.told
+            await world.until(lambda: "at it for 2 s; if it does not answer, it is given up after 4 s" in world.book("b").question.told, "and how long")
+            b = await coming
+            assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
+            assert world.state(a) == "checkpointed", "it was tried again"
+
+    play(story())
+
+
+def test_a_copy_has_the_time_of_its_bytes():
+    patient = Checkpointer()
+    assert patient.copy_s(512) < 25, "a small one does not keep an owner waiting"
+    assert patient.copy_s(80 * GIB) > 10 * 80 / 4.6, "ten times as long as the slowest that was ever published"
 
 
 def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
