@@ -1,5 +1,7 @@
 """`python -m tests.gpu.measure`: what suspending costs on the GPU of this machine, as a page of docs/measurements.
 
+A machine that can fetch nothing gets what is needed from tests/gpu/wheels.py.
+
     python -m tests.gpu.measure --plan                      # what would be done, and how long it takes; touches no GPU
     python -m tests.gpu.measure --budget 540 --state FOLDER # as much as fits into nine minutes; again, for the rest
     python -m tests.gpu.measure --part story --part room    # these, also when they are done already
@@ -59,7 +61,7 @@ def main() -> int:
     if unknown := set(args.part) - {part.name for part in parts}:
         raise SystemExit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(part.name for part in parts)}")
     until = time.monotonic() + args.budget
-    for part in parts:
+    for part in sorted(parts, key=lambda part: results.went_wrong(part.name)):  # what failed before is tried again at the end
         if part.name in args.part if args.part else not results.is_done(part.name):
             _run(replace(part, limit_s=min(part.limit_s, args.limit)), sizes, total, results, until)
             path = _write(args.out, results, parts)
@@ -200,6 +202,9 @@ class _Results:
 
     def is_done(self, name: str) -> bool:
         return self.state_of(name) == "done"
+
+    def went_wrong(self, name: str) -> bool:
+        return self.state_of(name) in ("failed", "hung")
 
     def begin(self, name: str) -> None:
         """What it said before is forgotten."""

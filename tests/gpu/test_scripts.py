@@ -133,6 +133,13 @@ def test_the_plan_needs_no_gpu():
     assert "copies-64" in done.stdout
 
 
+def test_a_source_tree_that_was_never_installed_is_enough(world):
+    """A GPU machine has a copy of the tree, and no version that a build has written."""
+    code = "import sys; sys.modules['jupyter_gpushare._version'] = None; import node_agent.app, jupyter_gpushare.server_extension.extension"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
 def test_it_writes_nothing_into_the_docs_on_a_played_driver(world):
     command = [sys.executable, "-m", "tests.gpu.measure"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | world.environment(), timeout=60)
