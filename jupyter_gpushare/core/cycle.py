@@ -116,7 +116,7 @@ def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions
             binds.append(Bind(member.work.id, member.name, spot))
         else:
             pipelines.append(Pipeline(member.work.id, member.name, spot))
-    evictions = tuple(_eviction(m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
+    evictions = tuple(_eviction(state, m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
     explainer = Explainer(state, before, evictions)
     return Decisions(
         tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues(), explainer.counting,
@@ -124,7 +124,7 @@ def _decisions(state: State, notes: Notes, before: dict[str, Free]) -> Decisions
     )  # fmt: skip
 
 
-def _eviction(member: Member, action: str, by: str | None) -> Evict:
+def _eviction(state: State, member: Member, action: str, by: str | None) -> Evict:
     spot = member.old_spot() or member.spot()
     assert spot is not None
-    return Evict(member.work.id, member.name, spot, action, by, eviction_message(member, action, by))
+    return Evict(member.work.id, member.name, spot, action, by, eviction_message(member, action, state.works.get(by) if by else None))

@@ -38,15 +38,16 @@ def free_in(pool: PoolState) -> Free:
     return Free(total, whole or share)
 
 
-def eviction_message(member: Member, action: str, by: str | None) -> str:
-    """A sentence for the person who loses the place."""
+def eviction_message(member: Member, action: str, by: Work | None) -> str:
+    """A sentence for the person who loses the place; for whom, in words and not by an id."""
+    project = by.workload.project if by is not None else "another"
     where = "" if member.old_spot() is None or member.node is None else f" It goes on at {member.node.name}."
     if action == "reclaim":
-        return f"Workload {by} of another project takes back GPUs that its project is entitled to.{where}"
+        return f"Project {project} takes back GPUs that it is entitled to.{where}"
     if action == "preempt":
-        return f"Workload {by} of your project has a higher priority and needs this place.{where}"
+        return f"A workload of your project with a higher priority needs this place.{where}"
     if action == "consolidation":
-        return f"Workload {by} needs connected room, so this one moves.{where}"
+        return f"A workload of project {project} needs connected room, so this one moves.{where}"
     return "Too few pods of this gang are left for it to work, and the grace time is over."
 
 

@@ -50,6 +50,7 @@ def two_pools() -> Policy:
 
 LIMITED = policy_of({"A": 2}) and Policy(projects=(Project("A", None, {"default": quota(2, 1)}),))
 RACKS = replace(policy_of({"A": 2}), topologies=(Topology("fabric", ("rack",)),))
+RACKED = [Node(f"n{i}", gpus=2, gpu_memory=1000, labels={"rack": f"r{i}"}) for i in range(2)]
 CASES = {
     "held by its owner": Stuck(
         policy_of({"A": 2}), [N0], [], replace(workload("w", "A"), held=True), Code.HELD, told(WorkloadHeld("w", False)), {},
@@ -99,6 +100,22 @@ CASES = {
         policy_of({"A": 2, "B": 0}), [N0], [workload("b0", "B"), workload("b1", "B")], workload("w", "A"), Code.WAITING_FOR_RECLAIM,
         lambda cluster: None, {"victims": 1},
     ),
+    "an elastic workload waits for its first pod, not for all": Stuck(
+        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A", pods=3, min_pods=1), Code.WAITING_FOR_FREE_GPU,
+        ends("a"), {"requested": 1},
+    ),
+    "an elastic workload is bound by what its minimum needs": Stuck(
+        policy_of({"A": 2}), [N0], [workload("a", "A", 1, created=-1, preemptible=False)],
+        workload("w", "A", pods=3, min_pods=2, preemptible=False), Code.NON_PREEMPTIBLE_OVER_QUOTA, ends("a"), {"requested": 2},
+    ),
+    "no rack is large enough": Stuck(
+        RACKS, RACKED, [], workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), Code.NEVER_FITS,
+        told(NodeJoined(Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"}))), {"requested": 4, "free_total": 4},
+    ),
+    "no rack has the room now": Stuck(
+        RACKS, [*RACKED, Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"})], [workload("a", "A", 1, created=-1, preemptible=False)],
+        workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), Code.WAITING_FOR_FREE_GPU, ends("a"), {"requested": 4, "free_total": 5},
+    ),
     "no CPU left": Stuck(
         policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("a", "A", 0, cpu=1000, created=-1)], workload("w", "A", 0, cpu=500),
         Code.WAITING_FOR_FREE_GPU, ends("a"), {},
@@ -143,6 +160,13 @@ def test_a_share_that_is_given_up_for_another_makes_room() -> None:
     assert what_if(cluster, asked, 0, "a").starts_now
     assert not what_if(cluster, asked, 0, "nobody").starts_now
     assert set(cluster.workloads) == {"a"}
+
+
+def test_who_loses_a_place_reads_for_whom_and_not_an_id() -> None:
+    cluster = world(policy_of({"A": 2, "B": 0}), [N0], [workload("over", "B", 2, created=-1)])
+    cycle(cluster, 0)
+    cluster.apply(WorkloadSubmitted(workload("an-id", "A", 2)))
+    assert [one.message for one in cycle(cluster, 200_000).evictions] == ["Project A takes back GPUs that it is entitled to."]
 
 
 def test_help_to_try_another_pool_is_true() -> None:
@@ -197,6 +221,20 @@ def test_the_missing_cpu_is_named() -> None:
     cluster = world(policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("w", "A", 1, cpu=600), workload("x", "A", 1, cpu=600)])
     reason = cycle(cluster, 0).reasons["x"]
     assert "not on a node that has 0.6 CPUs and room for another pod left" in reason.message
+
+
+def test_a_rack_that_is_too_small_is_named() -> None:
+    cluster = world(RACKS, RACKED, [workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))])
+    reason = cycle(cluster, 0).reasons["w"]
+    assert reason.message == "Its pods need 4 GPUs in one rack of topology fabric, and the largest in pool default has 2."
+
+
+def test_a_rack_without_room_is_named() -> None:
+    nodes = [*RACKED, Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"})]
+    taken = Workload("a", "A", (Pod("a-0", gpu=1000, node_selector={"rack": "r0"}),), created=-1)
+    cluster = world(RACKS, nodes, [taken, workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))])
+    reason = cycle(cluster, 0).reasons["w"]
+    assert reason.message == "5 of the GPUs of pool default are free, but no rack of topology fabric has room for all of its pods."
 
 
 def test_nobody_is_told_to_wait_for_ever() -> None:
