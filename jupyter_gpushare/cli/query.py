@@ -93,7 +93,7 @@ def projects(transport: HttpTransport, form: Form) -> int:
 @form_options(*WAITING)
 def waiting(transport: HttpTransport, form: Form) -> int:
     """Everybody's place in the queue; whose it is as far as you may see it."""
-    shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "mine")
+    shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "expected_seconds", "mine")
     return _show_table(transport, "waiting", WAITING, shown, form)
 
 
@@ -183,15 +183,20 @@ def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
     seen = ask(transport, lambda client: _named(client, workload))
     if as_json:
         body = m.to_json(seen)
-        click.echo(json.dumps({name: body[name] for name in ("id", "state", "reason", "queue_position", "message")}, indent=2))
+        told = ("id", "state", "reason", "queue_position", "expected_wait", "message")
+        click.echo(json.dumps({name: body[name] for name in told}, indent=2))
         return 0
     if seen.reason is None:
         click.echo(_without_reason(seen))
         return 0
     place = f" It is number {seen.queue_position} in its queue." if seen.queue_position else ""
-    click.echo(f"{seen.id} is {seen.state}: {seen.reason.message}{place}")
+    click.echo("\n".join([f"{seen.id} is {seen.state}: {seen.reason.message}{place}", *_expected(seen.expected_wait)]))
     click.echo(_numbers_and_helps(seen.reason), nl=False)
     return 0
+
+
+def _expected(wait: m.ExpectedWait | None) -> list[str]:
+    return [] if wait is None else [f"  {wait.message}"]
 
 
 def _without_reason(seen: m.WorkloadView) -> str:
@@ -235,8 +240,8 @@ def _what_if_lines(answer: m.WhatIfAnswer) -> list[str]:
     if answer.starts_now:
         lines.append(f"It would start now on {answer.node}{f' ({answer.planned_gpu})' if answer.planned_gpu else ''}.")
     elif answer.reason is not None:
-        lines += [f"It would wait: {answer.reason.message}", _numbers_and_helps(answer.reason).rstrip("\n")]
+        lines += [f"It would wait: {answer.reason.message}", *_expected(answer.expected_wait), _numbers_and_helps(answer.reason).rstrip("\n")]
     else:
-        lines.append(f"It would start on {answer.node} as soon as others have made room.")
+        lines += [f"It would start on {answer.node} as soon as others have made room.", *_expected(answer.expected_wait)]
     lines += [f"  displaces {one.workload} of {one.project}: {one.message}" for one in answer.displaces]
     return lines + [f"  instead: {other.message}" for other in answer.alternatives]

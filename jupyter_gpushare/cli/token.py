@@ -134,8 +134,7 @@ def list_(desk: _Desk, form: Form) -> int:
 
 
 def _row(one: m.TokenView) -> dict[str, str]:
-    state = "revoked or expired" if one.revoked else "good"
-    values = (one.id, one.scope, one.name, _carries(one), one.created, one.expires or "never", state)
+    values = (one.id, one.scope, one.name, _carries(one), one.created, one.expires or "never", one.state)
     return dict(zip(_COLUMNS, values, strict=True))
 
 

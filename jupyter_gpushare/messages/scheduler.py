@@ -315,6 +315,8 @@ class TokenView(Body, frozen=True, kw_only=True):
     created: Stamp
     expires: Stamp | None = None
     revoked: bool = False
+    """It opens nothing any more, whether it was revoked or has expired."""
+    state: Literal["good", "revoked", "expired"] = "good"
     users: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     token: str | UnsetType = UNSET

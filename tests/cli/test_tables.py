@@ -142,10 +142,18 @@ def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
 
 def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_path: Path) -> None:
     async def story(call: Call, _doors: Doors) -> None:
-        assert (await call("why", "job")).stdout.startswith("job is pending: ")
+        why = (await call("why", "job")).stdout.splitlines()
+        assert why[0].startswith("job is pending: ")
+        assert why[1] == "  How long is not known: it waits for a node to come back."
+        told = json.loads((await call("why", "job", "--json")).stdout)["expected_wait"]
+        assert (told["basis"], told["seconds_median"], told["based_on"]) == ("none", None, 0)
+        would = (await call("what-if", "--gpu", "1")).stdout
+        assert why[1] in would, would
+        waiting = rows(await call("waiting", "--csv", "--columns", "workload,expected_seconds"))
+        assert waiting == [{"workload": "job", "expected_seconds": ""}]
         assert (await call("cancel", "job")).status == 0
-        assert (await call("why", "job")).stdout == "job has ended: Given back.\n"
-        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Given back."
+        assert (await call("why", "job")).stdout == "job has ended: Stopped waiting.\n"
+        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Stopped waiting."
         assert (await call("waiting")).stdout == "Nobody waits.\n"
 
     after_an_hour(tmp_path, story)

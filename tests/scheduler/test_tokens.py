@@ -73,7 +73,8 @@ def test_a_token_ends_when_its_time_is_over(tokens: Tokens, clock: Clock):
     clock.time += 1
     with pytest.raises(NotKnown):
         tokens.authenticate(f"Bearer {secret}")
-    assert tokens.list().tokens[0].revoked
+    (listed,) = tokens.list().tokens
+    assert (listed.revoked, listed.state) == (True, "expired"), "it opens nothing any more, and nobody revoked it"
 
 
 @pytest.mark.parametrize("expires", ["0s", "-1d", "soon", "nan"])
@@ -85,8 +86,9 @@ def test_a_lifetime_must_be_one(tokens: Tokens, expires: str):
 
 def test_revoking_is_for_good_and_may_be_said_twice(tokens: Tokens):
     one, other = made(tokens), made(tokens)
-    assert tokens.revoke(one.id).revoked
-    assert tokens.revoke(one.id).revoked
+    assert [row.state for row in tokens.list().tokens] == ["good", "good"]
+    for _ in range(2):
+        assert (tokens.revoke(one.id).revoked, tokens.revoke(one.id).state) == (True, "revoked")
     with pytest.raises(NotKnown):
         tokens.authenticate(f"Bearer {one.token}")
     tokens.authenticate(f"Bearer {other.token}")

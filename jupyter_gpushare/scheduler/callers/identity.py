@@ -237,6 +237,7 @@ def _view(row: TokenRow, now: int, secret: str | None = None) -> m.TokenView:
     expires = None if row.expires_ms is None else m.stamp(row.expires_ms)
     view = m.TokenView(
         id=row.id, scope=row.scope, name=row.name, created=m.stamp(row.created_ms), expires=expires, revoked=not _is_good(row, now),
+        state="good" if _is_good(row, now) else "expired" if row.revoked_ms is None else "revoked",
         users=json.loads(row.users or "[]"), groups=json.loads(row.groups or "[]"),
     )  # fmt: skip
     return view if secret is None else msgspec.structs.replace(view, token=secret)

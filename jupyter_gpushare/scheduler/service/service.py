@@ -123,7 +123,7 @@ class Service(Ledger):
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
         self._may_end(identity, record, "id")
-        self.finish(record, "released", "Given back.", by=identity.user)
+        self.finish(record, "released", "Given back." if record.leases else "Stopped waiting.", by=identity.user)
         return m.Ended(id=id_)
 
     def rename(self, identity: Identity, id_: str, body: m.WorkloadName) -> m.WorkloadView:

@@ -30,10 +30,9 @@ interface IActionWords {
 export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundle): IActionWords {
   switch (action) {
     case 'release':
-      return {
-        label: kernel.state === 'pending' ? trans.__('Stop waiting') : trans.__('Release'),
-        hint: trans.__('Give the GPU back; the kernel lives on without one')
-      };
+      return kernel.state === 'pending'
+        ? { label: trans.__('Stop waiting'), hint: trans.__('Ask for no GPU any more; the kernel lives on without one') }
+        : { label: trans.__('Release'), hint: trans.__('Give the GPU back; the kernel lives on without one') };
     case 'suspend':
       return { label: trans.__('Suspend'), hint: trans.__('Save the GPU memory to host memory; the kernel lives on') };
     case 'resume':
