@@ -126,6 +126,22 @@ class Story:
         return f"Waiting for {what}: the copy is under way."
 
     @staticmethod
+    def waits_for_copy(mib: int, *, own: bool, back: bool) -> str:
+        if own and back:
+            return f"Bringing {memory_text(mib)} of saved GPU memory back."
+        if own:
+            return "Waiting for this notebook's own GPU memory: what was under way with it is being finished."
+        done = "brought back" if back else "saved to host memory"
+        return f"Waiting for your share of the GPU: {memory_text(mib)} of another notebook are being {done}."
+
+    @staticmethod
+    def copy_is_slow(seconds: int, patience_s: float) -> str:
+        return (
+            f" The driver has been at it for {seconds} s; if it does not answer, it is given up after {patience_s:.0f} s, and room is made "
+            "in another way."
+        )
+
+    @staticmethod
     def _beside(strangers: int) -> str:
         return f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU." if strangers else ""
 
