@@ -90,9 +90,9 @@ class Checkpoints:
 
     def _lock_all(self, kernel_id: str, places: tuple[int, ...], locked: dict[Ident, int]) -> None:
         """Every process that the driver lists for it; and again, for those that came meanwhile. The sizes are those of the last look: what is
-        locked takes nothing more."""
+        locked takes nothing more. Who is listed with nothing has looked at the GPUs and has no context: CUDA cannot lock it."""
         for _ in range(ROUNDS):
-            held = self._ground.look().held.get(kernel_id, {})
+            held = {ident: of for ident, of in self._ground.look().held.get(kernel_id, {}).items() if any(of.values())}
             fresh = [ident for ident in sorted(held, key=lambda i: i.pid) if ident not in locked]
             where = placed(places, {gpu for of in held.values() for gpu in of})
             if held:

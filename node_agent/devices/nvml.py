@@ -44,6 +44,8 @@ HEALTH_EVENTS: Final = {"xid": 0x8, "ecc": 0x2, "mig": 0x100, "unavailable": 0x4
 nvidia-ml-py names all of them."""
 RECOVERY_ACTION: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
+NONSENSE: Final = 100
+"""Percent. Some drivers put samples between the others whose numbers mean nothing (https://github.com/Syllo/nvtop/issues/110)."""
 LONGEST_STORY: Final = 64
 """Events taken in one go: a GPU that fails sends many."""
 
@@ -280,8 +282,8 @@ class Nvml:
             break
         shares: dict[int, float] = {}
         for one in samples:
-            if one.timeStamp > since_us and one.pid:
-                shares[one.pid] = max(shares.get(one.pid, 0.0), min(1.0, one.smUtil / 100))
+            if one.timeStamp > since_us and one.pid and one.smUtil <= NONSENSE:
+                shares[one.pid] = max(shares.get(one.pid, 0.0), one.smUtil / NONSENSE)
         return shares, max((one.timeStamp for one in samples), default=since_us)
 
     # ---- health ---------------------------------------------------------------------------------------------------

@@ -99,7 +99,7 @@ class Stillness:
     def _neighbours(self, kernel_id: str, need: Mapping[int, int]) -> list[tuple[str, list[Ident]]]:
         found = []
         for name, processes in sorted(self._ground.look().held.items()):
-            beside = sorted((ident for ident, held in processes.items() if set(held) & set(need)), key=lambda i: i.pid)
+            beside = sorted((ident for ident, held in processes.items() if any(held.get(gpu) for gpu in need)), key=lambda i: i.pid)
             if name != kernel_id and beside:
                 found.append((name, beside))
         return found

@@ -267,6 +267,20 @@ def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, co
     assert scene.copies.parked() == {}
 
 
+@pytest.mark.parametrize("name", ["k", "n"])
+def test_who_is_listed_with_nothing_is_no_part_of_a_copy(scene: Scene, name: str):
+    """A program that has only counted the GPUs: NVML lists it, CUDA refuses to lock it. In the kernel, or in its neighbour at the resume."""
+    counter = scene.world.toy()
+    assert counter.do("count") == "2"
+    scene.world.set("lists_bare", 1)
+    scene.kernels[name].append(counter)
+    scene.ground.bare.append(counter)
+    assert scene.copies.suspend("k", (0,)) == 2 * (2048 + CONTEXT)
+    scene.ground.growth = {"n": 80 * 1024}
+    scene.copies.resume("k", (0,))
+    assert scene.states() == {"running"}
+
+
 def test_the_helper_ends_with_its_agent(scene: Scene):
     assert scene.driver.problem() == ""
     pid = scene.driver.helper_pid()

@@ -46,6 +46,15 @@ def test_a_process_in_both_lists_is_counted_once_and_hidden_sizes_are_unknown():
         assert nvml.processes(0) == [ProcessUse(toy.pid, None)]
 
 
+def test_who_has_only_counted_the_gpus_may_be_listed_with_nothing():
+    with machine() as (world, nvml):
+        toy = world.toy()
+        toy.do("count")
+        assert nvml.processes(0) == []
+        world.set("lists_bare", 1)
+        assert nvml.processes(0) == [ProcessUse(toy.pid, 0)]
+
+
 def test_missing_third_lists_are_read_by_the_second():
     with machine() as (world, nvml):
         toy = world.toy()

@@ -439,6 +439,7 @@ static int lock_process(int pid, unsigned timeout) {
     if (result) return result;
     fake_proc *p = &node->procs[slot];
     if (p->state != FAKE_RUNNING) result = ILLEGAL_STATE;
+    else if (node->lists_bare && fake_is_bare(node, slot)) result = NOT_INITIALIZED; /* llm-d-rl-time-slicing pull request 148 */
     else if (p->busy_until <= fake_now()) p->state = FAKE_LOCKED;
     else if (timeout && fake_now() >= end) result = NOT_READY;
     int settled = result || p->state == FAKE_LOCKED;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import uuid
 
-__all__ = ["CudaError", "Gpu"]
+__all__ = ["CudaError", "Gpu", "count_gpus"]
 
 
 class CudaError(Exception):
@@ -89,3 +89,12 @@ class Gpu:
         raw = (ctypes.c_ubyte * 16)()
         self._call("cuDeviceGetUuid_v2", raw, self._device)
         return f"GPU-{uuid.UUID(bytes=bytes(raw))}"
+
+
+def count_gpus() -> int:
+    """As a program does that only asks: CUDA is initialised afterwards, and there is no context."""
+    library, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+    for code in (library.cuInit(0), library.cuDeviceGetCount(ctypes.byref(count))):
+        if code:
+            raise CudaError("cuDeviceGetCount", code)
+    return count.value

@@ -18,6 +18,8 @@ class TruthfulGround:
         self.world, self.kernels = world, kernels
         self.growth: dict[str, int] = {}
         self.strangers: frozenset[int] = frozenset()
+        self.bare: list[Toy] = []
+        """Listed on GPU 0 with nothing."""
 
     def look(self) -> Look:
         """Nothing lags here."""
@@ -30,6 +32,8 @@ class TruthfulGround:
         return Look(held, free, self.growth, self.strangers)
 
     def _held(self, toy: Toy) -> dict[int, int]:
+        if toy in self.bare:
+            return {0: 0}
         return {gpu: -(-used // MIB) for gpu in range(len(self.world.uuids)) if (used := self.world.used_by(toy.pid, gpu))}
 
     def members(self, kernel_id: str) -> Sequence[Ident]:

@@ -226,7 +226,8 @@ static unsigned listed(fake_node *n, int gpu, int graphics, void (*write)(void *
   uint32_t instance = n->gpus[gpu].mig_parent >= 0 ? (uint32_t)n->gpus[gpu].minor : 0xFFFFFFFFu;
   for (int i = 0; i < MAX_PROCS; i++) {
     fake_proc *p = &n->procs[i];
-    if (!fake_has_context(n, i, gpu) || (p->graphics != 2 && p->graphics != graphics)) continue;
+    int bare = n->lists_bare && !graphics && fake_is_bare(n, i);
+    if (!bare && (!fake_has_context(n, i, gpu) || (p->graphics != 2 && p->graphics != graphics))) continue;
     uint64_t bytes = n->gpus[gpu].hidden ? NO_LIMIT : fake_proc_used(n, i, gpu);
     if (count < room) write(to, count, (process_entry){(uint32_t)p->pid, bytes, instance, instance});
     count++;
@@ -305,20 +306,25 @@ static int64_t real_us(void) {
   return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* One entry for each process that worked since then; nobody did: NOT_FOUND. */
+/* One entry for each process that worked since then; nobody did: NOT_FOUND. As real drivers do it: who asks for the size hears 100, whatever
+ * happened (NVIDIA/go-nvml issue 11), and between the samples are some that mean nothing (Syllo/nvtop issue 110). */
 int nvmlDeviceGetProcessUtilization(fake_gpu *g, utilization_entry *to, unsigned *count, uint64_t since_us) {
   DEVICE("nvmlDeviceGetProcessUtilization") {
     int64_t now = fake_now(), now_us = real_us(), since = since_us ? now - (now_us - (int64_t)since_us) / 1000 : now - 5000;
-    unsigned room = to ? *count : 0, found = 0;
+    unsigned room = to ? *count : 0, found = 0, nonsense = 0;
     if (g->mig_mode || g->mig_parent >= 0) result = NOT_SUPPORTED;
+    else if (!to) result = INSUFFICIENT_SIZE;
     for (int i = 0; result == OK && i < MAX_PROCS; i++) {
       fake_proc *p = &n->procs[i];
-      if (!fake_has_context(n, i, index) || !p->busy_until || p->busy_from > now || p->busy_until <= since) continue;
-      if (found < room) to[found] = (utilization_entry){(uint32_t)p->pid, (uint64_t)now_us, p->sm_util ? p->sm_util : 100, 1, 0, 0};
+      if (!fake_has_context(n, i, index)) continue;
+      int idle = !p->busy_until || p->busy_from > now || p->busy_until <= since;
+      uint32_t sm = idle ? 0xFFFF0000u : p->sm_util ? p->sm_util : 100;
+      if (idle) nonsense++;
+      if (found < room) to[found] = (utilization_entry){(uint32_t)p->pid, (uint64_t)now_us, sm, 1, 0, 0};
       found++;
     }
-    *count = found;
-    if (result == OK) result = !found ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
+    *count = result == INSUFFICIENT_SIZE ? 100 : found;
+    if (result == OK) result = found == nonsense ? NOT_FOUND : found > room ? INSUFFICIENT_SIZE : OK;
   }
   END;
 }

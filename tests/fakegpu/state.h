@@ -113,6 +113,7 @@ typedef struct {
   int32_t remap_is_noop;    /* restore accepts a map and ignores it */
   int32_t masked_is_noop;   /* for a masked process the map is ignored instead of refused */
   int32_t persistence;
+  int32_t lists_bare;       /* who has only counted the GPUs is listed too, with nothing, and cannot be locked */
   int32_t busy_copy_mib_s;  /* speed of checkpoint and restore; 0: at once */
   uint64_t event_seq, calls;
   fake_gpu gpus[MAX_GPUS];
@@ -188,6 +189,13 @@ FAKE_UNUSED static int fake_has_context(fake_node *n, int proc, int gpu) {
   if (!p->used || p->state == FAKE_CHECKPOINTED) return 0;
   for (int g = 0; g < MAX_GPUS; g++) if (p->context[g] && p->remap[g] == gpu) return 1;
   return 0;
+}
+
+/* It has called cuInit, and has no context anywhere. */
+FAKE_UNUSED static int fake_is_bare(fake_node *n, int proc) {
+  if (!n->procs[proc].used || n->procs[proc].state != FAKE_RUNNING) return 0;
+  for (int g = 0; g < MAX_GPUS; g++) if (n->procs[proc].context[g]) return 0;
+  return 1;
 }
 
 /* All that is taken on a GPU: the driver's own, the processes', and what is freed but not yet counted as free. */

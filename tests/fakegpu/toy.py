@@ -1,14 +1,14 @@
 """A process that does to its GPUs what it is told, one line in, one line out.
 
 alloc ORDINAL SIZE | managed ORDINAL SIZE | write POINTER TEXT | read POINTER LENGTH | free POINTER | launch ORDINAL MS | sync ORDINAL |
-memory ORDINAL | uuid ORDINAL | alive.
+memory ORDINAL | uuid ORDINAL | count (cuInit, and no context) | alive.
 """
 
 from __future__ import annotations
 
 import sys
 
-from tests.fakegpu.driver import CudaError, Gpu
+from tests.fakegpu.driver import CudaError, Gpu, count_gpus
 
 gpus: dict[int, Gpu] = {}
 
@@ -42,6 +42,8 @@ def obey(word: str, args: list[str]) -> object:
             return "{} {}".format(*gpu(ordinal).memory())
         case "uuid", [ordinal]:
             return gpu(ordinal).uuid()
+        case "count", []:
+            return count_gpus()
         case "alive", []:
             return "yes"
     return f"unknown: {word} {args}"
