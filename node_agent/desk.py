@@ -407,13 +407,21 @@ class Desk:
             self._attached = (self._attached | set(changed)) - {name for name, places in changed.items() if not places}
 
     def _places(self, book: Book, allowed: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        if book.lease is None and book.holding.suspended and book.asks() and not book.gave_up:
-            return tuple((gpu, 0) for gpu, _ in book.last_caps or ((0, 0),))  # evicted in a cell: it stands still, and goes on
         if not book.attached or book.unwanted or book.lease is None:
-            return ()
+            return self._between(book)
         if book.site != book.home and book.held():  # on its way out: it keeps what it has and cannot grow
             return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu in book.site)
         return tuple(zip(book.home, allowed, strict=True)) if allowed else ()
+
+    def _between(self, book: Book) -> tuple[tuple[int, int], ...]:
+        """Without a lease, or not attached to it yet. A cell that began with a GPU keeps what it has and cannot grow, as long as its owner
+        asks for one: its share was changed, or taken back in the middle of the cell. It stands still when its memory is away."""
+        asks = (book.lease is not None and not book.unwanted) or (book.asks() and not book.gave_up)
+        runs = book.holding.suspended or book.held() or (book.computes(self._node.clock()) and book.has_gate(self._node.clock()))
+        if not asks or not runs or book.main is None:
+            return ()
+        places = book.last_caps or (((0, 0),) if book.holding.suspended and book.lease is None else ())
+        return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu, _ in places)
 
 
 def _kin(book: Book) -> Kin:

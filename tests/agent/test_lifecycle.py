@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo
+from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo, Share
 from node_agent.processes import Ident, kill_one, started, tree_of
 from tests.agent.world import GIB, FakeServer, World, play
 
@@ -238,6 +238,34 @@ def test_eviction_warns_who_runs_saves_and_lets_go_without_ending():
             assert not any("done" in body or "error" in body for body in a.said[mark:]), "the cell stands still meanwhile"
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1/kernel#2")
             assert (await a.hear("done", mark))["result"] == 2
+
+    play(story())
+
+
+def test_a_share_that_is_changed_while_a_cell_runs_breaks_nothing_in_it():
+    """The old lease goes before the new one comes; the cell keeps what it has, and computes on."""
+
+    async def story():
+        async with World() as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await world.attached("a")
+            world.server.outlook("a", True, request=Share(gpu=1.0))
+            turns, stop = world.state_dir / "turns", world.state_dir / "stop"
+            mark = a.start(f"import pathlib\nturns, stop = pathlib.Path({str(turns)!r}), pathlib.Path({str(stop)!r})\n"
+                           "while not stop.exists(): simgpu.busy(0.01); turns.open('ab').write(b'.')\nresult = simgpu.device_uuid()")  # fmt: skip
+            await world.until(turns.exists, "it computes")
+            world.scheduler.end("a")
+            await world.until(lambda: world.book("a").lease is None, "between two leases")
+            begun = turns.stat().st_size
+            await world.until(lambda: turns.stat().st_size > begun + 5 or "error" in a.said[-1], "it computes on")
+            world.scheduler.grant("a", gpu=0, request=2 * HALF, lease="a.2/kernel")
+            await world.attached("a")
+            stop.touch()
+            assert "SIM-GPU" in (await a.hear("done", mark)).get("result", ""), a.said[mark:]
+            world.server.outlook("a", False)
+            world.scheduler.end("a")
+            await world.until(lambda: "a" not in world.devices.attached(), "given back")
 
     play(story())
 
