@@ -77,7 +77,7 @@ class House:
             self.hub = Hub()
             self.service = Service(self.store, loaded, self.hub, clock=clock)
             undone.pop_all()
-        self.hub.connect(self.service)
+        self.hub.connect(self.service.shown)
         self.loop = Loop(self.service, policy_file, retention=retention)
         self.agents = AgentDoor(self.service)
         self.tokens = Tokens(self.store, clock, groups_of)

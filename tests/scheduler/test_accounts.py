@@ -62,7 +62,7 @@ class Lab:
         self.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def by(self, kind: str, who: Identity = ADMIN, **period: str) -> dict[str, tuple[float, ...]]:
-        rows = self.service.usage(who, kind, **period).usage
+        rows = self.service.shown.usage(who, kind, **period).usage
         return {"/".join(filter(None, (r.project, r.user, r.notebook))): (r.held, r.used, r.idle, r.borrowed, r.lent) for r in rows}
 
 
@@ -134,11 +134,11 @@ def test_what_admins_do_and_who_is_evicted_is_in_the_audit_log(lab: Lab):
     lab.service.submit(ADMIN, m.WorkloadRequest(id="d", project="language", pods=[m.PodRequest(gpu=1)]))
     lab.service.run_cycle()
     lab.service.marks.cordon("root", "n0")
-    found = [(row.actor, row.action, row.object) for row in lab.service.audit().audit]
+    found = [(row.actor, row.action, row.object) for row in lab.service.shown.audit().audit]
     assert ("root", "end", "workload b of alice in vision") in found
     assert not [one for one in found if "workload a " in one[2]]  # one's own is nobody's business
     assert ("root", "cordon", "node n0") in found
-    assert {row.action for row in lab.service.audit(action="cordon").audit} == {"cordon"}
+    assert {row.action for row in lab.service.shown.audit(action="cordon").audit} == {"cordon"}
 
 
 def test_an_eviction_is_audited_with_its_reason(lab: Lab):
@@ -147,7 +147,7 @@ def test_an_eviction_is_audited_with_its_reason(lab: Lab):
     lab.kernel("a", "vision", "alice", 2)
     lab.service.submit(ADMIN, m.WorkloadRequest(id="b", project="language", pods=[m.PodRequest(gpu=2)]))
     lab.service.run_cycle()
-    (row,) = lab.service.audit(action="evict").audit
+    (row,) = lab.service.shown.audit(action="evict").audit
     assert (row.actor, row.object) == ("scheduler", "workload a of alice in vision")
     assert row.detail.startswith("reclaim for b: ")
 
@@ -202,6 +202,6 @@ def test_hours_and_the_log_are_forgotten_with_the_rest(lab: Lab):
     before = Cutoffs(workloads=0, events=lab.time, usage=lab.time)
     lab.store.forget(before)
     lab.time += HOUR_MS
-    assert (lab.by("project"), len(lab.service.audit().audit)) == ({"vision": (1.0, 0.0, 1.0, 0.0, 0.0)}, 1)
+    assert (lab.by("project"), len(lab.service.shown.audit().audit)) == ({"vision": (1.0, 0.0, 1.0, 0.0, 0.0)}, 1)
     lab.store.forget(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
-    assert (lab.by("project"), lab.service.audit().audit) == ({}, [])
+    assert (lab.by("project"), lab.service.shown.audit().audit) == ({}, [])

@@ -74,7 +74,7 @@ def test_queues_are_sampled_over_time(bench: Bench):
     bench.service.submit(ALICE, asking("a", 0.5))
     bench.pass_ms(1000)
     bench.pass_ms(4000)
-    history = bench.service.queue_history(ADMIN, None, "60")
+    history = bench.service.shown.queue_history(ADMIN, None, "60")
     assert of(history, "vision")[-1] == 0.5
     assert of(history, "vision")[0] == 0.0
     assert len({sample.time for sample in history.samples}) >= 2
@@ -82,7 +82,7 @@ def test_queues_are_sampled_over_time(bench: Bench):
 
 def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
     bench.pass_ms(5000)
-    seen = {sample.queue for sample in bench.service.queue_history(ALICE, "default", None).samples}
+    seen = {sample.queue for sample in bench.service.shown.queue_history(ALICE, "default", None).samples}
     assert "vision" in seen
     assert "research" in seen
     assert "course" not in seen
@@ -91,20 +91,20 @@ def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
 def test_an_answer_is_bounded_whatever_happened(bench: Bench):
     for _ in range(3 * MOST_POINTS):
         bench.pass_ms(5000)
-    samples = bench.service.queue_history(ADMIN, None, "1440").samples
+    samples = bench.service.shown.queue_history(ADMIN, None, "1440").samples
     assert len({sample.time for sample in samples}) == MOST_POINTS
 
 
 @pytest.mark.parametrize(("pool", "minutes", "field"), [("moon", None, "pool"), (None, "soon", "minutes"), (None, "0", "minutes")])
 def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minutes, field):
     with pytest.raises(InvalidInput) as refused:
-        bench.service.queue_history(ADMIN, pool, minutes)
+        bench.service.shown.queue_history(ADMIN, pool, minutes)
     assert refused.value.field == field
 
 
 def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
     bench.course_is_reclaimed()
-    (row,) = bench.service.evictions(ADMIN).evictions
+    (row,) = bench.service.shown.evictions(ADMIN).evictions
     assert (row.project, row.user, row.action, row.by, row.by_project) == ("course", "bob", "reclaim", "v", "vision")
     assert row.name in ("c1.ipynb", "c2.ipynb")
     assert row.message
@@ -112,24 +112,24 @@ def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
 
 def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strangers_see_nothing(bench: Bench):
     bench.course_is_reclaimed()
-    (row,) = bench.service.evictions(BOB).evictions
+    (row,) = bench.service.shown.evictions(BOB).evictions
     assert (row.by, row.by_project) == ("", "vision")
-    assert bench.service.evictions(ALICE).evictions == []
+    assert bench.service.shown.evictions(ALICE).evictions == []
 
 
 def test_it_is_remembered_after_both_workloads_are_gone(bench: Bench):
     bench.course_is_reclaimed()
     for id_ in ("c1", "c2", "v"):
         bench.service.end(ADMIN, id_)
-    assert len(bench.service.evictions(ADMIN).evictions) == 1
+    assert len(bench.service.shown.evictions(ADMIN).evictions) == 1
 
 
 def test_a_restarted_scheduler_remembers_evictions_and_a_sample_of_every_ten_minutes(bench: Bench):
     bench.pass_ms(5000)
     bench.course_is_reclaimed()
     bench.pass_ms(10 * 60_000)
-    known = bench.service.evictions(ADMIN)
-    again = bench.restarted().service
+    known = bench.service.shown.evictions(ADMIN)
+    again = bench.restarted().service.shown
     assert again.evictions(ADMIN) == known
     before, after = of(again.queue_history(ADMIN, None, "60"), "research")
     assert before == 0.0
@@ -141,7 +141,7 @@ def test_what_cannot_be_read_keeps_no_scheduler_from_starting(bench: Bench):
     with bench.store.transaction() as write:
         for kind in ("eviction", "queues"):
             write.history(kind, bench.time, b'{"of": "another version"}')
-    assert len(bench.restarted().service.evictions(ADMIN).evictions) == 1
+    assert len(bench.restarted().service.shown.evictions(ADMIN).evictions) == 1
 
 
 def test_samples_are_stored_for_a_day_and_no_longer(bench: Bench):

@@ -64,7 +64,7 @@ class Bench:
         self.loop.turn(is_tick=True)
 
     def state(self, id_: str) -> str:
-        return self.service.workload(ADMIN, id_).state
+        return self.service.shown.workload(ADMIN, id_).state
 
     @contextmanager
     def store_away(self) -> Iterator[None]:
@@ -99,10 +99,10 @@ def test_a_policy_that_cannot_be_stored_yet_is_taken_when_the_store_is_back(tmp_
     bench.policy_file.write_text(TWO + "# another size\n")
     with bench.store_away():
         bench.tick()
-        assert bench.service.status(ADMIN).projects == ["one"]
+        assert bench.service.shown.status(ADMIN).projects == ["one"]
         assert bench.service.fleet.loaded is bench.service.loaded
     bench.tick()
-    assert "two" in bench.service.status(ADMIN).projects
+    assert "two" in bench.service.shown.status(ADMIN).projects
 
 
 def test_what_could_not_be_committed_is_decided_when_the_store_is_back(tmp_path: Path):
@@ -122,7 +122,7 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
     bench.ask("a")
     bench.tick()
     bench.tick(jump)
-    assert bench.service.nodes(ADMIN).nodes[0].status == "Ready"
+    assert bench.service.shown.nodes(ADMIN).nodes[0].status == "Ready"
     bench.ask("b")
     bench.tick()
     bench.ask("c")
@@ -139,7 +139,7 @@ def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     bench.tick(-DAY)
     for _ in range(4):
         bench.tick(60_000)
-    assert bench.service.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
+    assert bench.service.shown.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
 
 
 def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
@@ -154,7 +154,7 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     bench.ask("a", project="one")
     bench.loop.turn(is_tick=False)
     assert set(bench.listener.told()) == {"a"}
-    assert bench.service.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1  # whoever asks gets the truth
+    assert bench.service.shown.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1  # whoever asks gets the truth
     told: list[str] = []
     for _ in bench.service.lots.telling():
         more = bench.listener.told()
@@ -173,7 +173,7 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
         bench.ask(f"w{i:04}", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.records["w0599"].position is None
-    assert bench.service.workload(ADMIN, "w0599").queue_position == 600
+    assert bench.service.shown.workload(ADMIN, "w0599").queue_position == 600
     bench.ask("w9999", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.records["w9999"].position is None

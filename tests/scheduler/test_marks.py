@@ -25,12 +25,12 @@ def house(database: Database) -> Iterator[House]:
 
 
 def row(house: House) -> m.NodeRow:
-    (found,) = house.service.nodes(ADMIN).nodes
+    (found,) = house.service.shown.nodes(ADMIN).nodes
     return found
 
 
 def state(house: House, workload: str) -> tuple[str, str | None]:
-    view = house.service.workload(ALICE, workload)
+    view = house.service.shown.workload(ALICE, workload)
     return view.state, view.reason.code if view.reason else None
 
 
@@ -153,9 +153,9 @@ def test_a_node_that_moves_to_another_pool_takes_nothing_new_before_the_old_has_
 
 def test_pools_have_a_status_too(house: House):
     house.service.use_policy(parse_policy(POOLS))
-    pools = {pool.name: pool for pool in house.service.pools(ADMIN).pools}
+    pools = {pool.name: pool for pool in house.service.shown.pools(ADMIN).pools}
     assert (pools["default"].status, pools["default"].nodes_ready, pools["default"].reasons) == ("Ready", 1, [])
     assert (pools["a100"].status, pools["a100"].reasons) == ("Not ready", ["no nodes"])
     house.service.marks.cordon("root", "n0")
-    (pool,) = [pool for pool in house.service.pools(ADMIN).pools if pool.name == "default"]
+    (pool,) = [pool for pool in house.service.shown.pools(ADMIN).pools if pool.name == "default"]
     assert (pool.status, pool.nodes_ready, pool.reasons) == ("Not ready", 0, ["1 x scheduling disabled"])

@@ -33,7 +33,7 @@ def measured(house: House, **changes: object) -> m.NodeReport:
 def test_a_measurement_is_shown_and_nothing_is_written(house: House):
     before = house.service.revision
     house.service.agent_said("n0", m.NodeChangedReport(node=measured(house, used_mib=7, foreign_mib=5, foreign_processes=1, utilization=0.5)))
-    (row,) = house.service.nodes(ADMIN).nodes
+    (row,) = house.service.shown.nodes(ADMIN).nodes
     device = row.devices[0]
     assert (device.foreign_mib, device.foreign_processes, device.utilization) == (5, 1, 0.5)
     assert house.service.revision == before

@@ -47,7 +47,7 @@ class Queue(House):
         self.service.run_cycle()
 
     def expected(self, id_: str) -> m.ExpectedWait | None:
-        return self.service.workload(ALICE, id_).expected_wait
+        return self.service.shown.workload(ALICE, id_).expected_wait
 
     def would(self, gpu: object = 2, **more: object) -> m.WhatIfAnswer:
         return self.service.what_if(ALICE, m.WorkloadRequest(id="asked", pods=[m.PodRequest(gpu=gpu)], **more))
@@ -231,16 +231,16 @@ def test_a_workload_is_called_by_its_new_name_everywhere(house: Queue):
     assert house.listener.frames[-1].workload.name == "new.ipynb"
     house.start()
     house.joined()
-    assert house.service.workload(ALICE, "a").name == house.service.workload(ALICE, "a").pods[0].lease.name == "new.ipynb"
-    assert house.service.workload(CAROL, "a").name == "", "a notebook's name is its owner's"
+    assert house.service.shown.workload(ALICE, "a").name == house.service.shown.workload(ALICE, "a").pods[0].lease.name == "new.ipynb"
+    assert house.service.shown.workload(CAROL, "a").name == "", "a notebook's name is its owner's"
 
 
 def test_who_waits_is_renamed_as_well(house: Queue):
     house.ask("a", 2)
     house.ask("w", 2, name="old.ipynb")
     renamed(house, "w", "new.ipynb")
-    assert [row.name for row in house.service.waiting(ALICE).waiting] == ["new.ipynb"]
-    assert [row.name for row in house.service.waiting(CAROL).waiting] == [""]
+    assert [row.name for row in house.service.shown.waiting(ALICE).waiting] == ["new.ipynb"]
+    assert [row.name for row in house.service.shown.waiting(CAROL).waiting] == [""]
 
 
 def test_the_same_name_again_changes_nothing(house: Queue):
@@ -263,7 +263,7 @@ def test_a_name_that_cannot_be_kept_is_refused(house: Queue):
         with pytest.raises(InvalidInput) as refused:
             renamed(house, "a", name)
         assert refused.value.field == "name"
-    assert house.service.workload(ALICE, "a").name == "old.ipynb"
+    assert house.service.shown.workload(ALICE, "a").name == "old.ipynb"
 
 
 def test_others_work_and_what_is_over_is_not_renamed(house: Queue):

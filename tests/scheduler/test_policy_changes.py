@@ -80,7 +80,7 @@ def ask(house: House, id_: str, gpu: float = 1, project: str = "vision", **more:
 
 
 def state(house: House, id_: str) -> str:
-    view = house.service.workload(ADMIN, id_)
+    view = house.service.shown.workload(ADMIN, id_)
     return view.state if view.reason is None else f"{view.state} {view.reason.code}"
 
 
@@ -91,7 +91,7 @@ def affected(house: House, text: str) -> dict[str, m.PolicyAffected]:
 def test_a_dry_run_names_who_is_affected_and_changes_nothing(house: House):
     ask(house, "a")
     ask(house, "b", priority_class="night")
-    before = house.service.status(ADMIN)
+    before = house.service.shown.status(ADMIN)
     found = affected(house, LOWERED)
     assert found["project vision"].message == "vision: GPU quota in default 2 -> 1; uses 2: 1 GPU becomes reclaimable by others"
     assert found["project vision"].workloads == ["a", "b"]
@@ -99,18 +99,18 @@ def test_a_dry_run_names_who_is_affected_and_changes_nothing(house: House):
     assert "run on without a quota" in gone["project vision"].message
     assert gone["priority_class night"].workloads == ["b"]
     assert house.service.check_policy(m.PolicyText(text="projects: 5", source="x.yaml")).problems == ["x.yaml:1: projects: must be a list, got 5"]
-    assert house.service.status(ADMIN) == before
+    assert house.service.shown.status(ADMIN) == before
 
 
 def test_a_policy_that_comes_into_force_says_so_to_admins_and_is_audited(house: House):
     ask(house, "a")
     ask(house, "b")
     house.service.use_policy(parse_policy(LOWERED))
-    status = house.service.status(ADMIN)
+    status = house.service.shown.status(ADMIN)
     assert status.policy_changed == m.stamp(house.time)
     assert "vision: GPU quota in default 2 -> 1" in status.policy_changes
     assert any(line.startswith("affected: vision:") for line in status.policy_changes)
-    assert house.service.status(type(ADMIN)("bob", (), "person")).policy_changes == []
+    assert house.service.shown.status(type(ADMIN)("bob", (), "person")).policy_changes == []
     last = entries(house.store)[-1]
     assert (last.actor, last.action) == ("policy file", "policy")
     assert "vision: GPU quota in default 2 -> 1" in last.detail
@@ -143,10 +143,10 @@ def test_a_removed_priority_class_changes_nothing_for_who_has_it(house: House):
     ask(house, "a", priority_class="night")
     ask(house, "b", 2, priority_class="night")
     house.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
-    assert [house.service.workload(ADMIN, one).priority for one in "ab"] == [40, 40]
+    assert [house.service.shown.workload(ADMIN, one).priority for one in "ab"] == [40, 40]
     house.start()
     house.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
-    assert house.service.workload(ADMIN, "b").priority == 40
+    assert house.service.shown.workload(ADMIN, "b").priority == 40
 
 
 def test_a_removed_department_and_pool_keep_what_runs(house: House):
@@ -213,7 +213,7 @@ def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(hou
     ask(house, "by-project")
     assert ask(house, "runs", node_pools=["a100", "default"], project="language") == "running"
     ask(house, "by-itself", 2, node_pools=["a100", "default"], project="language")
-    waiting = {row.name: row.pending for row in house.service.pools(ADMIN).pools}
+    waiting = {row.name: row.pending for row in house.service.shown.pools(ADMIN).pools}
     assert waiting == {"a100": 2, "default": 1}
-    assert [row.pool for row in house.service.waiting(ADMIN).waiting] == ["a100", "a100"]
+    assert [row.pool for row in house.service.shown.waiting(ADMIN).waiting] == ["a100", "a100"]
     assert {house.service.lots.standing(record)[2] for record in house.service.records.values() if not record.leases} == {"a100"}

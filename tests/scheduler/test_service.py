@@ -68,7 +68,7 @@ class House:
         request = m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu, nodes=["n0"])], **more)
         view = self.service.submit(ALICE, request)
         self.service.run_cycle()
-        return self.service.workload(ALICE, view.id)
+        return self.service.shown.workload(ALICE, view.id)
 
     def leases(self) -> list[m.LeaseBody]:
         return [lease for record in self.service.records.values() for lease in record.leases.values()]
@@ -136,7 +136,7 @@ def test_an_ended_workload_frees_its_place_and_stays_ended(house: House):
     assert waiting.reason is not None
     house.service.end(ALICE, "a")
     house.service.run_cycle()
-    assert house.service.workload(ALICE, "b").state == "running"
+    assert house.service.shown.workload(ALICE, "b").state == "running"
     assert house.service.end(ALICE, "a").ended
     with pytest.raises(Conflict, match="has ended"):
         house.ask("a")
@@ -161,13 +161,13 @@ def test_an_evicted_kernel_asks_again_with_its_age(house: House):
     wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseWanted)][-1]
     assert (wanted.id, wanted.wanted) == (lease.id, "evict")
     assert wanted.message
-    assert house.service.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
+    assert house.service.shown.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
     house.start()  # an eviction survives a restart as well
     house.joined()
     house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False))
     house.service.run_cycle()
-    assert house.service.workload(ALICE, "owner").state == "running"
-    again = house.service.workload(ALICE, "borrower")
+    assert house.service.shown.workload(ALICE, "owner").state == "running"
+    again = house.service.shown.workload(ALICE, "borrower")
     assert (again.state, again.reason.code[:7]) == ("pending", "Waiting")
 
 
@@ -254,17 +254,17 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
         service.submit(bob, m.WorkloadRequest(id="b", project="p", pods=[m.PodRequest(gpu=1)]))
     with pytest.raises(NotFound):
         service.end(bob, "a")
-    assert service.workloads(bob).workloads == []
-    assert len(service.workloads(ADMIN).workloads) == 1
+    assert service.shown.workloads(bob).workloads == []
+    assert len(service.shown.workloads(ADMIN).workloads) == 1
     service.end(ADMIN, "a")
 
 
 def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path):
     text = "projects: [{name: p, members: [alice]}, {name: q, members: [bob]}]"
     service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
-    assert service.status(ALICE).projects == ["p"]
-    assert service.status(Identity("hub", (), "server")).projects == ["p", "q"]
-    assert service.status(Identity("bob", (), "admin")).projects == ["q", "p"]
+    assert service.shown.status(ALICE).projects == ["p"]
+    assert service.shown.status(Identity("hub", (), "server")).projects == ["p", "q"]
+    assert service.shown.status(Identity("bob", (), "admin")).projects == ["q", "p"]
 
 
 def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: House):
@@ -272,16 +272,16 @@ def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: H
     house.service.agent_gone("n0", house.listener.send)
     house.time += 119_000
     house.service.tick(house.time)
-    assert house.service.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
+    assert house.service.shown.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
     house.time += 2_000
     house.service.tick(house.time)
-    node = house.service.nodes(ADMIN).nodes[0]
+    node = house.service.shown.nodes(ADMIN).nodes[0]
     assert (node.status, node.reasons) == ("Not ready", ["agent silent"])
     assert house.ask("b").reason.code == "NodeNotReady"
     assert len(house.leases()) == 1
     house.joined()
-    assert house.service.nodes(ADMIN).nodes[0].status == "Ready"
-    assert house.service.workload(ALICE, "b").state == "running"
+    assert house.service.shown.nodes(ADMIN).nodes[0].status == "Ready"
+    assert house.service.shown.workload(ALICE, "b").state == "running"
 
 
 STEPS = st.lists(

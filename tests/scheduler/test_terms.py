@@ -81,10 +81,10 @@ def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_work
     taken = house.wanted()[-1]
     assert taken.wanted == "evict"
     assert "projects.vision.rules.max_running" in taken.message
-    assert house.service.workload(ALICE, "a").pods[0].state == "releasing", "its agent saves it first"
+    assert house.service.shown.workload(ALICE, "a").pods[0].state == "releasing", "its agent saves it first"
     house.lets_go(taken)
     with pytest.raises(NotFound):
-        house.service.workload(ALICE, "a")
+        house.service.shown.workload(ALICE, "a")
     assert "max_running" in house.gone()[-1].message
     assert house.service.store.is_ended("a")
 
@@ -127,17 +127,17 @@ def test_who_waits_too_long_is_told_why_it_waited(house: Termed):
     house.ask("a", 2)
     house.ask("b", 1)
     house.wait(30 * MIN - 1)
-    assert house.service.workload(ALICE, "b").state == "pending"
+    assert house.service.shown.workload(ALICE, "b").state == "pending"
     house.wait(1)
     with pytest.raises(NotFound):
-        house.service.workload(ALICE, "b")
+        house.service.shown.workload(ALICE, "b")
     gone = house.gone()[-1]
     assert gone.id == "b"
     assert "projects.vision.rules.max_waiting" in gone.message
     assert gone.reason is not None
     assert gone.reason.code in ("WaitingForQuota", "WaitingForFreeGPU")
     assert "It waited because" in gone.reason.message
-    assert house.service.workload(ALICE, "a").state == "running", "who runs does not wait"
+    assert house.service.shown.workload(ALICE, "a").state == "running", "who runs does not wait"
 
 
 def test_the_end_of_a_wait_is_announced_once_a_notice_before(house: Termed):
@@ -152,7 +152,7 @@ def test_the_end_of_a_wait_is_announced_once_a_notice_before(house: Termed):
     assert "30 min (projects.vision.rules.max_waiting)" in told
     house.service.use_policy(parse_policy(POLICY.replace("max_waiting: 30m", "max_waiting: 31m")))
     house.wait(20_000)
-    assert house.service.workload(ALICE, "b").state == "pending", "the rule was loosened"
+    assert house.service.shown.workload(ALICE, "b").state == "pending", "the rule was loosened"
     house.wait(30_000)
     assert len(house.announced("b")) == 2
     assert not house.announced("a"), "who runs does not wait"
@@ -174,24 +174,24 @@ def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(
     house.service.agent_said("n0", m.LeaseEvent(lease=house.lease().id, event=m.Event(time=m.stamp(1), kind="released", message="Idle.")))
     house.lets_go(house.lease(), held=True, message="Idle for an hour.")
     house.service.run_cycle()
-    view = house.service.workload(ALICE, "a")
+    view = house.service.shown.workload(ALICE, "a")
     assert (view.state, view.reason.code) == ("pending", "Held")
     assert "next cell" in view.reason.message
-    (evicted,) = house.service.evictions(ALICE).evictions
+    (evicted,) = house.service.shown.evictions(ALICE).evictions
     assert (evicted.action, evicted.node, evicted.message) == ("idle", "n0", "Idle for an hour.")
-    assert [row.detail for row in house.service.audit(action="evict", since="1970-01-01T00:00:00+00:00").audit] == ["idle: Idle for an hour."]
+    assert [row.detail for row in house.service.shown.audit(action="evict", since="1970-01-01T00:00:00+00:00").audit] == ["idle: Idle for an hour."]
     assert house.leases() == []
     house.wait(HOUR)
-    assert house.service.workload(ALICE, "a").state == "pending", "resting is not waiting: the longest waiting time does not end it"
+    assert house.service.shown.workload(ALICE, "a").state == "pending", "resting is not waiting: the longest waiting time does not end it"
 
     house.start()
     house.joined()
-    assert house.service.workload(ALICE, "a").reason.code == "Held", "a restart does not give it back either"
+    assert house.service.shown.workload(ALICE, "a").reason.code == "Held", "a restart does not give it back either"
     house.service.agent_said("other", m.AskAgain(workload="a"))
     house.service.run_cycle()
     assert house.leases() == [], "only its own node may speak for it"
     for _ in range(2):
         house.service.agent_said("n0", m.AskAgain(workload="a"))
     house.service.run_cycle()
-    assert house.service.workload(ALICE, "a").state == "running"
-    assert house.service.workload(ADMIN, "a").reason is None
+    assert house.service.shown.workload(ALICE, "a").state == "running"
+    assert house.service.shown.workload(ADMIN, "a").reason is None

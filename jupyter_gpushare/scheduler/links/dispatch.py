@@ -160,7 +160,7 @@ class Dispatch:
         return Answer(200, TEXT, b"ok\n")
 
     def _result(self, name: str, call: _Call) -> Any:
-        service, who = self.service, call.identity
+        service, shown, who = self.service, self.service.shown, call.identity
         match name:
             case "submit":
                 return service.submit(who, call.body)
@@ -168,20 +168,22 @@ class Dispatch:
                 return service.what_if(who, call.body, call.query.get("instead_of"))
             case "rename":
                 return service.rename(who, call.path["id"], call.body)
-            case "workload" | "end":
-                return getattr(service, name)(who, call.path["id"])
+            case "end":
+                return service.end(who, call.path["id"])
+            case "workload":
+                return shown.workload(who, call.path["id"])
             case "workloads":
-                return service.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+                return shown.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
             case "usage":
-                return service.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
+                return shown.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
             case "audit":
-                return service.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
+                return shown.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
             case "logs":
-                return service.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
+                return shown.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
             case "queue_history":
-                return service.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+                return shown.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
             case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
-                return getattr(service, name)(who)
+                return getattr(shown, name)(who)
             case "check_policy":
                 return service.check_policy(call.body)
             case "cordon" | "uncordon" | "drain":

@@ -1,46 +1,42 @@
 """The one place that says yes: people's commands and the cycle's decisions, each committed before it is announced.
 
 Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits. `clock` gives wall-clock
-milliseconds; intervals are the loop's business. What agents say is in `reports`, how things are committed in `ledger`.
+milliseconds; intervals are the loop's business. What agents say is in `reports`, how things are committed in `ledger`, what people are shown
+in `shown`.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle import cycle, what_if
 from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
-from jupyter_gpushare.core.series import minutes_in
 
-from ..books.accounts import by_in, period_in, report
-from ..books.audit import audit, entries
+from ..books.audit import audit
 from ..books.fleet import Send
 from ..books.ledger import Announcer, Ledger
-from ..books.records import Record, lease_body, over_view, words
+from ..books.records import Record, lease_body, words
 from ..books.requests import Asked, check_names, pools_tried, projects_of, read_request
 from ..callers.identity import Identity
 from ..callers.visibility import Visibility
 from ..policy.file import LoadedPolicy
-from ..simulation.snapshot import snapshot
 from ..store.store import Store, WorkloadRow, Write
 from .answers import what_if_answer
-from .commands import PAGE, cursor_in
 from .lots import Lots
 from .marks import Marks
 from .metering import Meter
 from .outlook import Outlook
 from .policy_desk import PolicyDesk, lines_of
 from .reports import Reports
-from .tables import node_rows, pool_rows, project_rows, queue_rows, waiting_row
+from .shown import Shown
 
 __all__ = ["Service"]
 
@@ -53,7 +49,7 @@ class Service(Ledger):
 
     def __init__(self, store: Store, loaded: LoadedPolicy, hub: Announcer, *, clock: Callable[[], int]) -> None:
         super().__init__(store, loaded, hub, clock)
-        self.status_of_nobody = lambda: self.status(Identity.nobody())
+        self.status_of_nobody = lambda: self.shown.status(Identity.nobody())
         self.reports = Reports(self)
         self.policy_desk = PolicyDesk(self)
         self.marks = Marks(self)
@@ -61,38 +57,9 @@ class Service(Ledger):
         self.lots = Lots(self, self.outlook)
         self.visibility = Visibility(lambda: self.loaded)
         self.meter = Meter(store)
+        self.shown = Shown(self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage)
 
     # -- people's commands --
-
-    def status(self, identity: Identity) -> m.ServiceStatus:
-        policy = self.loaded.policy
-        default = self.loaded.admin.default_project
-        return m.ServiceStatus(
-            version=__version__,
-            revision=self.revision,
-            policy_file=self.loaded.source,
-            policy_problems=[*self.policy_problems, *self.beside_policy],
-            user=identity.user,
-            admin=self.visibility.is_admin(identity),
-            projects=sorted(self._usable(identity), key=lambda name: name != default),
-            node_pools=[pool.name for pool in policy.node_pools],
-            priority_classes=list(policy.priority_classes),
-            agents=self.fleet.connected(),
-            policy_changed=self.policy_desk.changed,
-            policy_changes=list(self.policy_desk.lines) if self.visibility.is_admin(identity) else [],
-        )
-
-    def whoami(self, identity: Identity) -> m.WhoAmI:
-        people = [user for user, _ in identity.people()]
-        return m.WhoAmI(
-            user=identity.user,
-            scope=identity.scope,
-            admin=self.visibility.is_admin(identity),
-            groups=list(identity.groups),
-            users=["*"] if identity.is_admin or identity.is_everybodys else people[1:],
-            projects=[] if identity.scope == "agent" else self._usable(identity),
-            source=identity.source,
-        )
 
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
         """Takes a workload in; a second time with the same id and content answers the same."""
@@ -146,64 +113,10 @@ class Service(Ledger):
 
     def _may_end(self, identity: Identity, record: Record, field: str, route: Literal["end", "rename"] = "end") -> None:
         """Raises NotFound, NotAllowed."""
-        if not self._sees(identity, record):
+        if not self.shown.sees(identity, record):
             raise NotFound(f"there is no workload {record.id!r}", field=field)
         if not self.visibility.reaches(identity, route, record.project, record.user):
             raise NotAllowed(f"workload {record.id!r} is {record.user!r}'s: only they or an admin may {route} it", field=field)
-
-    def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
-        record = self.records.get(id_)
-        if record is None:
-            return self._over(identity, id_)
-        if not self._sees(identity, record):
-            raise NotFound(f"there is no workload {id_!r}", field="id")
-        return self.visibility.shown(identity, self.lots.view(record))
-
-    def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
-        """Batch work that is over. Raises NotFound."""
-        for one in self._all_over(identity, id_):
-            return one
-        raise NotFound(f"there is no workload {id_!r}", field="id")
-
-    def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
-        views = [over_view(over) for over in self.store.over(id_)]
-        seen = [view for view in views if self.visibility.reaches(identity, "workload", view.project, view.user)]
-        return [self.visibility.shown(identity, view) for view in seen]
-
-    def logs(self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None) -> m.Logs:
-        """What the pods of batch work have printed. Raises NotFound, NotAllowed, InvalidInput."""
-        view = self.workload(identity, id_)
-        if not self.visibility.reaches(identity, "logs", view.project, view.user):
-            raise NotAllowed(f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints", field="id")
-        if pod is not None and pod not in [one.name for one in view.pods]:
-            raise InvalidInput(f"workload {id_!r} has no pod {pod!r}", field="pod")
-        lines, after = self.store.logs(id_, pod, cursor_in(cursor), PAGE)
-        return m.Logs(lines=lines, cursor=after, is_over=view.state == "ended" and not lines)
-
-    def workloads(
-        self, identity: Identity, project: str | None = None, kernel_id: str | None = None, ended: bool = False
-    ) -> m.Workloads:  # fmt: skip
-        """Those that the caller may see. Raises InvalidInput: there is no such project."""
-        if project is not None and project not in self._known_projects():
-            raise InvalidInput(f"there is no project {project!r}", field="project")
-        if ended:
-            return m.Workloads(workloads=[view for view in self._all_over(identity) if project in (None, view.project)])
-        return m.Workloads(
-            workloads=[
-                self.visibility.shown(identity, self.lots.view(record))
-                for record in self.records.values()
-                if project in (None, record.project) and kernel_id in (None, record.kernel_id) and self._sees(identity, record)
-            ]
-        )
-
-    def waiting(self, identity: Identity) -> m.Waiting:
-        """Everybody's place in the queue, pool by pool, whose turn comes first first."""
-        places = [(record, place) for record in self.records.values() if (place := self.lots.lot(record)[1]) is not None]
-        rows = [
-            waiting_row(record, *self.lots.standing(record)[1:], place, self.lots.expected(record), self.visibility, identity)
-            for record, place in places
-        ]
-        return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
 
     def what_if(self, identity: Identity, request: m.WorkloadRequest, instead_of: str | None = None) -> m.WhatIfAnswer:
         """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload of the caller's that gives its place up."""
@@ -225,87 +138,6 @@ class Service(Ledger):
             allowed += [project.name for project in self.loaded.policy.projects if project.name not in allowed]
         default, created = self.loaded.admin.default_project, self.clock()
         return read_request(request, self.loaded.policy, user=user, allowed=allowed, default=default, created=created)
-
-    def _usable(self, identity: Identity) -> list[str]:
-        """Projects in which the caller may ask for something, their own first: an admin in every one, a server in those of its users
-        (which of them a user may use is checked when one asks)."""
-        mine, names = self.visibility.projects(identity), [project.name for project in self.loaded.policy.projects]
-        everywhere = identity.is_everybodys or self.visibility.is_admin(identity)
-        return [name for name in names if name in mine] + [name for name in names if everywhere and name not in mine]
-
-    def _known_projects(self) -> set[str]:
-        """Those of the policy, and those that are not in it any more and still have workloads."""
-        return {project.name for project in self.loaded.policy.projects} | {record.project for record in self.records.values()}
-
-    def queues(self, identity: Identity) -> m.Queues:
-        """Everybody may see what the queues hold and want."""
-        del identity
-        return m.Queues(queues=queue_rows(self.decisions.queues, self._known_projects()))
-
-    def nodes(self, identity: Identity) -> m.Nodes:
-        return m.Nodes(nodes=node_rows(self.cluster, self.fleet, self.records, lambda record: self._sees(identity, record)))
-
-    def usage(self, identity: Identity, by: str | None = None, since: str | None = None, until: str | None = None) -> m.Usage:
-        """GPU-hours of what the caller may see; by notebook: of those whose names they may see. Raises InvalidInput."""
-        by, (first, last) = by_in(by), period_in(since, until, self.clock())
-        with suppress(Unavailable):
-            self.reports.write_usage()
-
-        def may_see(row: Mapping[str, str]) -> bool:
-            if by == "notebook" and not self.visibility.sees_names(identity, row["user"]):
-                return False
-            return self.visibility.reaches(identity, "usage", row["project"], row["user"])
-
-        return m.Usage(usage=report(self.store, by, first, last, may_see), since=m.stamp(first), until=m.stamp(last))
-
-    def audit(self, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
-        """The audit log. Raises InvalidInput."""
-        first, last = period_in(since, until, self.clock())
-        found = entries(self.store, since=first, until=last, action=action)
-        return m.Audit(audit=[entry.row() for entry in found])
-
-    def pools(self, identity: Identity) -> m.Pools:
-        del identity
-        return m.Pools(pools=pool_rows(self.loaded.policy, self.cluster, self.records))
-
-    def projects(self, identity: Identity) -> m.Projects:
-        mine = set(self.visibility.projects(identity))
-        return m.Projects(projects=project_rows(self.loaded.policy, self.decisions.queues, mine, self._known_projects()))
-
-    def queue_history(self, identity: Identity, pool: str | None, minutes: str | None) -> m.QueueHistory:
-        """What the queues held and wanted, for everybody; `minutes` as it was written."""
-        del identity
-        if pool is not None and pool not in {known.name for known in self.loaded.policy.node_pools}:
-            raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
-        return self.history.queues(self.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._known_projects())
-
-    def evictions(self, identity: Identity) -> m.Evictions:
-        listed = self.history.evictions(lambda project, user: self.visibility.reaches(identity, "evictions", project, user)).evictions
-        return m.Evictions(evictions=[row if self.sees_names(identity, row.user) else replace(row, name="") for row in listed])
-
-    def snapshot(self, identity: Identity) -> dict[str, Any]:
-        """The running cluster as a scenario file."""
-        self.visibility.must_be_admin(identity)
-        return snapshot(self.cluster, self.clock())
-
-    def scheduler_state(self, identity: Identity) -> m.SchedulerState:
-        return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=self.workloads(identity).workloads)
-
-    def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
-        """Whether a frame about this project and user is for this identity. None: for everybody."""
-        return project is None or self.visibility.reaches(identity, "stream", project, user or "")
-
-    @property
-    def rules(self) -> object:
-        """Another object when other people may see something: by the policy, or by who is in which group."""
-        return self.visibility.rules
-
-    def sees_names(self, identity: Identity, user: str | None) -> bool:
-        """Whether a frame about this user is for this identity with the names of notebooks in it."""
-        return self.visibility.sees_names(identity, user or "")
-
-    def _sees(self, identity: Identity, record: Record) -> bool:
-        return self.visibility.reaches(identity, "workload", record.project, record.user)
 
     # -- agents --
 
