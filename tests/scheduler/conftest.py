@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from .databases import Cluster, Database, running_cluster
+from jupyter_gpushare.scheduler.store.store import Store
+
+from . import doors
+from .databases import Cluster, Database, cleared, running_cluster
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +34,28 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     if request.param == "sqlite":
         return Database("sqlite", f"sqlite:///{tmp_path}/gpushare.sqlite")
     return request.getfixturevalue("postgresql")
+
+
+@pytest.fixture(scope="session")
+def kept_postgresql(cluster: Cluster) -> Iterator[Database]:
+    """One with the tables of today, for all tests that do not care how they came to be there."""
+    with cluster.database() as made:
+        Store(made.url).close()
+        yield made
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def on_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every house that the test opens keeps its things in SQLite, and then, in the same test again, in PostgreSQL."""
+    if request.param == "postgresql":
+        monkeypatch.setattr(doors, "db_url", cleared(request.getfixturevalue("kept_postgresql")).url)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def module_db_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
+    """For a house that all tests of a module knock at: None, its own SQLite file; and then, in the same tests again, PostgreSQL."""
+    if request.param == "sqlite":
+        yield None
+        return
+    with request.getfixturevalue("cluster").database() as made:
+        yield made.url

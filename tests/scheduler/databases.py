@@ -130,6 +130,16 @@ def running_cluster() -> Iterator[Cluster | None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def cleared(database: Database) -> Database:
+    """The same one, with the tables of today and nothing in them: much quicker than a new one."""
+    engine = sql.create_engine(database.url, poolclass=sql.NullPool)
+    with engine.begin() as connection:
+        connection.exec_driver_sql("SET lock_timeout = '10s'")  # a house that an earlier test left open would make us wait for ever
+        for table in metadata.sorted_tables:
+            connection.execute(table.delete())
+    return database
+
+
 def tables(url: str) -> dict[str, list[tuple[object, ...]]]:
     """Everything that is in the database, by table."""
     engine = sql.create_engine(url, poolclass=sql.NullPool)

@@ -25,6 +25,10 @@ projects:
 """
 
 
+db_url: str | None = None
+"""The database of every house that is opened here; None: its own, an SQLite file in its folder. The fixture `on_both` sets it."""
+
+
 @dataclass
 class Doors:
     house: House
@@ -64,6 +68,7 @@ class Doors:
 
 @asynccontextmanager
 async def open_house(folder: Path, *, policy: str = POLICY, **more: object) -> AsyncIterator[Doors]:
+    more.setdefault("db_url", db_url)
     house = House(folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more)
     listening = Listening(house, Address(), folder / "state")
     house.start()

@@ -20,6 +20,8 @@ from jupyter_gpushare.scheduler.policy.file import parse_policy
 from .agents import FakeAgent
 from .doors import Doors, open_house
 
+pytestmark = pytest.mark.usefixtures("on_both")
+
 POLICY = """\
 projects:
   - {name: vision, members: [alice, ann], pools: {default: {gpu: {quota: 1}}}}

@@ -19,6 +19,8 @@ from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 from .agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
 from .doors import Doors, asking, open_house
 
+pytestmark = pytest.mark.usefixtures("on_both")
+
 PATIENCE_S = 20.0
 Story = Callable[[Doors, SchedulerClient], Awaitable[None]]
 

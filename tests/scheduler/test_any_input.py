@@ -49,8 +49,8 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY))
+def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[House]:
+    house = House(tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url)
     house.service.agent_hello(m.AgentHello(version="1", node=node()), lambda order: None)
     yield house
     asyncio.run(house.stop())

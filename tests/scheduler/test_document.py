@@ -37,8 +37,8 @@ BOUNDED = settings(max_examples=40, deadline=None, derandomize=True, suppress_he
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Threaded]:
-    with threaded_house(tmp_path_factory.mktemp("document"), limits=UNLIMITED) as made:
+def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[Threaded]:
+    with threaded_house(tmp_path_factory.mktemp("document"), limits=UNLIMITED, db_url=module_db_url) as made:
         yield made
 
 

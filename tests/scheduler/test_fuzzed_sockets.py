@@ -37,6 +37,7 @@ SAID: list[dict[str, Any]] = [
         m.LeaseLetGo(lease="kept@1", ended=True),
         m.LeaseEvent(lease="w@1", event=m.Event(time=m.stamp(0), kind="notice", message="x")),
         m.UsageReport(since_ms=1, rows=[USAGE]),
+        m.UsageReport(since_ms=1, life="x", number=1, rows=[USAGE]),
     )
 ]
 ANY_JSON = st.recursive(ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=8)
@@ -97,8 +98,8 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, complaints: list[str]) -> Iterator[Threaded]:
-    with threaded_house(tmp_path_factory.mktemp("sockets"), limits=LIMITS) as made:
+def house(tmp_path_factory: pytest.TempPathFactory, complaints: list[str], module_db_url: str | None) -> Iterator[Threaded]:
+    with threaded_house(tmp_path_factory.mktemp("sockets"), limits=LIMITS, db_url=module_db_url) as made:
         body = m.WorkloadRequest(id="kept", project="vision", pods=[m.PodRequest(gpu=0.5)])
         made.run(made.doors.admin.submit(body))
         yield made

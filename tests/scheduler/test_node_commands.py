@@ -14,7 +14,7 @@ from .agents import FakeAgent
 from .doors import asking, open_house
 from .test_commands import shell
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_both")]
 LESS = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}]\n"
 
 

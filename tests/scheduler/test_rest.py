@@ -26,6 +26,8 @@ from jupyter_gpushare.scheduler.service.tables import csv_of
 from .agents import FakeAgent
 from .doors import asking, open_house
 
+pytestmark = pytest.mark.usefixtures("on_both")
+
 
 def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
     async def story():
@@ -138,9 +140,17 @@ def test_both_carriers_say_the_same(tmp_path: Path):
             await doors.admin.submit(asking("b", 2, project="language"))
             who = await doors.admin.status()
             inside = InProcessTransport(doors.house, Identity(who.user, scope="admin"))
-            for verb, path in calls:
+
+            async def over_http(verb: str, path: str) -> tuple[int, bytes]:
                 answer = await doors.raw(verb, path, None, doors.admin_token)
-                assert (answer.code, answer.body) == (await inside.call(verb, path, {}, None))[::2], path
+                return answer.code, answer.body
+
+            for verb, path in calls:
+                before, within, after = None, None, ()
+                while before != after:  # what an agent says, or a cycle decides, between two questions is in one answer only
+                    before, within = await over_http(verb, path), (await inside.call(verb, path, {}, None))[::2]
+                    after = await over_http(verb, path)
+                assert before == within, path
 
     asyncio.run(story())
 
@@ -315,6 +325,7 @@ def full_disk(file: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
+@pytest.mark.parametrize("on_both", ["sqlite"], indirect=True)  # whose file we can keep from growing; the other one: test_service
 def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):

@@ -21,6 +21,8 @@ from jupyter_gpushare.scheduler.links.streams import Hub
 from .agents import FakeAgent
 from .doors import asking, open_house
 
+pytestmark = pytest.mark.usefixtures("on_both")
+
 ALICE, BOB = Identity("alice"), Identity("bob")
 
 
