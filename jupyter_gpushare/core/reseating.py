@@ -78,17 +78,17 @@ class Reseating:
     def send_back(self, used: Sequence[Unit]) -> None:
         """Moved pods whose old place is still free stay there, and evicted ones that now fit somewhere keep running or move."""
         for unit in reversed(used):
-            self._bring_back(unit)
+            self._bring_back([other for other in used if other.work is unit.work] if _is_kept_together(unit) else [unit])
             if all(m.status == "releasing" for m in unit.members) and not self._is_refused(unit) and not self._stay_all(unit):
                 self.seat(unit)
 
-    def _bring_back(self, unit: Unit) -> None:
+    def _bring_back(self, units: Sequence[Unit]) -> None:
         """Each moved pod whose old place is still free; those that must be in one domain, all or none."""
         trial = Trial(self.state, self.pool)
-        for member in unit.members:
+        for member in (member for unit in units for member in unit.members):
             if _could_stay(member):
                 self._stay(member)
-        if _is_kept_together(unit) and is_moved(unit):
+        if _is_kept_together(units[0]) and any(map(is_moved, units)):
             trial.undo()
 
     def keep_in_place(self, used: Sequence[Unit], asking: Sequence[Member]) -> None:
@@ -127,6 +127,8 @@ class Reseating:
         self.state.put(member, "running", node, devices, member.need.charge(node.capacity))
 
     def _stay_all(self, unit: Unit) -> bool:
+        if _is_kept_together(unit) and any(m.status == "pipelined" for m in unit.work.members.values()):
+            return False  # the rest of it goes to another domain
         trial = Trial(self.state, self.pool)
         for member in unit.members:
             if member.node is None or not member.node.is_free_on(member.need, member.devices):
