@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from .capacity import Machines
 from .decisions import QueueShare
 from .model import Policy
 from .need import Need
-from .work import Work
+from .work import Member, Work
 
 __all__ = ["Case", "Free", "PoolView"]
 
@@ -71,15 +71,21 @@ class Case:
         """The first pool of its list."""
         return self.views[self.pools[0]]
 
+    @property
+    def asking(self) -> Sequence[Member]:
+        """The pods that have to start together now: its way to its minimum, or one more above it; all, if none can be told apart."""
+        return self.work.asking() or list(self.work.members.values())
+
     def ask(self, view: PoolView) -> Amounts:
-        """What all its pods cost in quota in this pool."""
-        if view.name in self.wants:
+        """What those cost in quota in this pool."""
+        asking = self.asking
+        if view.name in self.wants and len(asking) == self.work.pending:
             return self.wants[view.name]
         total = Amounts()
-        for member in self.work.members.values():
+        for member in asking:
             total = total.plus(member.need.estimate(view.smallest))
         return total
 
     @property
     def needs(self) -> list[Need]:
-        return [member.need for member in self.work.members.values()]
+        return [member.need for member in self.asking]

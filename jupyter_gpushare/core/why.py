@@ -5,6 +5,7 @@ Refuses to know how it was tried: it compares what the workload asks for with wh
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
 
 from .amounts import GPU, Amounts, is_unlimited
@@ -13,7 +14,7 @@ from .decisions import QueueShare
 from .helps import helps_for
 from .need import Need
 from .reasons import Code, Help, Reason, counted
-from .topology import problem_of
+from .topology import problem_of, topology_named
 
 __all__ = ["reason_of"]
 
@@ -58,7 +59,7 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
         return bound
     mine = view.queues[case.work.project]
     over = not mine.allocated.plus(ask).fits_in(mine.fair_share)
-    members = [m for m in case.work.members.values() if m.status == "pending"]
+    members = case.asking
     largest = max((m.need.estimate(view.smallest)[0] // max(1, m.need.devices or 1) for m in members), default=0)
     if not _has_gpus(case):
         return _explained(case, Code.WAITING_FOR_FREE_GPU, f"No node of pool {view.name} has the CPU and memory for it now.", view)
@@ -88,7 +89,10 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
 
 def _crowded(case: Case, view: PoolView) -> str:
     """GPUs are free, but not where the rest is."""
-    pods = len(case.work.members)
+    level = _level(case)
+    if level is not None:
+        return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but no {level} has room for all of its pods."
+    pods = len(case.asking)
     cpu, memory = max(need.cpu for need in case.needs), max(need.ram for need in case.needs)
     rest = [counted(cpu / GPU, "CPU")] * (cpu > 0) + [f"{memory} MiB of memory"] * (memory > 0) + ["room for another pod"]
     each = "each of its pods needs" if pods > 1 else "it needs"
@@ -137,10 +141,37 @@ def _never(case: Case, view: PoolView) -> Reason | None:
             return _explained(case, Code.NODE_NOT_READY, f"Only nodes that are not ready could take it: {names}.", view)
         return _explained(case, Code.NEVER_FITS, f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.", view)
     ask = case.ask(view)
+    level = _level(case)
+    if level is not None and len(case.needs) > 1 and not any(need.mig for need in case.needs):
+        largest = _largest_domain(case, view)
+        if ask.gpu > largest:
+            text = f"Its pods need {counted(ask.gpu / GPU, 'GPU')} in one {level}, and the largest in pool {view.name} has {_gpus(largest)}."
+            return _explained(case, Code.NEVER_FITS, text, view)
     if ask.gpu > view.total.gpu and len(case.needs) > 1:
         text = f"Together its pods need {counted(ask.gpu / GPU, 'GPU')}, and pool {view.name} has {_gpus(view.total.gpu)}."
         return _explained(case, Code.NEVER_FITS, text, view)
     return None
+
+
+def _level(case: Case) -> str | None:
+    """The part of a topology in which all of its pods have to be."""
+    together = case.work.workload.topology
+    return None if together is None or together.required is None else f"{together.required} of topology {together.name}"
+
+
+def _largest_domain(case: Case, view: PoolView) -> int:
+    """Milli-GPU of the largest such part, empty and whole."""
+    together = case.work.workload.topology
+    assert together is not None
+    topology = topology_named(case.policy, together.name)
+    assert topology is not None
+    assert together.required is not None
+    levels = topology.levels[: topology.levels.index(together.required) + 1]
+    sizes: Counter[tuple[str, ...]] = Counter()
+    for node in view.machines.nodes:
+        if all(level in node.labels for level in levels):
+            sizes[tuple(node.labels[level] for level in levels)] += node.gpus * GPU
+    return max(sizes.values(), default=0)
 
 
 def _obstacle(need: Need, view: PoolView) -> str:
