@@ -24,7 +24,7 @@ from .checkpointer import Checkpointer, Unsure
 from .devices.cuda import CudaError, ProcessState
 from .processes import MARKER, SELF_TEST
 
-__all__ = ["ADVICE", "Bench", "Gpu", "advised", "mps_runs", "tested", "waits_for_room"]
+__all__ = ["ADVICE", "INSTANCES", "Bench", "Gpu", "advised", "mps_runs", "tested", "waits_for_room"]
 
 READY_S: Final = 60.0
 """cuInit and a first context on a machine whose GPUs sleep."""
@@ -33,6 +33,7 @@ ROOM_MIB: Final = 1024
 """For the toy: a CUDA context takes 300 to 600 MiB."""
 NO_ROOM: Final = "no GPU has the room for a test process (1 GiB); it is tested as soon as there is room"
 OUT_OF_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
+INSTANCES: Final = "instances of a GPU (MIG) cannot be checkpointed; turn MIG off, or go without: there, who has to make room is told and restarted"
 NEEDS_SUSPEND: Final = "it needs the tier suspend: "
 ADVICE: Final = {
     "observe": "update the NVIDIA driver to 535 or newer, and let the agent see the host's processes (hostPID in a container)",
@@ -138,7 +139,7 @@ def _limit(bench: Bench) -> str:
 def _suspend(bench: Bench) -> str:
     whole = [gpu for gpu in bench.gpus if not gpu.mig]
     if not whole:
-        return "instances of a GPU (MIG) cannot be checkpointed; turn MIG off, or go without"
+        return INSTANCES
     problem = bench.checkpointer.problem()
     if problem:
         return problem
@@ -229,8 +230,8 @@ def _verdict(answer: str, expected: str) -> str:
 def _refusal(error: CudaError) -> str:
     if error.code in FORBIDDEN:
         return (
-            f"the driver may not touch other processes here ({error}): a sandbox such as gVisor, or kernel.yama.ptrace_scope; run the agent "
-            "as root or set kernel.yama.ptrace_scope=0"
+            f"the driver may not touch other processes here ({error}): a sandbox such as gVisor, kernel.yama.ptrace_scope, or a driver before "
+            "580; run the agent as root, set kernel.yama.ptrace_scope=0, turn on persistence mode (`nvidia-smi -pm 1`), or update the driver"
         )
     return f"the driver refused it for a test process ({error})"
 
