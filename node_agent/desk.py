@@ -40,6 +40,8 @@ WAITING_S = 0.02
 """The same while a cell waits: the one who holds the memory may free it at any moment, and tells nobody."""
 FULL_S = 1.0
 BUSY_MS, FAILED_MS = 50, 1000
+STAYS_MS = 5_000
+"""What is true of a GPU is noted again at every look, and holds so long for who has left it."""
 LOOK_MS = 2_000
 """A driver that does not answer for so long keeps nobody's cell any longer: it will meet the driver itself."""
 
@@ -165,6 +167,8 @@ class Desk:
             book.promised = 0
         if holding.half_done and book.transit is None:
             self._mover.settle(book)
+        if why_not := self._unsavable_there(book):
+            book.no_suspend_until, book.no_suspend_why = now + STAYS_MS, why_not
         if book.lease is not None:
             borrowed = book.held() - book.lease.request_mib * max(1, len(book.home))
             if borrowed > 0 and not book.burst and book.attached:
@@ -174,6 +178,10 @@ class Desk:
             book.stalled = None
         if watch(book, now):
             log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id, extra=about(book))
+
+    def _unsavable_there(self, book: Book) -> str:
+        """Why its memory cannot be saved where it is or belongs: known before anybody tries, so that its owner is told the truth."""
+        return next(filter(None, map(self._node.devices.unsavable, book.holding.held or book.home)), "")
 
     def _settle_in(self, book: Book, now: int) -> None:
         """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place. A command is started after that."""

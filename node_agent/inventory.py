@@ -51,14 +51,14 @@ def _real(nvml: Nvml, state_dir: Path) -> NvidiaDevices:
 
 
 def self_test(devices: Devices) -> list[tuple[str, bool, str]]:
-    """(tier, whether this node has it, why not) for every tier, mildest first."""
+    """(tier, whether this node has it, why not) for every tier, mildest first; then those that some of its GPUs lack."""
     if isinstance(devices, NvidiaDevices):
         devices.probe()
     tiers, problems = devices.tiers()
     found = [(tier, tier in tiers, "" if tier in tiers else problems.get(tier, "not found")) for tier in TIERS]
     if not found[0][1]:
         raise GpuShareError(f"this node cannot even observe its GPUs: {found[0][2]}")
-    return found
+    return found + [(name, False, why) for name, why in problems.items() if name not in TIERS]
 
 
 def missing_all(problem: str) -> list[tuple[str, bool, str]]:

@@ -141,6 +141,9 @@ class Devices(Protocol):
     def settle(self, kernel_id: str) -> None:
         """Finish or undo a copy that was cut off by the agent's death. Raises CopyFailed when the state is lost."""
 
+    def unsavable(self, gpu: int) -> str:
+        """Why nothing on this GPU can be saved, whatever the node's tiers say; "": nothing speaks against it."""
+
     def patience_s(self, mib: int) -> float:
         """How long (seconds) a copy of so much may take before it counts as hung."""
 

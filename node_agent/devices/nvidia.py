@@ -21,7 +21,7 @@ from ..checkpointer import Checkpointer
 from ..owners import Owners
 from ..processes import Ident
 from ..proof import Proof
-from ..selftest import Bench, tested, waits_for_room
+from ..selftest import INSTANCES, Bench, tested, waits_for_room
 from . import Admit, DevicesBusy, Fault, Holding, Kin, NodeReading
 from .checkpoints import Checkpoints, Look
 from .limits import Limits
@@ -108,8 +108,16 @@ class NvidiaDevices:
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "", "GPUSHARE_HIDES_GPUS": "1"}
 
     def tiers(self) -> tuple[list[str], dict[str, str]]:
-        """As far as they have been tested."""
-        return [tier for tier in TIERS if not self._tiers[tier]], {tier: why for tier, why in self._tiers.items() if why}
+        """As far as they have been tested. A tier that not all devices have is there, and named again with those that lack it."""
+        problems = {tier: why for tier, why in self._tiers.items() if why}
+        cut = [str(gpu.index) for gpu in self._nvml.gpus if gpu.mig]
+        if cut and not self._tiers["suspend"]:
+            problems[f"suspend on GPU {', '.join(cut)}"] = INSTANCES
+        return [tier for tier in TIERS if not self._tiers[tier]], problems
+
+    def unsavable(self, gpu: int) -> str:
+        """Instances (MIG)."""
+        return INSTANCES.partition(";")[0] if self._nvml.gpus[gpu].mig else ""
 
     def found(self, tiers: Mapping[str, str]) -> None:
         """What the self-test found: for each tier "" or why it is missing."""

@@ -164,6 +164,10 @@ class SimulatedDevices:
     def vacate(self, leaf: str) -> None:
         """Nothing was said about cgroups."""
 
+    def unsavable(self, gpu: int) -> str:  # noqa: ARG002 - the protocol's signature
+        """They are all alike."""
+        return ""
+
     def patience_s(self, mib: int) -> float:
         """Twice what it takes."""
         rate = self.simulation.copy_gib_s

@@ -151,6 +151,17 @@ def test_a_gpu_that_is_cut_into_instances_shares_and_does_not_suspend():
         assert "MIG" in found["suspend"][1]
 
 
+def test_beside_whole_gpus_the_instances_are_named_as_what_cannot_be_suspended():
+    with GpuWorld(gpus=2) as world:
+        world.set("mig_mode", 1, gpu=0)
+        for _ in range(2):
+            world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        found = self_test(world)
+        assert has(found) == ["observe", "cooperate", "suspend"]
+        assert "MIG" in found["relocate"][1]
+        assert re.search(r"suspend on GPU 0, 1 +no +instances of a GPU \(MIG\)", printed(os.environ | world.environment(), world.folder / "state").stdout)
+
+
 def test_a_driver_that_does_not_tell_states_or_tells_others_suspends_nobody():
     """Every suspend is judged by the state that the driver tells."""
     with GpuWorld(gpus=1) as world:

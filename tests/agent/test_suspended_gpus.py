@@ -130,6 +130,36 @@ def test_a_kernel_that_cannot_be_saved_has_notice_and_is_killed_last():
     play(story())
 
 
+def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_to_leave_is_told_the_truth():
+    on_it = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = {uuid!r}\nfrom tests.fakegpu.driver import Gpu\ngpu = Gpu(0)"
+
+    async def story():
+        world = GpuNode(gpus=2, notice_ms=300, per_gpu=None)
+        world.machine.set("mig_mode", 1, gpu=0)
+        world.machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 << 30, mig_parent=0)
+        async with world:
+            assert "MIG" in world.devices.tiers()[1]["suspend on GPU 0"]
+            uuid = world.devices.reports()[0].uuid
+            kernels = {}
+            for name, share in (("a", 20 * GIB), ("b", 19 * GIB)):
+                world.scheduler.grant(name, gpu=0, request=share, limit=40 * GIB)
+                kernels[name] = await world.server.launch(name)
+                await world.attached(name)
+                assert "error" not in await kernels[name].run(on_it.format(uuid=uuid), timeout=30)
+                if name == "a":
+                    assert "error" not in await kernels[name].run(FILL.format(gib=30, name="a"))
+                    assert "instances" in str(await kernels["a"].ask("suspend")), "its owner's wish has the reason too"
+            assert "error" not in await kernels["b"].run(FILL.format(gib=10, name="b"), timeout=30)
+            events = [(kind, text) for name, kind, text in world.server.events if name == "a"]
+            kinds = [kind for kind, _ in events]
+            assert kinds.index("notice") < kinds.index("killed")
+            assert "suspended" not in kinds
+            assert "is lost, because it cannot be saved here" in dict(events)["notice"]
+            assert "instances of a GPU (MIG)" in dict(events)["killed"]
+
+    play(story())
+
+
 def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
     async def story():
         async with GpuNode(deadlines=Deadlines(state=1, lock=1, copy=1, unlock=1, mib_per_s=1 << 20)) as world:
