@@ -1,6 +1,7 @@
 /** My share in a few words: of one kernel for its notebook's toolbar, of all kernels for the status bar. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
+import { expectedShort } from './expected';
 import { gpuNumber, gpuText, kernelName, memoryText, secondsLeft, stateText, timeLeft } from './format';
 import { problemText } from './messages';
 import { Kernel, Share, Status } from './schema';
@@ -34,7 +35,9 @@ function happening(kernel: Kernel, now: number, trans: TranslationBundle): strin
     return trans.__('taken back in %1', timeLeft(kernel.notice_deadline, now));
   }
   if (kernel.state === 'pending' && kernel.queue_position !== null) {
-    return trans.__('waiting, place %1', kernel.queue_position);
+    const expected = expectedShort(kernel.expected_wait, trans);
+    const place = trans.__('waiting, place %1', kernel.queue_position);
+    return expected === null ? place : trans.__('%1, %2', place, expected);
   }
   if (kernel.cell_waits !== null) {
     return trans.__('cell waits');
@@ -50,7 +53,8 @@ export function kernelHint(kernel: Kernel | null, trans: TranslationBundle): str
   if (kernel === null) {
     return trans.__("This notebook's share of a GPU");
   }
-  return kernel.cell_waits ?? kernel.reason?.message ?? trans.__("This notebook's share of a GPU: request, change, release");
+  const waits = [kernel.reason?.message, kernel.expected_wait?.message].filter(part => part !== undefined).join(' ');
+  return kernel.cell_waits ?? (waits !== '' ? waits : trans.__("This notebook's share of a GPU: request, change, release"));
 }
 
 export interface ITotal {

@@ -119,6 +119,7 @@ describe('a cell', () => {
     expect(cellText(null, {}, english)).toBe('');
     expect(cellText(0.1 + 0.2, quota, english)).toBe('0.3');
     expect(cellText(true, {}, english)).toBe('yes');
+    expect(cellText(7200, { kind: 'duration' }, english)).toBe('2 h');
     expect(cellText(['n0', 'n1'], {}, english)).toBe('n0, n1');
   });
 

@@ -39,6 +39,14 @@ describe("a notebook's share in its toolbar", () => {
   const cases: [string, ReturnType<typeof kernel> | null, string][] = [
     ['no kernel', null, 'GPU'],
     ['no share', kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }), 'No GPU'],
+    [
+      'waiting in the queue, and for how long',
+      kernel({
+        state: 'pending', queue_position: 3,
+        expected_wait: { basis: 'history', message: '', at: '', seconds_median: 360, seconds_p90: null, seconds_at_most: null, based_on: 5 }
+      }),
+      'GPU ½ · waiting, place 3, about 6 min'
+    ],
     ['waiting in the queue', kernel({ state: 'pending', queue_position: 3 }), 'GPU ½ · waiting, place 3'],
     ['waiting, no place known', kernel({ state: 'pending' }), 'GPU ½ · waiting'],
     ['within its share', kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }), 'GPU ½ · 1 GiB'],

@@ -3,6 +3,8 @@ import { isUntouched } from '../notebooks';
 import { possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
 import { sameRequest, waitingSince } from '../views/reason';
+import { aboutText, expectedShort, offerText } from '../expected';
+import { ExpectedWait } from '../schema';
 import { changed, expectation } from '../views/whatIf';
 import { english, event, kernel, project } from './worlds';
 
@@ -76,6 +78,40 @@ describe('what if', () => {
     expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({ gpu: 0.5, gpu_limit: 1, project: 'vision' });
     expect(sameRequest(kernel({ request: { gpu: null, gpu_memory_mib: 2048 } }))).toEqual({ gpu_memory: '2048MiB', project: 'vision' });
   });
+});
+
+const wait = (changes: Partial<ExpectedWait> = {}): ExpectedWait => ({
+  basis: 'history', message: 'About 6 min more.', at: '2026-01-01T00:00:00.000+00:00', seconds_median: 360, seconds_p90: 1500, seconds_at_most: null, based_on: 9, ...changes
+});
+const NOT_KNOWN = { basis: 'none' as const, seconds_median: null, seconds_p90: null };
+
+test.each([
+  [0, 'less than a minute'],
+  [44, 'less than a minute'],
+  [60, '1 min'],
+  [13 * 60, '15 min'],
+  [89.9 * 60, '1.5 h'],
+  [30 * 3600, '30 h'],
+  [50 * 3600, '2 days']
+])('%d s are said as %s, as by the scheduler', (seconds, text) => {
+  expect(aboutText(seconds, english)).toBe(text);
+});
+
+test.each([
+  [wait(), 'about 6 min'],
+  [wait({ seconds_median: 10 }), 'less than a minute'],
+  [wait({ ...NOT_KNOWN, basis: 'rules', seconds_at_most: 5400 }), 'at most 1.5 h'],
+  [wait(NOT_KNOWN), null],
+  [undefined, null]
+])('%j is, in a few words, %s', (known, text) => {
+  expect(expectedShort(known, english)).toBe(text);
+});
+
+test('a share that is offered says what it would mean', () => {
+  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, expected_wait: null, alternatives: [] };
+  expect(offerText(answer, english)).toBe('starts now');
+  expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe('about 6 min');
+  expect(offerText({ ...answer, starts_now: false, expected_wait: wait(NOT_KNOWN) }, english)).toBe('would wait');
 });
 
 test('a wait begins when it was asked for, or when it was taken back', () => {

@@ -1,6 +1,7 @@
 /** The columns of every table: the server's own names (so that a CSV has exactly what is shown), with words for people. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
+import { aboutText } from '../expected';
 import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
 
 export type Cell = string | number | boolean | null | readonly string[];
@@ -14,7 +15,8 @@ export interface IColumn<Row> {
   readonly none?: string;
   /** Not shown until somebody chooses it. */
   readonly hidden?: boolean;
-  readonly kind?: 'number' | 'time' | 'text';
+  /** A duration is in seconds, and said about. */
+  readonly kind?: 'number' | 'duration' | 'time' | 'text';
 }
 
 type Trans = TranslationBundle;
@@ -37,6 +39,12 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
   { id: 'request.gpu_memory_mib', label: trans.__('GPU memory (MiB)'), value: w => w.request.gpu_memory_mib, kind: 'number', hidden: true },
   { id: 'pods.lease.node', label: trans.__('Node'), value: w => w.pods.flatMap(pod => pod.lease?.node ?? []) },
   amount('queue_position', trans.__('Place')),
+  {
+    id: 'expected_wait.seconds_median',
+    label: trans.__('Still waits about'),
+    value: w => w.expected_wait?.seconds_median ?? null,
+    kind: 'duration'
+  },
   { id: 'reason.code', label: trans.__('Reason'), value: w => w.reason?.code ?? null },
   { id: 'reason.message', label: trans.__('Why it waits'), value: w => w.reason?.message ?? null },
   plain('node_pools', trans.__('Node pools'), { hidden: true }),
@@ -122,6 +130,9 @@ export function cellText(value: Cell, column: Pick<IColumn<never>, 'none' | 'kin
     return value ? trans.__('yes') : trans.__('no');
   }
   if (typeof value === 'number') {
+    if (column.kind === 'duration') {
+      return aboutText(value, trans);
+    }
     return String(Number(value.toFixed(3)));
   }
   if (typeof value !== 'string') {

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { timeText } from '../format';
 import { Kernel, KernelRequest, ReasonBody } from '../schema';
+import { Expected } from './expected';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
 
 interface IReasonProps {
@@ -21,6 +22,7 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
       {position !== null && <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>}
+      <Expected wait={kernel.expected_wait} />
       {since !== null && <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>}
       {reason.helps.length > 0 && (
         <>

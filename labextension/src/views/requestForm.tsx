@@ -6,8 +6,9 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { offerText } from '../expected';
 import { requestText } from '../format';
-import { Kernel, KernelRequest, Preset, Status } from '../schema';
+import { Kernel, KernelRequest, Preset, Status, WhatIfAnswer } from '../schema';
 import { IRefusal } from '../state';
 import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
 
@@ -71,7 +72,13 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
   return (
     <form className="jp-GpuShare-form" onSubmit={submit} aria-label={trans.__('Request a GPU share')}>
       {props.children}
-      <Presets presets={choices.presets} draft={draft} onChoose={preset => setDraft(drafted(preset.request, draft, preset.name))} trans={trans} />
+      <Presets
+        presets={choices.presets}
+        draft={draft}
+        onWhatIf={props.onWhatIf}
+        onChoose={preset => setDraft(drafted(preset.request, draft, preset.name))}
+        trans={trans}
+      />
       <Amount id={`${props.id}-gpu`} draft={draft} set={set} refusal={refusal} trans={trans} />
       {choice('project', trans.__('Project'), 'project', choices.projects)}
       {draft.project !== '' && props.aboutProject?.(draft.project)}
@@ -155,11 +162,13 @@ function requestOf(draft: IDraft): KernelRequest {
 interface IPresetsProps {
   presets: readonly Preset[];
   draft: IDraft;
+  onWhatIf: AskWhatIf;
   onChoose: (preset: Preset) => void;
   trans: TranslationBundle;
 }
 
-function Presets({ presets, draft, onChoose, trans }: IPresetsProps): JSX.Element {
+function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): JSX.Element {
+  const offers = useOffers(presets, draft, onWhatIf);
   const isChosen = (preset: Preset) =>
     draft.preset === preset.name || (draft.preset === null && draft.unit === 'gpu' && draft.amount === String(preset.request.gpu) && draft.limit === '');
   return (
@@ -174,10 +183,40 @@ function Presets({ presets, draft, onChoose, trans }: IPresetsProps): JSX.Elemen
           onClick={() => onChoose(preset)}
         >
           {preset.name}
+          {offers[preset.name] !== undefined && <span className="jp-GpuShare-offer">{offerText(offers[preset.name], trans)}</span>}
         </button>
       ))}
     </div>
   );
+}
+
+/** As many shares as a person compares; each is a question to the scheduler. */
+const MOST_OFFERS = 8;
+
+/** What each share that is offered would mean in the chosen project, asked one after the other; those that cannot be answered are absent. */
+function useOffers(presets: readonly Preset[], draft: IDraft, ask: AskWhatIf): { readonly [preset: string]: WhatIfAnswer } {
+  const [offers, setOffers] = React.useState<{ readonly [preset: string]: WhatIfAnswer }>({});
+  const names = presets.map(preset => preset.name).join('\n');
+  React.useEffect(() => {
+    let wanted = true;
+    setOffers({});
+    const askAll = async () => {
+      for (const preset of presets.slice(0, MOST_OFFERS)) {
+        const answer = await ask(requestOf(drafted(preset.request, draft, preset.name))).catch(() => null);
+        if (!wanted) {
+          return;
+        }
+        if (answer !== null) {
+          setOffers(known => ({ ...known, [preset.name]: answer }));
+        }
+      }
+    };
+    void askAll();
+    return () => {
+      wanted = false;
+    };
+  }, [names, draft.project]);
+  return offers;
 }
 
 interface IAmountProps {

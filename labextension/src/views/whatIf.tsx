@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
+import { Expected } from './expected';
 
 /** Of a kernel that has a share or waits for one: would it start in place of that? */
 export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<WhatIfAnswer>;
@@ -47,6 +48,7 @@ export function Expectation({ known, trans }: IExpectationProps): JSX.Element {
   return (
     <div className="jp-GpuShare-expect" role="status" data-starts={known !== null && 'answer' in known ? known.answer.starts_now : undefined}>
       {expectation(known, trans)}
+      {known !== null && 'answer' in known && <Expected wait={known.answer.expected_wait} />}
     </div>
   );
 }
