@@ -50,13 +50,18 @@ class Lots:
         return state, self.lot(record)[0], pools[0]
 
     def expected(self, record: Record) -> m.ExpectedWait | None:
-        """How much longer it waits."""
-        return self._outlook.expected(record, self.lot(record)[0])
+        """How much longer it waits. As long as that is said in the same words it is what was told, with the time of that."""
+        return self._said(record, self._outlook.expected(record, self.lot(record)[0]))
+
+    @staticmethod
+    def _said(record: Record, found: m.ExpectedWait | None) -> m.ExpectedWait | None:
+        told = record.expected
+        return told if found is not None and told is not None and found.message == told.message else found
 
     def view(self, record: Record) -> m.WorkloadView:
         """All of it, as its owner sees it."""
         reason, position = self.lot(record)
-        expected = self._outlook.expected(record, reason)
+        expected = self._said(record, self._outlook.expected(record, reason))
         return replace(view(record, self._ledger.cluster), reason=reason_of(reason), queue_position=position, expected_wait=expected)
 
     # -- telling --
