@@ -68,6 +68,18 @@ def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brou
     scene.check_values()
 
 
+def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_brought_back(scene: Scene):
+    """NVIDIA's own words: cuda-checkpoint "does not attempt to keep the process in a good state" after an error such as unified memory."""
+    first, second = scene.alive()
+    second.do("managed", 0, GIB)
+    scene.world.set("spoils", 1)
+    with pytest.raises(CopyFailed, match="given up") as caught:
+        scene.copies.suspend("k", (0,))
+    assert caught.value.lost
+    assert [scene.world.state(toy.pid) for toy in (first, second)] == ["running", "failed"]
+    assert scene.copies.parked() == {}
+
+
 def test_no_restore_without_the_room(scene: Scene):
     scene.copies.suspend("k", (0,))
     taken = scene.alive("n")[0].do("alloc", 0, 75 * GIB)

@@ -70,6 +70,7 @@ int fake_set(const char *name, int gpu, uint64_t value) {
   else if (!strcmp(name, "remap_is_noop")) made->remap_is_noop = (int)value;
   else if (!strcmp(name, "masked_is_noop")) made->masked_is_noop = (int)value;
   else if (!strcmp(name, "persistence")) made->persistence = (int)value;
+  else if (!strcmp(name, "spoils")) made->spoils = (int)value;
   else if (!strcmp(name, "lists_bare")) made->lists_bare = (int)value;
   else if (!strcmp(name, "copy_mib_s")) made->busy_copy_mib_s = (int)value;
   else if (g && !strcmp(name, "reserved")) g->reserved = value;

@@ -461,7 +461,10 @@ static int checkpoint_process(int pid) {
   int slot, result = find(pid, &slot);
   if (result) return result;
   if (node->procs[slot].state != FAKE_LOCKED) result = ILLEGAL_STATE;
-  else if (node->procs[slot].managed) result = NOT_SUPPORTED;
+  else if (node->procs[slot].managed) {
+    result = NOT_SUPPORTED;
+    if (node->spoils) node->procs[slot].state = FAKE_FAILED; /* "does not attempt to keep the process in a good state": cuda-checkpoint's README */
+  }
   else {
     copy_time(slot);
     if (node->procs[slot].used && node->procs[slot].pid == pid) {

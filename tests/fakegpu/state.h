@@ -113,6 +113,7 @@ typedef struct {
   int32_t remap_is_noop;    /* restore accepts a map and ignores it */
   int32_t masked_is_noop;   /* for a masked process the map is ignored instead of refused */
   int32_t persistence;
+  int32_t spoils;           /* a checkpoint that fails for unified memory leaves the process FAILED */
   int32_t lists_bare;       /* who has only counted the GPUs is listed too, with nothing, and cannot be locked */
   int32_t busy_copy_mib_s;  /* speed of checkpoint and restore; 0: at once */
   uint64_t event_seq, calls;

@@ -112,8 +112,8 @@ class GpuWorld:
         return index
 
     def set(self, name: str, value: int, gpu: int = -1) -> None:
-        """lag_ms, context_bytes, remap_is_noop, masked_is_noop, persistence, lists_bare, copy_mib_s; of a GPU: reserved, healthy, mig_mode,
-        mps, ..."""
+        """lag_ms, context_bytes, remap_is_noop, masked_is_noop, persistence, spoils, lists_bare, copy_mib_s; of a GPU: reserved, healthy,
+        mig_mode, mps, ..."""
         if self._call("fake_set", name.encode(), gpu, ctypes.c_uint64(value)):
             raise KeyError(name)
 
