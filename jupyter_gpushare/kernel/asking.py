@@ -47,7 +47,8 @@ def ask(action: str, body: Json | None = None) -> Json:
     if link.address is None:
         raise GpuError(NOT_OURS, "conflict")
     if not link.welcomed.wait(CONNECT_S):
-        raise GpuError("the node agent of this machine cannot be reached now; try again in a moment", "unavailable")
+        now = "the node agent of this machine cannot be reached now; try again in a moment"
+        raise GpuError(f"there is no GPU to share here: {link.problem()}" if link.problem() else now, "unavailable")
     with link.asking() as (n, answers):
         link.send({"type": "ask", "n": n, "action": action, "body": body or {}})
         return _answer(answers, time.monotonic() + ANSWER_S)

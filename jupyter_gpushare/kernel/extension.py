@@ -26,7 +26,7 @@ class Extension:
     """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only the functions work)."""
 
     def __init__(self, ip: Any = None) -> None:
-        self.link = Link(address_from(os.environ), self._heard)
+        self.link = Link(address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", ""))
         self.screen = Screen(ip)
         wants_gpu = os.environ.get("GPUSHARE_WANTS_GPU") == "1"
         self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=wants_gpu, away_s=away_s(os.environ))

@@ -174,12 +174,12 @@ class Gate:
         while not self.link.welcomed.is_set():
             until, now = self._patience(started, wait), time.monotonic()
             if now >= until or _is_over(deadline):
-                progress.done(_gone_on(self.link.kernel, now - started))
+                progress.done(_gone_on(self.link, now - started))
                 return False
             self.link.welcomed.wait(min(SHOW_AFTER_S, until - now))
             waited = time.monotonic() - started
             if waited > SHOW_AFTER_S:
-                progress.show(_away(until - time.monotonic()), waited)
+                progress.show(_away(until - time.monotonic(), self.link.problem()), waited)
         return True
 
     def _patience(self, started: float, wait: bool) -> float:
@@ -272,16 +272,20 @@ class Gate:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-def _away(left: float) -> str:
+def _away(left: float, problem: str) -> str:
+    if problem:
+        return f"There is no GPU to share here: {problem}."
     away = "The node agent of this machine is away; waiting for it to come back"
     if left == math.inf:
         return f"{away}."
     return f"{away}: without it nobody makes the share free that this cell may need. At the latest in {max(1, round(left))} s the cell runs."
 
 
-def _gone_on(kernel: Json, waited: float) -> str:
+def _gone_on(link: Link, waited: float) -> str:
     """What a cell that waited in vain is told."""
-    if kernel["state"] not in HAS_LEASE:
+    if link.problem():
+        return f"The cell runs without a GPU: {link.problem()}."
+    if link.kernel["state"] not in HAS_LEASE:
         return "The node agent did not answer: the cell runs without a GPU."
     return f"The node agent did not come back within {waited:.0f} s: the cell runs with what is free on the GPU."
 

@@ -66,8 +66,10 @@ class Link:
     When the line breaks, everybody who waits is handed `{"type": "away"}`.
     """
 
-    def __init__(self, address: Address | None, on_message: Callable[[Json], None]) -> None:
+    def __init__(self, address: Address | None, on_message: Callable[[Json], None], *, problem: str = "") -> None:
+        """`problem`: why there was no agent when this kernel was launched."""
         self.address = address
+        self._problem = problem
         self.kernel: Json = detached(address.kernel_id if address else "")
         self.node = ""
         self.simulated = False
@@ -85,6 +87,10 @@ class Link:
         self._stopping = threading.Event()
         self._owner = os.getpid()
         self._has_pulse = False
+
+    def problem(self) -> str:
+        """Why no agent has ever answered, as far as it was known when this kernel was launched; "": one has, or nobody knew."""
+        return "" if self.ever_welcomed else self._problem
 
     def start(self) -> None:
         """Begin to connect, in the background; does nothing in a kernel that has no agent."""

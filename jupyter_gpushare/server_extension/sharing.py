@@ -254,7 +254,9 @@ class Sharing:
         if request is not None and first:
             self._desk.note(kernel_id, request)
         self._changed({kernel_id})
-        return await self._launches.register(kernel_id, name=name, user=self.user, language=language)
+        env = await self._launches.register(kernel_id, name=name, user=self.user, language=language)
+        # A kernel that no agent answers says what is known here of the reason.
+        return {**env, "GPUSHARE_PROBLEM": self.problem} if env and self.problem else env
 
     def remark(self, kernel_id: str, event: Event) -> None:
         """Something that its owner should know, in its story."""

@@ -156,6 +156,17 @@ def test_the_wait_for_an_agent_can_be_interrupted_and_later_cells_run(agent, not
     assert nb.run("print(x)").text == "1\n"
 
 
+def test_a_kernel_that_no_agent_answers_says_why_as_far_as_its_server_knew(agent, notebook):
+    agent.close()
+    nb = notebook(GPUSHARE_AGENT_WAIT="1", GPUSHARE_WANTS_GPU="1", GPUSHARE_PROBLEM="no NVIDIA driver was found on this machine")
+    result = nb.run("print('ran')")
+    assert result.ok
+    assert "The cell runs without a GPU: no NVIDIA driver was found" in result.text
+    refused = nb.run("%gpu request 0.5 --no-wait")
+    assert "no NVIDIA driver was found" in refused.text
+    assert "try again" not in refused.text
+
+
 @pytest.mark.parametrize(("said", "seconds"), [(None, AWAY_S), ("2.5", 2.5), ("0", 0), ("-3", 0), ("soon", AWAY_S), ("inf", 3600)])
 def test_how_long_a_kernel_waits_for_its_agent(said, seconds):
     assert away_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
