@@ -37,7 +37,7 @@ def usage(transport: HttpTransport, by: str, since: str | None, until: str | Non
 
         draw_usage(said, by, Path(picture))
     nothing = f"No GPU was held from {said.since} to {said.until}."
-    return form.show([m.to_json(row) for row in said.usage], USAGE, usual=usual, whole=m.to_json(said), nothing=nothing, cells=_cell)
+    return form.show([m.to_json(row) for row in said.usage], USAGE, usual=usual, whole=m.to_json(said), under="usage", nothing=nothing, cells=_cell)
 
 
 @click.command()
@@ -50,7 +50,7 @@ def audit(transport: HttpTransport, since: str | None, until: str | None, action
     """What administrators did, and who was evicted, why and for whom. For admins."""
     said = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
     rows = [m.to_json(row) for row in said.audit]
-    return form.show(rows, AUDIT, usual=SHOWN, whole=m.to_json(said), nothing="Nothing of this is written down in that time.")
+    return form.show(rows, AUDIT, usual=SHOWN, whole=m.to_json(said), under="audit", nothing="Nothing of this is written down in that time.")
 
 
 def _cell(value: object, _column: str) -> str:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -42,6 +43,7 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         raise GpuShareError("the demo needs JupyterLab: pip install 'jupyter-gpushare[demo]'") from None
     if read_memory(gpu_memory, what="gpu-memory") <= 0:
         raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
+    _refuse_unless_ours(ip)
     with _folder() as folder:
         file = _policy(folder, gpus, policy)
         _own_jupyter_folders(folder)
@@ -53,6 +55,17 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         with _findable(folder / "state"):
             server.start()
     return 0
+
+
+def _refuse_unless_ours(ip: str) -> None:
+    """Jupyter would answer with a traceback."""
+    host = "" if ip == "*" else ip
+    try:
+        kind, _, _, _, address = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        with socket.socket(kind, socket.SOCK_STREAM) as tried:
+            tried.bind(address)
+    except OSError as error:
+        raise InvalidInput(f"cannot listen on {ip}: {error.strerror}", field="ip") from None
 
 
 @contextlib.contextmanager

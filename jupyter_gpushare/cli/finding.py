@@ -69,11 +69,14 @@ def ask(transport: HttpTransport | Failover, question: Callable[[SchedulerClient
 
 def transport_to(url: str | None, token_file: str | None, ca_file: str | None) -> HttpTransport | Failover:
     """The line to that scheduler, or to the one of this machine. Raises InvalidInput, Unavailable."""
+    given = token_file
     if url is None:
         note = _note()
         url, token_file = note["url"], token_file or note["token_file"]
     if not token_file and not url.startswith(UNIX):
         raise InvalidInput("a token is needed: --token-file FILE or $GPUSHARE_TOKEN_FILE", field="token-file")
+    if given and not Path(given).exists():
+        raise InvalidInput(f"there is no token file {given}", field="token-file")
     return to_schedulers(url, token_in(token_file) if token_file else "", ca_file=ca_file)
 
 

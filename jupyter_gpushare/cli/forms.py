@@ -53,13 +53,18 @@ class Form:
 
     def show(
         self, rows: Sequence[Mapping[str, Any]], known: Sequence[str], *, usual: Sequence[str] | None = None, nothing: str = "",
-        whole: object = None, cells: Callable[[Any, str], str] = cell,
+        whole: object = None, under: str = "", cells: Callable[[Any, str], str] = cell,
     ) -> int:  # fmt: skip
-        """Writes them. `whole`: what JSON gives in place of the rows; `nothing`: what people read when there is no row. Gives exit status 0."""
-        if self.as_json:
-            click.echo(json.dumps(rows if whole is None else whole, indent=2))
-            return 0
+        """Writes them. `whole`: what JSON gives in place of the rows, and `under` which key it has them; `nothing`: what people read when
+        there is no row. Gives exit status 0."""
         wanted = self.chosen(known, known if usual is None else usual)
+        if self.as_json:
+            said = rows if whole is None else whole
+            if self.columns is not None:
+                chosen = [{column: row[column] for column in wanted} for row in rows]
+                said = {**whole, under: chosen} if isinstance(whole, Mapping) else chosen
+            click.echo(json.dumps(said, indent=2))
+            return 0
         written = [[cells(row[column], column) for column in wanted] for row in rows]
         if self.as_csv:
             click.echo(csv_text(wanted, written), nl=False)
@@ -74,11 +79,11 @@ def form_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., An
     def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option("--json", "as_json", is_flag=True, help="JSON.")
         @click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row.")
-        @click.option("--columns", metavar="A,B", shell_complete=some_of(*known), help="Only these columns, in this order (tables and CSV).")
+        @click.option("--columns", metavar="A,B", shell_complete=some_of(*known), help="Only these columns, in this order.")
         @functools.wraps(command)
         def with_form(*args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any) -> Any:
-            if as_json and (as_csv or columns is not None):
-                raise click.UsageError("--json gives everything: neither --csv nor --columns goes with it", click.get_current_context())
+            if as_json and as_csv:
+                raise click.UsageError("--json and --csv exclude each other", click.get_current_context())
             return command(*args, form=Form(as_json, as_csv, columns), **more)
 
         return with_form

@@ -33,7 +33,8 @@ def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual
         return 0
     form.chosen(known, usual)  # a mistake is said before anybody is asked
     body = m.to_json(ask(transport, operator.methodcaller(name)))
-    return form.show(body[name], known, usual=usual, whole=body, nothing="Nobody waits." if name == "waiting" else f"There are no {name} to see.")
+    nothing = "Nobody waits." if name == "waiting" else f"There are no {name} to see."
+    return form.show(body[name], known, usual=usual, whole=body, under=name, nothing=nothing)
 
 
 def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
@@ -124,7 +125,7 @@ def status(transport: HttpTransport, form: Form) -> int:
         click.echo("\n".join(_about(said) + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]) + "\n")
     rows = [_workload_row(workload) for workload in listed.workloads]
     whole = {**m.to_json(said), "workloads": m.to_json(listed.workloads)}
-    return form.show(rows, WORKLOAD, whole=whole, nothing="Nothing is asked for.")
+    return form.show(rows, WORKLOAD, whole=whole, under="workloads", nothing="Nothing is asked for.")
 
 
 async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatus, m.Workloads]:

@@ -109,8 +109,8 @@ def create(
     name: str, scope: str, expires: str | None, users: tuple[str, ...], groups: tuple[str, ...], output: str | None, desk: _Desk, as_json: bool
 ) -> int:
     """A token for NAME: a user, a server or a node. It is shown once and kept nowhere."""
-    if output is not None and Path(output).exists():
-        raise click.UsageError(f"{output} exists already")
+    if output is not None:
+        _refuse_unless_new(Path(output))
     wanted = {"scope": scope, "name": name, "expires": expires, "users": list(users), "groups": list(groups)}
     made = desk.create(m.convert(m.TokenRequest, wanted))
     secret = str(made.token)
@@ -123,6 +123,15 @@ def create(
     return 0
 
 
+def _refuse_unless_new(file: Path) -> None:
+    """Before the token is made: one that cannot be written down would be lost."""
+    if file.exists():
+        raise click.UsageError(f"{file} exists already")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        why = "cannot be written to" if file.parent.is_dir() else "is not there"
+        raise InvalidInput(f"the folder {file.parent} {why}", field="--output")
+
+
 @token.command(name="list")
 @_desk_options
 @form_options(*_COLUMNS)
@@ -130,7 +139,7 @@ def list_(desk: _Desk, form: Form) -> int:
     """All tokens, without their secrets."""
     form.chosen(_COLUMNS, _COLUMNS)
     listed = desk.list()
-    return form.show([_row(one) for one in listed.tokens], _COLUMNS, whole=m.to_json(listed), nothing="There are no tokens.")
+    return form.show([_row(one) for one in listed.tokens], _COLUMNS, whole=m.to_json(listed), under="tokens", nothing="There are no tokens.")
 
 
 def _row(one: m.TokenView) -> dict[str, str]:

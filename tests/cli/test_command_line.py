@@ -62,6 +62,9 @@ def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(tmp_path: P
     [
         (["demo", "--no-browser", "--policy", "/nope.yaml"], "/nope.yaml:1"),
         (["demo", "--no-browser", "--gpu-memory", "lots"], "jupyter gpushare demo"),
+        (["demo", "--no-browser", "--ip", "not an address"], "ip"),
+        (["demo", "--no-browser", "--ip", "192.0.2.1"], "ip"),
+        (["status", "--scheduler", "http://127.0.0.1:1", "--token-file", "/nope.token"], "token-file"),
         (["agent", "--simulate", "A100:0", "--self-test"], "simulate"),
     ],
 )

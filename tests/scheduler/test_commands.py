@@ -128,6 +128,9 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
             assert file.read_text().strip() not in made.stdout
             assert (await shell(doors, "status", token=file.read_text())).status == 0
             assert (await shell(doors, "token", "create", "alice", "--output", file)).status == 2
+            nowhere = await shell(doors, "token", "create", "bob", "--output", tmp_path / "no" / "bob.token")
+            assert (nowhere.status, nowhere.stdout, nowhere.stderr.count("\n")) == (2, "", 1)
+            assert "bob" not in (await shell(doors, "token", "list")).stdout
             listed = json.loads((await shell(doors, "token", "list", "--json")).stdout)["tokens"]
             (hers,) = [t for t in listed if t["name"] == "alice"]
             assert (await shell(doors, "token", "list", token=file.read_text())).status == 1
