@@ -48,7 +48,8 @@ __all__ = [
 class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One pod of a workload. Amounts as people write them. `gpu_limit` is the burst ceiling in GPUs (null: the whole GPU)."""
 
-    name: str = "0"
+    name: str = ""
+    """Empty: its number among the pods, from 0."""
     gpu: float | int | str | None = None
     gpu_memory: int | str | None = None
     gpu_devices: int = 1

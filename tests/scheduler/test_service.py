@@ -103,6 +103,19 @@ def test_asking_twice_with_one_id_is_asking_once(house: House):
     assert len(house.leases()) == 1
 
 
+def test_pods_without_a_name_are_numbered(house: House):
+    request = m.WorkloadRequest(id="g", pods=[m.PodRequest(gpu=1), m.PodRequest(gpu=0.5, name="last")])
+    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
+    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
+    house.start()
+    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
+    gang = [m.PodRequest(gpu=0.1) for _ in range(3)]
+    assert [pod.name for pod in house.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods] == ["0", "1", "2"]
+    clash = m.WorkloadRequest(id="i", pods=[m.PodRequest(gpu=1, name="1"), m.PodRequest(gpu=1)])
+    with pytest.raises(InvalidInput, match="two pods are named '1'"):
+        house.service.submit(ALICE, clash)
+
+
 def test_what_was_granted_is_still_granted_after_a_restart(house: House):
     house.ask("a")
     house.ask("b", 1)

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from msgspec.structs import replace
+
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.amounts import GPU, MILLI
 from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
@@ -15,7 +17,7 @@ from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_me
 
 from .subgroups import read_groups, read_together
 
-__all__ = ["MAX_PODS", "Asked", "check_names", "is_member", "limit_of", "pools_tried", "projects_of", "read_request", "share_of"]
+__all__ = ["MAX_PODS", "Asked", "check_names", "is_member", "limit_of", "numbered", "pools_tried", "projects_of", "read_request", "share_of"]
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
@@ -55,6 +57,7 @@ def read_request(
         InvalidInput: with the field: an unknown project, pool or class, an amount that makes no sense, no pods, two pods of a name.
         NotAllowed: the person is not a member of the project.
     """
+    request = numbered(request)
     check_names(request)
     _check_command(request)
     project = _project(request, policy, user, allowed, default)
@@ -73,6 +76,13 @@ def read_request(
         node_pools=_pools(request, policy),
     )
     return Asked(request, workload, user)
+
+
+def numbered(request: m.WorkloadRequest) -> m.WorkloadRequest:
+    """With a name for every pod: its own, or its number."""
+    if all(pod.name for pod in request.pods):
+        return request
+    return replace(request, pods=[pod if pod.name else replace(pod, name=str(i)) for i, pod in enumerate(request.pods)])
 
 
 def check_names(request: m.WorkloadRequest) -> None:

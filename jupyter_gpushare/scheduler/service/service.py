@@ -24,7 +24,7 @@ from ..books.audit import audit
 from ..books.fleet import Send
 from ..books.ledger import Announcer, Ledger
 from ..books.records import Record, lease_body, words
-from ..books.requests import Asked, check_names, pools_tried, projects_of, read_request
+from ..books.requests import Asked, check_names, numbered, pools_tried, projects_of, read_request
 from ..callers.identity import Identity
 from ..callers.visibility import Visibility
 from ..policy.file import LoadedPolicy
@@ -63,6 +63,7 @@ class Service(Ledger):
 
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
         """Takes a workload in; a second time with the same id and content answers the same."""
+        request = numbered(request)
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.records.get(request.id)
         if known is not None:
