@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from .handlers import SETTING
 from .request import CONFIG_FIELDS, from_config, passed_over
 from .sharing import Sharing
 
-__all__ = ["GpuShareProvisioner"]
+__all__ = ["GpuShareProvisioner", "with_extension"]
 
 SECRETS: Final = re.compile(
     r"^(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL|CONFIGPROXY_AUTH_TOKEN)$"
@@ -35,6 +35,8 @@ OURS: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_LAUNCH", "GPUSH
 THEIRS: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
 """Which GPUs a kernel sees: as its kernelspec or its server's environment says, where one does."""
 IPYKERNEL: Final = re.compile(r"^ipykernel(_launcher|\.kernelapp)?$")
+IN_A_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kernelapp)?(?=\s|$)")
+LOADING: Final = ("--ext", "jupyter_gpushare")
 
 
 def _amount(help_text: str) -> Any:
@@ -73,8 +75,7 @@ class GpuShareProvisioner(LocalProvisioner):
         except Exception:
             # A restart that raises leaves a notebook that says "disconnected" for ever; a kernel without a GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
-        if _is_ipykernel(kwargs["cmd"]):
-            kwargs["cmd"] = [*kwargs["cmd"], "--ext", "jupyter_gpushare"]
+        kwargs["cmd"] = with_extension(kwargs["cmd"])
         return kwargs
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
@@ -156,6 +157,12 @@ class GpuShareProvisioner(LocalProvisioner):
         return str(getattr(self.kernel_spec, "language", "") or "")
 
 
-def _is_ipykernel(cmd: list[str]) -> bool:
-    """Only IPython kernels know `--ext`; other languages start as they always did."""
-    return any(before == "-m" and IPYKERNEL.match(module) for before, module in pairwise(cmd))
+def with_extension(cmd: Sequence[str]) -> list[str]:
+    """The command of a kernelspec, loading the magics where it starts an IPython kernel: as a module, as the module's file, or in the
+    text of a shell's command. Other commands do not know `--ext`, and are left as they are."""
+    for i, (before, word) in enumerate(pairwise(["", *cmd])):
+        if (before == "-m" and IPYKERNEL.match(word)) or word.endswith("/ipykernel_launcher.py"):
+            return [*cmd[: i + 1], *LOADING, *cmd[i + 1 :]]
+        if IN_A_SHELL.search(word):
+            return [*cmd[:i], IN_A_SHELL.sub(lambda found: " ".join((found[0], *LOADING)), word, count=1), *cmd[i + 1 :]]
+    return list(cmd)
