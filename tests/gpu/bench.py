@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from node_agent.checkpointer import Checkpointer, Unsure
 from node_agent.devices.cuda import CudaError, Driver
 
 __all__ = [
     "Bare", "Framework", "Hand", "Missing", "Round", "Worker", "capped", "framework", "host_memory", "neighbour_lock_ms", "out_of_room",
-    "round_trip", "waited",
+    "round_trip", "tried", "waited",
 ]  # fmt: skip
 
 ROOT: Final = Path(__file__).parents[2]
@@ -290,11 +291,28 @@ def _fill(worker: Worker, total: int) -> int:
 
 
 def _outcome(call: Callable[[], object]) -> str:
+    """ "done", what the call gave, or the error."""
     try:
-        call()
-    except CudaError as error:
+        return str(call() or "done")
+    except (CudaError, Unsure) as error:
         return str(error)
-    return "done"
+
+
+def tried(hand: Checkpointer, pid: int) -> Iterator[tuple[str, str]]:
+    """What the driver says to each step of a suspend and resume of any process, and in which state it leaves it; to the end of what it allows."""
+
+    def state() -> str:
+        return _outcome(lambda: hand.state(pid).name)
+
+    yield "state", state()
+    for step, call in (
+        ("lock", lambda: hand.lock(pid, 5_000)), ("checkpoint", lambda: hand.checkpoint(pid, 64)), ("restore", lambda: hand.restore(pid, (), 64)),
+        ("unlock", lambda: hand.unlock(pid)),
+    ):  # fmt: skip
+        said = _outcome(call)
+        yield step, f"{said}; state {state()}"
+        if said != "done" and step == "lock":
+            return
 
 
 def neighbour_lock_ms(hand: Hand, *, kernel_ms: int = 0, times: int = 20) -> list[float]:

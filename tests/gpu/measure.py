@@ -32,8 +32,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from tests.gpu.ask import GIB
 from tests.gpu.page import file_name, page
-from tests.gpu.parts import GIB, Part, chosen
+from tests.gpu.parts import Part, chosen
 
 __all__ = ["main"]
 

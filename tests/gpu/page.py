@@ -44,6 +44,7 @@ def _lines(results: Results, parts: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield from _neighbours(_rows(results, "neighbours"))
     yield from _table("How long NVML shows what is gone", _rows(results, "lag"), ("what", "is"))
     yield from _table("Who may suspend whom", _rows(results, "rights"), ("who", "outcome"))
+    yield from _table("Unusual processes", _rows(results, "odd"), ("process", "asked", "answer"))
     yield from _table("A GPU that is shown after a process has looked for one", _rows(results, "hidden"), ("by", "said"))
     yield from _table("What one look costs", _rows(results, "polling"), ("call", "median_ms", "worst_ms", "cpu_ms", "problem"))
     yield from _table("Two notebooks through the whole product", _rows(results, "story"), ("what", "is"))

@@ -14,40 +14,18 @@ import platform
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from node_agent.checkpointer import Checkpointer
 from node_agent.devices.nvml import Nvml
-from tests.gpu import bench
+from tests.gpu import asides, bench
+from tests.gpu.ask import GIB, MIB, Ask, Row, text_of
 
-__all__ = ["PARTS", "Ask", "Part", "chosen"]
-
-GIB: Final = 1 << 30
-MIB: Final = 1 << 20
-NOBODY: Final = 65534
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What a part is told: sizes are bytes; `total`: of GPU 0."""
-
-    sizes: tuple[int, ...]
-    total: int
-
-    @property
-    def small(self) -> int:
-        return self.sizes[0]
-
-    @property
-    def middle(self) -> int:
-        return self.sizes[min(1, len(self.sizes) - 1)]
+__all__ = ["PARTS", "Part", "chosen"]
 
 
 @dataclass(frozen=True)
@@ -71,17 +49,10 @@ def _machine(_: Ask) -> Iterator[Row]:
     yield {"what": "CPUs", "is": str(os.cpu_count())}
     yield {"what": "host memory", "is": ", ".join(Path("/proc/meminfo").read_text().splitlines()[:3])}
     for path in ("/proc/sys/kernel/yama/ptrace_scope", "/proc/self/cgroup", "/sys/fs/cgroup/memory.max", "/proc/driver/nvidia/version"):
-        yield {"what": path, "is": _text(path)}
+        yield {"what": path, "is": text_of(path)}
     for name in ("torch", "jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py", "jupyter-server", "ipykernel"):
         yield {"what": name, "is": _version(name)}
     nvml.close()
-
-
-def _text(path: str) -> str:
-    try:
-        return Path(path).read_text().strip().replace("\n", "; ") or "(empty)"
-    except OSError as error:
-        return f"({error.strerror})"
 
 
 def _version(name: str) -> str:
@@ -161,144 +132,6 @@ def _neighbours(_: Ask) -> Iterator[Row]:
     hand.close()
 
 
-def _lag(ask: Ask) -> Iterator[Row]:
-    """How long after a copy, and after a death, the driver's lists and free memory still show what was."""
-    nvml, hand = Nvml(), Checkpointer()
-    hand.version()
-
-    def unlisted(pid: int) -> bool:
-        return all(one.pid != pid for one in nvml.processes(0))
-
-    for what in ("suspended", "killed"):
-        idle = nvml.memory(0).used
-        with bench.Worker() as worker:
-            worker.do("hold", ask.small)
-            seen = not unlisted(worker.pid)
-            yield {"what": f"NVML lists the worker by the pid that it has here ({what})", "is": "yes" if seen else "no"}
-            if what == "suspended":
-                hand.lock(worker.pid, bench.LOCK_MS)
-                hand.checkpoint(worker.pid)
-            else:
-                worker.end()
-            begun = time.perf_counter()
-            bench.waited(partial(unlisted, worker.pid))
-            yield {"what": f"{what}: not listed after, ms", "is": _since(begun)}
-            bench.waited(partial(_is_free, nvml, idle + ask.small // 10))
-            yield {"what": f"{what}: 90 % of its memory free after, ms", "is": _since(begun)}
-            if what == "suspended":
-                hand.restore(worker.pid)
-                hand.unlock(worker.pid)
-    hand.close()
-    nvml.close()
-
-
-def _since(begun: float) -> str:
-    taken = time.perf_counter() - begun
-    return f"{taken * 1000:.1f}" if taken < bench.SHOWN_S else f"not within {bench.SHOWN_S:.0f} s"
-
-
-def _is_free(nvml: Nvml, used: int) -> bool:
-    return nvml.memory(0).used < used
-
-
-def _rights(ask: Ask) -> Iterator[Row]:
-    """Root's hand on another user's process; then that user's own hand on their own process."""
-    mine, other = os.getuid(), NOBODY if os.getuid() == 0 else None
-    yield {"who": f"uid {mine} on a process of uid {mine if other is None else other}", "outcome": _said(lambda: _round_of(other))}
-    if other is not None:
-        yield {"who": f"uid {other} on its own process", "outcome": _said(lambda: _by_itself(ask, other))}
-
-
-def _said(work: Callable[[], str]) -> str:
-    try:
-        return work()
-    except Exception as error:  # whatever it is, it is the answer
-        return str(error)
-
-
-def _round_of(user: int | None) -> str:
-    hand = Checkpointer()
-    try:
-        with bench.Worker(user=user) as worker:
-            worker.do("hold", 64 * MIB)
-            return "right" if bench.round_trip(hand, worker, 64 * MIB).right else "**WRONG**"
-    finally:
-        hand.close()
-
-
-def _by_itself(ask: Ask, user: int) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.parts", "own", "--sizes", str(ask.small), "--total", str(ask.total)], user=user, group=user,
-        extra_groups=[], capture_output=True, text=True, check=False, cwd=bench.ROOT, timeout=60,
-    )  # fmt: skip
-    return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
-
-
-def _own(_: Ask) -> Iterator[Row]:
-    yield {"outcome": _round_of(None)}
-
-
-HIDDEN: Final = """
-import ctypes, os
-c = ctypes.CDLL("libcuda.so.1"); n = ctypes.c_int()
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-print("hidden: cuInit", c.cuInit(0), "cuDeviceGetCount", c.cuDeviceGetCount(ctypes.byref(n)), n.value)
-os.environ["CUDA_VISIBLE_DEVICES"] = {uuid!r}
-print("then shown: cuInit", c.cuInit(0), "cuDeviceGetCount", c.cuDeviceGetCount(ctypes.byref(n)), n.value)
-"""
-HIDDEN_TORCH: Final = """
-import os
-os.environ["CUDA_VISIBLE_DEVICES"] = ""
-import torch
-print("hidden: torch.cuda.is_available", torch.cuda.is_available(), "device_count", torch.cuda.device_count())
-os.environ["CUDA_VISIBLE_DEVICES"] = {uuid!r}
-print("then shown: torch.cuda.is_available", torch.cuda.is_available(), "device_count", torch.cuda.device_count())
-try: print("a tensor:", torch.ones(2, device="cuda").sum().item())
-except Exception as error: print("a tensor:", type(error).__name__, error)
-"""
-
-
-def _hidden(_: Ask) -> Iterator[Row]:
-    """Whether a process that looked for GPUs before it had a share sees its GPU afterwards."""
-    nvml = Nvml()
-    uuid = nvml.gpus[0].uuid
-    nvml.close()
-    for name, code in (("driver", HIDDEN), ("torch", HIDDEN_TORCH)):
-        done = subprocess.run([sys.executable, "-c", code.format(uuid=uuid)], capture_output=True, text=True, check=False, timeout=50)
-        for line in done.stdout.splitlines() or done.stderr.splitlines()[-1:]:
-            yield {"by": name, "said": line}
-
-
-def _polling(_: Ask) -> Iterator[Row]:
-    """What one look costs with the driver's real calls (the steady polling makes one a second)."""
-    nvml = Nvml()
-    with bench.Worker() as one, bench.Worker() as two:
-        for worker in (one, two):
-            worker.do("hold", 32 * MIB)
-        for name, call in (
-            ("memory", lambda: nvml.memory(0)), ("processes", lambda: nvml.processes(0)), ("utilization", lambda: nvml.utilization(0)),
-            ("process_utilization", lambda: nvml.process_utilization(0, 0)), ("recovery_action", lambda: nvml.recovery_action(0)),
-        ):  # fmt: skip
-            yield {"call": name, **_cost(call)}
-    nvml.close()
-
-
-def _cost(call: Callable[[], object], times: int = 50) -> Row:
-    taken, cpu = [], time.process_time()
-    try:
-        for _ in range(times):
-            begun = time.perf_counter()
-            call()
-            taken.append((time.perf_counter() - begun) * 1000)
-    except Exception as error:  # not every driver has every call
-        return {"problem": str(error)}
-    return {
-        "median_ms": round(statistics.median(taken), 3),
-        "worst_ms": round(max(taken), 3),
-        "cpu_ms": round((time.process_time() - cpu) * 1000 / times, 3),
-    }
-
-
 def _story(ask: Ask) -> Iterator[Row]:
     try:
         from tests.gpu.story import tell
@@ -320,11 +153,12 @@ AFTER: Final = (
     Part("jax", "JAX", 30, 200, _framework("jax")),
     Part("cupy", "CuPy", 30, 200, _framework("cupy")),
     Part("caps", "the product's caps on the real frameworks", 40, 200, _caps),
-    Part("lag", "how long NVML shows what is gone", 20, 100, _lag),
+    Part("lag", "how long NVML shows what is gone", 20, 100, asides.lag),
     Part("neighbours", "how long locking a neighbour takes, idle and busy", 40, 120, _neighbours),
-    Part("rights", "who may suspend whom", 25, 120, _rights),
-    Part("hidden", "whether a GPU shown later is seen", 15, 110, _hidden),
-    Part("polling", "what a look costs", 10, 60, _polling),
+    Part("rights", "who may suspend whom", 25, 120, asides.rights),
+    Part("hidden", "whether a GPU shown later is seen", 15, 110, asides.hidden),
+    Part("odd", "what the driver makes of unusual processes", 20, 120, asides.odd),
+    Part("polling", "what a look costs", 10, 60, asides.polling),
     Part("room", "a restore without room", 30, 150, _room),
 )
 PARTS: Final = (*FIXED, *AFTER)
@@ -353,7 +187,7 @@ def main() -> None:
     parser.add_argument("--total", type=int, required=True)
     args = parser.parse_args()
     ask = Ask(tuple(int(size) for size in args.sizes.split(",")), args.total)
-    parts = {part.name: part.run for part in chosen(ask.sizes)} | {"own": _own}
+    parts = {part.name: part.run for part in chosen(ask.sizes)} | {"own": asides.own}
     for row in parts[args.name](ask):
         sys.stdout.write(json.dumps(row) + "\n")
         sys.stdout.flush()

@@ -1,7 +1,7 @@
 """A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right: `python -m tests.gpu.worker KIND`.
 
-KIND: `driver` (ctypes on libcuda alone), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
-`hold BYTES` (fill and remember), `take BYTES` (allocate only), `check`, `beat` (the longest pause of a thread that ticks, in ms, since the
+KIND: `driver` (ctypes on libcuda alone), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
+`hold BYTES` (fill and remember), `take BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (a child that rests; its pid), `check`, `beat` (the longest pause of a thread that ticks, in ms, since the
 last `beat`), `touch` (begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels of that length,
 without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as the product caps this framework), `drop` (give caches back).
 """
@@ -9,11 +9,13 @@ without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
 from typing import Any
 
+from tests.fakegpu.driver import count_gpus
 from tests.gpu.blocks import Blocks
 
 
@@ -38,8 +40,18 @@ class Pulse(threading.Thread):
 class ByDriver(Blocks):
     """No framework: the driver's own calls, and every page of the memory unlike every other."""
 
+    def managed(self, size: int) -> None:
+        self.gpu.fill(self.gpu.alloc(size, managed=True), 1, size)
+
     def touch(self) -> None:
         self.gpu.synchronize()
+
+
+class Counter:
+    """CUDA is initialised, and there is no context."""
+
+    def __init__(self) -> None:
+        count_gpus()
 
 
 class ByTorch:
@@ -145,7 +157,7 @@ class ByJax:
         float(self.jax.numpy.ones(16).sum())
 
 
-KINDS = {"driver": ByDriver, "torch": ByTorch, "torch-expandable": ByTorch, "cupy": ByCupy, "jax": ByJax}
+KINDS = {"driver": ByDriver, "counter": Counter, "torch": ByTorch, "torch-expandable": ByTorch, "cupy": ByCupy, "jax": ByJax}
 
 
 class Product:
@@ -177,8 +189,10 @@ class Obedience:
     def obey(self, word: str, args: list[str]) -> str:
         """One line's answer."""
         match word, args:
-            case "hold" | "take" | "busy", [number]:
+            case "hold" | "take" | "managed" | "busy", [number]:
                 getattr(self.holder, word)(int(number))
+            case "fork", []:
+                return str(os.fork() or _rest())
             case "check", []:
                 return "right" if self.holder.check() else "wrong"
             case "beat", []:
@@ -199,6 +213,12 @@ class Obedience:
             case _:
                 return f"error unknown word {word}"
         return "ok"
+
+
+def _rest() -> int:
+    """For a child: until it is killed."""
+    while True:
+        signal.pause()
 
 
 def main() -> None:
