@@ -62,6 +62,8 @@ class _Run:
     """When the piece under way was sent."""
     stopping: int | None = None
     """When it will be killed; None: it may run."""
+    asked: bool = False
+    """It has been sent SIGTERM."""
     over_at: int | None = None
 
     @property
@@ -167,8 +169,9 @@ class Batch:
         if run.stopping is None:
             evicted = book.lease is not None and not book.unwanted
             run.stopping = now + (book.lease.notice_ms if book.lease is not None and evicted else STOP_MS)
-            _ask_to_end(book)
-        elif now >= run.stopping:
+        if not run.asked:
+            run.asked = _ask_to_end(book)
+        if now >= run.stopping:
             run.stopping = now + STOP_MS
             self._lifecycle.end_processes(book)
 
@@ -290,11 +293,25 @@ def _why(error: Exception, command: CommandRequest, node: str) -> str:
     return f"It could not be started on node {node}: {error}."
 
 
-def _ask_to_end(book: Book) -> None:
-    """SIGTERM to the command's process group: it may save what it wants to keep."""
-    if book.main is not None and book.main.is_alive():
-        with contextlib.suppress(OSError):
-            os.killpg(book.main.pid, signal.SIGTERM)
+def _ask_to_end(book: Book) -> bool:
+    """SIGTERM to the command's process group: it may save what it wants to keep. False: it has not begun, and would not hear of it."""
+    if book.main is None or not book.main.is_alive():
+        return True
+    if not _has_begun(book.main.pid):
+        return False
+    with contextlib.suppress(OSError):
+        os.killpg(book.main.pid, signal.SIGTERM)
+    return True
+
+
+def _has_begun(shell: int) -> bool:
+    """Whether our shell has started the command. Before that it would take the signal for itself, and start the command afterwards."""
+    try:
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        ours = Path(f"/proc/{shell}/cmdline").read_bytes()
+        return any(Path(f"/proc/{child}/cmdline").read_bytes() != ours for child in children)  # a child that is still a copy of the shell has not
+    except OSError:
+        return True  # gone meanwhile, or a system that does not tell
 
 
 def _size(path: Path) -> int:

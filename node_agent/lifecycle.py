@@ -223,6 +223,8 @@ class Lifecycle:
         node = self._node
         why_not = node.unsavable(book, node.clock()) or book.no_suspend_why
         text = node.story.killed(book.held() + book.image(), asker, reason, why_not)
+        if book.is_command:
+            text = node.story.command_killed(asker, reason)
         book.killing = True
         node.happened(book, "killed", text, tell=False)
         node.ports.to_kernel(book.kernel_id, EndCell(message=text))

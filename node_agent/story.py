@@ -76,6 +76,10 @@ class Story:
         lost = f"It could not be saved{hint}: its variables are lost."
         return f"The kernel is restarted to free {memory_text(mib)} of GPU memory: {why}. {lost}"
 
+    def command_killed(self, asker: Book | None, reason: str) -> str:
+        why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
+        return f"Its processes are ended: {why}. It is run again from the beginning when there is room."
+
     def reattached(self, gpus: tuple[int, ...]) -> str:
         return f"The new kernel process has {self.gpus(gpus)} again; what the old one held is gone."
 

@@ -177,6 +177,47 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
     story(tmp_path, told)
 
 
+def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The shell around it would take the signal for itself, and start the command afterwards."""
+    from node_agent import batch
+
+    slow = batch.SHELL.replace('"$@"', f'while [ ! -e {tmp_path}/go ]; do :; done; "$@"', 1)
+    assert slow != batch.SHELL
+    monkeypatch.setattr(batch, "SHELL", slow)
+
+    async def told(here: Lab) -> None:
+        await here.submit("trap 'echo asked > asked; exit 0' TERM; while :; do sleep 0.05; done")
+        await here.until("w", lambda view: view.state == "running")
+        node, runs = here.house._agent.node, here.house._agent.batch._runs
+        while not any(book.main is not None for book in node.books.values()):
+            await asyncio.sleep(0.01)
+        await here.client.end("w")
+        run = next(iter(runs.values()))
+        while run.stopping is None:
+            await asyncio.sleep(0.01)
+        (tmp_path / "go").touch()
+        assert await here.file("asked") == "asked\n"
+
+    story(tmp_path, told)
+
+
+def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing_of_saved_memory(tmp_path: Path):
+    async def told(here: Lab) -> None:
+        await here.submit("trap '' TERM; echo start >> runs; while [ ! -f done ]; do sleep 0.05; done", "night", gpu=2, project="night")
+        assert await here.file("runs") == "start\n"
+        await here.submit("sleep 600", "day", gpu=2)
+        await here.until("day", lambda view: view.state == "running")
+        said = [one.message for one in here.house._house.service.records["night"].events]
+        assert not [one for one in said if "saved" in one or "kernel" in one or "0 MiB" in one], said
+        await here.client.end("day")
+        while (tmp_path / "runs").read_text().count("start") < 2:
+            await asyncio.sleep(0.05)
+        (tmp_path / "done").touch()
+        assert (await here.over("night")).exit_code == 0
+
+    story(tmp_path, told)
+
+
 def test_cancelling_ends_the_whole_tree(tmp_path: Path):
     async def told(here: Lab) -> None:
         await here.submit("trap '' TERM; setsid sleep 611 & echo $! > pid; sleep 612")
