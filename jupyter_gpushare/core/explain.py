@@ -59,7 +59,7 @@ class Explainer:
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
         self.policy = state.policy
-        self.waiting = dict(state.waiting)
+        self.waiting = state.waiting.copy()
         self.apart = dict(state.apart)
         self.apart_pools = {id_: state.pools_for(work) for id_, work in state.apart.items()}
         self.held = {id_ for id_, work in state.apart.items() if work.held}
@@ -172,6 +172,9 @@ class _Lazy(Mapping[str, Any]):
             self._made[id_] = self._make(id_)
         return self._made[id_]
 
+    def __contains__(self, id_: object) -> bool:
+        return isinstance(id_, str) and self._has(id_)
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._ids())
 
@@ -254,6 +257,8 @@ def _lines(state: State) -> dict[str, list[Line]]:
     lines: dict[str, list[Line]] = {}
     for alike in state.alike.values():
         pool = state.pools[alike.pools[0]]
-        line = Line(pool.queue(alike.project), pool.total, alike.wants[pool.name], alike.head_key[:3], alike.frozen())
+        line, leaf, members, ask = alike.line, pool.queue(alike.project), alike.frozen(), alike.wants[pool.name]
+        if line is None or line.leaf is not leaf or line.members is not members or line.ask is not ask or line.total is not pool.total:
+            line = alike.line = Line(leaf, pool.total, ask, alike.head_key[:3], members)
         lines.setdefault(pool.name, []).append(line)
     return lines

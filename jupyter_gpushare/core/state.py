@@ -15,6 +15,7 @@ from .model import DEFAULT_POOL, Node, Policy
 from .need import Needs
 from .pools import PoolState, queue_specs, tick
 from .queue import QueueState
+from .shelves import Shelves
 from .waiting import WaitingRoom
 from .work import ACTIVE, Member, Status, Work
 
@@ -61,7 +62,7 @@ class State(WaitingRoom):
             pool.survey()
             for node in pool.nodes.values():
                 pool.place(node)
-        self.alike, self.waiting, self.apart = {}, {}, {}
+        self.alike, self.waiting, self.apart = {}, Shelves(), {}
         self.dirty.update(dict.fromkeys(self.works.values()))
         for work in self.dirty:
             work.alike = None

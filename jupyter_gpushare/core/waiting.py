@@ -10,6 +10,7 @@ from .devices import NodeState
 from .journal import Journal
 from .model import DEFAULT_POOL, Policy, Project
 from .pools import PoolState, tick
+from .shelves import Shelves
 from .topology import problem_of
 from .work import Alike, Work
 
@@ -29,7 +30,7 @@ class WaitingRoom:
         self.pools: dict[str, PoolState] = {}
         self.projects: dict[str, Project] = {}
         self.alike: dict[tuple[object, ...], Alike] = {}
-        self.waiting: dict[str, Alike] = {}
+        self.waiting: Shelves[Alike] = Shelves()
         """Pending workloads that may ask, by id."""
         self.apart: dict[str, Work] = {}
         """Pending workloads that may not ask: held, unknown project or pool, invalid."""

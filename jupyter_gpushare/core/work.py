@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from .amounts import NOTHING, Amounts
 from .devices import NodeState
 from .errors import InvalidInput
 from .model import Group, Pod, Spot, TopologyConstraint, Workload
 from .need import Need, Needs
+
+if TYPE_CHECKING:
+    from .positions import Line
 
 __all__ = ["ACTIVE", "Alike", "Member", "PodSet", "Status", "Work"]
 
@@ -192,7 +195,7 @@ class Alike:
     """
 
     __slots__ = (
-        "_frozen", "filing", "found", "head_key", "key", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants",
+        "_frozen", "filing", "found", "head_key", "key", "line", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants",
     )  # fmt: skip
 
     def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None) -> None:
@@ -211,6 +214,8 @@ class Alike:
         self.tried: dict[tuple[str, str], int] = {}
         """Per pool and action that evicts: the state in which it last failed."""
         self.head_key = sample.turn_order()
+        self.line: Line | None = None
+        """As they stood in the last view; it serves the next one too, while nothing changes."""
 
     def join(self, work: Work) -> None:
         insort(self.members, (work.created, work.id))

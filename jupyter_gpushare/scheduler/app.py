@@ -112,6 +112,7 @@ class SchedulerApp(JupyterApp):
         house = House(
             Path(self.state_dir),
             leadership=leadership,
+            one_sync_for_many=True,
             upgrade=self.db_upgrade or leadership is None,
             policy_file=Path(self.policy_file) if self.policy_file else None,
             db_url=self.db_url or None,

@@ -58,9 +58,11 @@ class House:
     def __init__(
         self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
         clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention: Retention = RETENTION,
-        limits: Limits = GENEROUS, upgrade: bool = True, leadership: Leadership | None = None,
+        limits: Limits = GENEROUS, upgrade: bool = True, leadership: Leadership | None = None, one_sync_for_many: bool = False,
     ) -> None:  # fmt: skip
-        """`upgrade`: tables of an older version are brought up to date. `leadership`: this process's, when several may share the store."""
+        """`upgrade`: tables of an older version are brought up to date. `leadership`: this process's, when several may share the store.
+        `one_sync_for_many`: see `Store`; for a service with many callers.
+        """
         make_state_dir(state_dir)
         loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
         self._locks = contextlib.ExitStack()
@@ -69,12 +71,12 @@ class House:
         with contextlib.ExitStack() as undone:
             undone.enter_context(self._locks)
             url = self._locked(state_dir, db_url)
-            self.store = Store(url, upgrade=upgrade)
+            self.store = Store(url, upgrade=upgrade, one_sync_for_many=one_sync_for_many)
             undone.callback(self.store.close)
             self.store.on_over = self._give_up
             if leadership is not None:
                 self.store.fence = leadership.check
-            self.hub = Hub()
+            self.hub = Hub(disk=self.store.disk)
             self.service = Service(self.store, loaded, self.hub, clock=clock)
             undone.pop_all()
         self.hub.connect(self.service.shown)
@@ -110,6 +112,7 @@ class House:
 
     def start(self) -> None:
         """Begins to decide, on the running event loop."""
+        self.store.disk.start()
         self.loop.start()
         for one in self.beside:
             one.start()

@@ -91,7 +91,7 @@ def picture(cluster: Cluster) -> dict[str, Any]:
             m.key: (m.status, m.spot(), m.charge, m.old_spot(), m.nominated) for w in state.works.values() for m in w.members.values()
         },
         "works": {w.id: (w.started, w.stale_since, w.held, [(s.active, s.used, s.pending, s.running) for s in w.podsets]) for w in state.works.values()},
-        "waiting": {id_: sorted(a.members) for id_, a in state.waiting.items()},
+        "waiting": {id_: sorted(state.waiting[id_].members) for id_ in state.waiting},
         "apart": sorted(state.apart),
         "stale": sorted(state.stale),
         "unsettled": sorted(m.key for m in state.unsettled),

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Hashable
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Hashable
+from contextlib import aclosing, suppress
 from typing import Any, Final
 
 from tornado.httputil import HTTPServerRequest
@@ -130,7 +130,7 @@ class CallHandler(RequestHandler):
             _write(self, error_answer(error))
             self.finish()
 
-    def _serve(self) -> None:
+    async def _serve(self) -> None:
         if self._finished:
             return
         verb = "GET" if self.request.method == "HEAD" else self.request.method or "GET"
@@ -139,7 +139,19 @@ class CallHandler(RequestHandler):
         except Exception:  # tornado's own: bytes that are no UTF-8
             _write(self, error_answer(InvalidInput("the query cannot be read")))
             return
-        _write(self, self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body)))
+        answer = self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body))
+        if self._path not in PROBES:  # they say that the service lives, whatever the disk does
+            answer = await self._when_on_disk(answer)
+        _write(self, answer)
+
+    async def _when_on_disk(self, answer: Answer) -> Answer:
+        """What it tells is on disk when it is told."""
+        disk = self._house.store.disk
+        try:
+            await disk.reached(disk.written)
+        except Unavailable as error:
+            return error_answer(error)
+        return answer
 
     SUPPORTED_METHODS = (*RequestHandler.SUPPORTED_METHODS, "TRACE")
     get = post = delete = put = patch = options = head = trace = _serve
@@ -223,10 +235,24 @@ class _Socket(WebSocketHandler):
     async def _run(self) -> None:
         raise NotImplementedError
 
+    async def _write_all(self, frames: AsyncGenerator[bytes, None]) -> None:
+        """Until they end, or the peer does not take them, or the disk failed to keep what they tell."""
+        with suppress(Unavailable):
+            async with aclosing(frames):
+                async for frame in frames:
+                    if not await self._write_frame(frame):
+                        break
+
     async def _write_frame(self, frame: bytes) -> bool:
-        """False: the peer is gone, or does not read."""
+        """False: the peer is gone, or does not read. Waits only for a peer that does not take what it has got already: waiting a turn
+        of the loop for every frame would let a busy service fall behind those that listen."""
         try:
-            await asyncio.wait_for(self.write_message(frame), SLOW_WRITE_S)
+            written = self.write_message(frame)
+            stream = None if self.ws_connection is None else self.ws_connection.stream
+            if stream is not None and not stream.writing():
+                written.add_done_callback(_look_at)
+                return True
+            await asyncio.wait_for(written, SLOW_WRITE_S)
         except (WebSocketClosedError, TimeoutError):
             return False
         return True
@@ -243,6 +269,12 @@ class _Socket(WebSocketHandler):
                 task.cancel()
 
 
+def _look_at(written: asyncio.Future[None]) -> None:
+    """What became of a frame that nobody waited for: a link that broke meanwhile ends by itself."""
+    if not written.cancelled():
+        written.exception()
+
+
 class StreamHandler(_Socket):
     """Committed changes."""
 
@@ -254,10 +286,7 @@ class StreamHandler(_Socket):
         self.is_too_much()
 
     async def _run(self) -> None:
-        async with aclosing(self._house.hub.subscribe(self.caller, self.since)) as frames:
-            async for frame in frames:
-                if not await self._write_frame(frame):
-                    break
+        await self._write_all(self._house.hub.subscribe(self.caller, self.since))
         self.close(TRY_AGAIN, "come back and resume")
 
 
@@ -286,10 +315,7 @@ class AgentHandler(_Socket):
             self.session.hear(message)
 
     async def _run(self) -> None:
-        async with aclosing(self.session.orders()) as orders:
-            async for order in orders:
-                if not await self._write_frame(order):
-                    break
+        await self._write_all(self.session.orders())
         self.session.end("its agent does not read")
         self.close(TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore"))
 

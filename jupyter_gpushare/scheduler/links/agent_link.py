@@ -58,7 +58,9 @@ class AgentSession:
 
     def __init__(self, door: AgentDoor, identity: Identity, certified: frozenset[str] | None = None) -> None:
         self._door, self._identity, self._certified = door, identity, certified
-        self._orders: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._disk = door.service.store.disk
+        self._orders: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
+        """Each with the commit that must be on disk before the agent hears of it."""
         self._node: str | None = None
         self.over: str | None = None
         """Why this link is over."""
@@ -103,12 +105,16 @@ class AgentSession:
         if self._orders.qsize() >= BACKLOG:
             self.end("the agent does not read its orders")
         elif self.over is None:
-            self._orders.put_nowait(m.encode(order))
+            self._orders.put_nowait((self._disk.written, m.encode(order)))
 
     async def orders(self) -> AsyncGenerator[bytes, None]:
-        """Encoded orders until the link is over; what was given before its end is still handed out."""
+        """Encoded orders until the link is over; what was given before its end is still handed out.
+
+        Raises StoreUnavailable: the disk failed to keep what the next one tells.
+        """
         while (order := await self._orders.get()) is not None:
-            yield order
+            await self._disk.reached(order[0])
+            yield order[1]
 
     def end(self, why: str) -> None:
         """The link is over. May be called twice."""

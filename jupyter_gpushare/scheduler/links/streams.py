@@ -19,6 +19,7 @@ from jupyter_gpushare.core.errors import InvalidInput
 
 from ..callers.identity import Identity
 from ..callers.visibility import without_names
+from ..store.disk import Disk
 
 __all__ = ["Hub", "Source", "revision_in"]
 
@@ -72,7 +73,8 @@ class _Told:
 @dataclass(eq=False, slots=True)
 class _Listener:
     identity: Identity
-    frames: deque[bytes] = field(default_factory=deque)
+    frames: deque[tuple[int, bytes]] = field(default_factory=deque)
+    """Each with the commit that must be on disk before it is handed out."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
 
@@ -80,7 +82,9 @@ class _Listener:
 class Hub:
     """`connect` gives it its source, once, before anybody listens. All of it lives on one event loop."""
 
-    def __init__(self, remembered: int = REMEMBERED, backlog: int = BACKLOG) -> None:
+    def __init__(self, remembered: int = REMEMBERED, backlog: int = BACKLOG, disk: Disk | None = None) -> None:
+        """`disk`: knows which commits are on disk; None: all of them."""
+        self._disk = disk or Disk()
         self._ring: deque[_Told] = deque(maxlen=remembered)
         self._listeners: set[_Listener] = set()
         self._audiences: dict[tuple[str, str | None], list[tuple[_Listener, bool]]] = {}
@@ -134,18 +138,20 @@ class Hub:
         """Encoded frames: the state, or what came after `since` when that is still known; then changes as they come.
 
         Frames of revision `since` itself are repeated: several may share a revision, and the listener may have missed the last of them.
-        Ends when the listener is too slow, and when the hub closes.
+        Ends when the listener is too slow, and when the hub closes. Raises StoreUnavailable: the disk failed to keep what it tells.
         """
         listener = _Listener(identity)
         if not self._resume(listener, since):
             assert self._source is not None
-            listener.frames.append(m.encode(self._source.scheduler_state(identity)))
+            listener.frames.append((self._disk.written, m.encode(self._source.scheduler_state(identity))))
         self._listeners.add(listener)
         self._audiences.clear()
         try:
             while not listener.is_over:
                 while listener.frames and not listener.is_over:
-                    yield listener.frames.popleft()
+                    mark, body = listener.frames.popleft()
+                    await self._disk.reached(mark)
+                    yield body
                 listener.woken.clear()
                 if not listener.frames and not listener.is_over:
                     await listener.woken.wait()
@@ -184,7 +190,7 @@ class Hub:
     def _give(self, listener: _Listener, body: bytes | None) -> None:
         if body is None:
             return
-        listener.frames.append(body)
+        listener.frames.append((self._disk.written, body))
         listener.is_over = listener.is_over or len(listener.frames) > self._backlog
         listener.woken.set()
 

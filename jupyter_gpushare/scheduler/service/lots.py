@@ -89,9 +89,10 @@ class Lots:
         if decisions is self._told_of:
             return
         yield from decisions.counting()
-        for count, id_ in enumerate(decisions.reasons, start=1):
+        oldest_first = [id_ for id_ in ledger.records if id_ in decisions.reasons]
+        for count, id_ in enumerate(oldest_first, start=1):
             record, shown = ledger.records.get(id_), decisions.glimpse(id_)
-            if record is not None and ledger.decisions.glimpse(id_)[0] is not None and self._is_news(record, *shown):
+            if record is not None and id_ in ledger.decisions.reasons and self._is_news(record, *shown):
                 self._take(record, *shown)
                 is_fresh = id_ in ledger.fresh
                 ledger.changed(record)

@@ -31,6 +31,8 @@ _VERSION: Final = sql.table("alembic_version", sql.column("version_num", sql.Str
 TOO_LARGE: Final = "54000"
 """SQLSTATE of PostgreSQL's `program_limit_exceeded`: a name too long for an index."""
 PATIENCE_S: Final = 3
+LONGEST_LOG: Final = 20_000
+"""Pages after which SQLite copies its log into the file even if nobody else did: 80 MB."""
 LEAD_LOCK: Final = 0x6770757368617265
 """Advisory lock of PostgreSQL that the leading scheduler holds ("gpushare")."""
 TABLES_LOCK: Final = LEAD_LOCK + 1
@@ -87,13 +89,16 @@ def _first_line(error: SQLAlchemyError) -> str:
     return said[0] if said else type(error).__name__
 
 
-def open_engine(url: str, *, name: str = "jupyter-gpushare") -> sql.Engine:
-    """Raises InvalidInput: no such form of address, or its driver is not installed. The address (it may have a password) is not repeated."""
+def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True) -> sql.Engine:
+    """`syncs` False: commits into an SQLite file are not synced one by one (`store.disk` does that for many at once).
+
+    Raises InvalidInput: no such form of address, or its driver is not installed. The address (it may have a password) is not repeated.
+    """
     parsed = _parsed(url)
     try:
         if parsed.get_backend_name() == "sqlite":
             engine = sql.create_engine(parsed)
-            sql.event.listen(engine, "connect", _careful_sqlite)
+            sql.event.listen(engine, "connect", _careful_sqlite if syncs else _quick_sqlite)
             return engine
         if parsed.get_backend_name() != "postgresql":
             raise InvalidInput("the database must be sqlite:///FILE or postgresql+psycopg://…", field="db-url")
@@ -109,6 +114,14 @@ def _careful_sqlite(connection: Any, _record: object) -> None:
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power cut
     cursor.execute("PRAGMA busy_timeout=5000")
+    cursor.close()
+
+
+def _quick_sqlite(connection: Any, record: object) -> None:
+    _careful_sqlite(connection, record)
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA synchronous=NORMAL")  # the log is synced for many commits at once, before anybody is told of them
+    cursor.execute(f"PRAGMA wal_autocheckpoint={LONGEST_LOG}")  # it is copied beside the decisions, long before
     cursor.close()
 
 

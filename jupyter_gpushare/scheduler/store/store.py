@@ -18,7 +18,8 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import GpuShareError
 
 from . import schema as s
-from .database import StoreUnavailable, open_engine, ours, prepare
+from .database import StoreUnavailable, file_in, open_engine, ours, prepare
+from .disk import Disk
 from .schema import LeaseRow, Over, Remembered, TokenRow, WorkloadRow
 from .writing import Write
 
@@ -61,9 +62,14 @@ class Retention:
 class Store:
     """The database. Every method may raise `StoreUnavailable`."""
 
-    def __init__(self, url: str, *, upgrade: bool = True) -> None:
-        """`upgrade`: older tables are brought up to date. Raises InvalidInput, NeedsUpgrade, TooNew too."""
-        self.engine = open_engine(url)
+    def __init__(self, url: str, *, upgrade: bool = True, one_sync_for_many: bool = False) -> None:
+        """`upgrade`: older tables are brought up to date. `one_sync_for_many`: commits into an SQLite file return before they are on disk, and
+        whoever tells of them waits for `disk` first.
+
+        Raises InvalidInput, NeedsUpgrade, TooNew too.
+        """
+        self.engine = open_engine(url, syncs=not one_sync_for_many)
+        self.disk = Disk(file_in(url) if one_sync_for_many else None, self.give_up)
         self.fence: Callable[[sql.Connection], None] = lambda _connection: None
         """Is asked in every transaction that wrote, just before its commit; a GpuShareError prevents this commit and all later."""
         self.on_over: Callable[[str], None] = lambda _why: None
@@ -78,6 +84,7 @@ class Store:
             raise
 
     def close(self) -> None:
+        self.disk.close()
         with suppress(SQLAlchemyError):
             self.engine.dispose()
 
@@ -97,6 +104,8 @@ class Store:
                 begun.rollback()
                 raise
             self._commit(begun)
+            if write.wrote:
+                self.disk.committed()
 
     def _ask_fence(self, connection: sql.Connection) -> None:
         try:

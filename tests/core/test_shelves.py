@@ -1,0 +1,41 @@
+"""A mapping with cheap copies is a dict, and a copy is what was there when it was made."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_gpushare.core.shelves import Shelves
+
+KEYS = st.text(max_size=3) | st.integers(0, 30).map(str)
+STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "copy"]), KEYS, st.integers()), max_size=60)
+
+
+@given(STEPS)
+def test_copies_are_what_was_there(steps: list[tuple[str, str, int]]) -> None:
+    plain: dict[str, int] = {}
+    shelves: Shelves[int] = Shelves()
+    copies: list[tuple[dict[str, int], Shelves[int]]] = []
+    for what, key, value in steps:
+        if what == "set":
+            plain[key] = shelves[key] = value
+        elif what == "copy":
+            copies.append((dict(plain), shelves.copy()))
+        elif key in plain:
+            del plain[key], shelves[key]
+        else:
+            with pytest.raises(KeyError):
+                del shelves[key]
+    for known, copy in [*copies, (plain, shelves)]:
+        assert {key: copy[key] for key in copy} == known
+        assert len(copy) == len(known)
+        assert all((key in copy, copy.get(key)) == (key in known, known.get(key)) for _, key, _ in steps)
+
+
+def test_a_copy_can_be_written_to_as_well() -> None:
+    first: Shelves[int] = Shelves()
+    first["a"] = 1
+    second = first.copy()
+    second["a"] = 2
+    assert (first["a"], second["a"]) == (1, 2)
