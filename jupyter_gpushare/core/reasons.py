@@ -9,8 +9,8 @@ __all__ = ["Code", "Help", "Reason", "counted"]
 
 
 def counted(number: float, noun: str, many: str = "") -> str:
-    """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPUs."""
-    return f"{number:.10g} {noun}" if number == 1 else f"{number:.10g} {many or noun + 's'}"
+    """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPU, 0 GPUs."""
+    return f"{number:.10g} {noun}" if 0 < number <= 1 else f"{number:.10g} {many or noun + 's'}"
 
 
 class Code(StrEnum):

@@ -82,7 +82,7 @@ def _in_pool(case: Case, view: PoolView) -> Reason:
         return _explained(case, Code.WAITING_FOR_QUOTA, text, view)
     if largest <= view.free.largest and ask.gpu <= view.free.total:
         return _explained(case, Code.WAITING_FOR_FREE_GPU, _crowded(case, view), view)
-    free = f"{_gpus(view.free.total)} {'is' if view.free.total == GPU else 'are'} free, at most {_gpus(view.free.largest)} on one node"
+    free = f"{_gpus(view.free.total)} {'is' if 0 < view.free.total <= GPU else 'are'} free, at most {_gpus(view.free.largest)} on one node"
     text = f"It needs {_asked(case, ask)} in pool {view.name}, where {free}."
     return _explained(case, Code.WAITING_FOR_FREE_GPU, text, view)
 

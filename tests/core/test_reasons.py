@@ -220,7 +220,7 @@ def test_cpu_quota_is_told_in_cpus() -> None:
 def test_the_missing_cpu_is_named() -> None:
     cluster = world(policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("w", "A", 1, cpu=600), workload("x", "A", 1, cpu=600)])
     reason = cycle(cluster, 0).reasons["x"]
-    assert "not on a node that has 0.6 CPUs and room for another pod left" in reason.message
+    assert "not on a node that has 0.6 CPU and room for another pod left" in reason.message
 
 
 def test_a_rack_that_is_too_small_is_named() -> None:
@@ -242,6 +242,6 @@ def test_nobody_is_told_to_wait_for_ever() -> None:
     assert "wait" not in [h.change for h in cycle(cluster, 0).reasons["w"].helps]
 
 
-@pytest.mark.parametrize(("number", "text"), [(1, "1 GPU"), (2, "2 GPUs"), (0.5, "0.5 GPUs"), (0, "0 GPUs")])
+@pytest.mark.parametrize(("number", "text"), [(1, "1 GPU"), (2, "2 GPUs"), (0.5, "0.5 GPU"), (1.5, "1.5 GPUs"), (0, "0 GPUs")])
 def test_one_is_singular(number: float, text: str) -> None:
     assert counted(number, "GPU") == text

@@ -86,7 +86,7 @@ def test_it_goes_by_like_requests_of_the_last_day(house: Queue):
     house.ask("holder", 2)
     found = house.ask("w", 2).expected_wait
     assert (found.basis, found.seconds_median, found.seconds_p90, found.based_on) == ("history", 360, 360, 9)
-    assert found.message == "About 6 min more, in 9 of 10 cases at most 6 min (going by 9 like requests of the last day in pool default)."
+    assert found.message == "About 6 min more (going by 9 like requests of the last day in pool default)."
     asked = house.would().expected_wait
     assert (asked.basis, asked.based_on) == ("history", 9)
     assert asked.seconds_median == 2 * 360, "it would stand behind the one who waits"
@@ -142,7 +142,7 @@ def test_too_few_say_nothing(house: Queue):
     house.ask("holder", 2)
     found = house.ask("w", 2).expected_wait
     assert (found.basis, found.seconds_median, found.seconds_p90, found.seconds_at_most) == ("none", None, None, None)
-    assert found.message == "How long is not known: too few requests have waited in pool default lately to tell."
+    assert found.message == "How long is not known: hardly anybody has waited in pool default lately."
 
 
 def test_what_starts_at_once_waits_for_nothing(house: Queue):
@@ -209,6 +209,11 @@ WORDS = {0: "less than a minute", 44_000: "less than a minute", MINUTE: "1 min",
 @pytest.mark.parametrize(("ms", "words"), WORDS.items())
 def test_times_are_said_no_more_exactly_than_they_are_known(ms: int, words: str):
     assert about(ms) == words
+
+
+def test_nine_in_ten_are_said_where_that_says_more():
+    said = by_history(Alike(Expected(6 * MINUTE, 25 * MINUTE, 14), 500, 1), "t4", 0, None, waits=True).message
+    assert said == "About 6 min more, in 9 of 10 cases at most 25 min (going by 14 like requests of the last day in pool t4)."
 
 
 def test_where_nine_in_ten_cannot_be_told_it_says_so():

@@ -12,6 +12,7 @@ __all__ = ["about", "bounded", "by_history", "unknown"]
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
+MOMENT: Final = "less than a minute"
 LATELY: Final = {1: "of the last day", 7: "of the last week"}
 UNLESS: Final = "unless others come before it"
 
@@ -20,7 +21,7 @@ def about(ms: float) -> str:
     """A time that is an estimate, said no more exactly than it is known: less than a minute, 6 min, 25 min, 2.5 h, 4 days."""
     minutes = ms / MINUTE
     if minutes < 0.75:
-        return "less than a minute"
+        return MOMENT
     if minutes < 88:  # which would be rounded to 90
         return f"{max(1, round(minutes)) if minutes < 12 else 5 * round(minutes / 5)} min"
     hours = ms / HOUR
@@ -34,12 +35,11 @@ def by_history(found: Alike, pool: str, now: int, at_most: int | None, *, waits:
     median, p90 = (None if one is None else one if at_most is None else min(one, at_most) for one in (found.expected.median, found.expected.p90))
     assert median is not None  # otherwise nothing was found
     like = "requests of any size" if found.size is None else "like requests"
-    more = " more" if waits else ""
-    rest = f", in 9 of 10 cases at most {about(p90)}" if p90 is not None else ", perhaps much longer"
-    if about(median) == "less than a minute":
-        told = f"Probably less than a minute{more}{rest}"
-    else:
-        told = f"About {about(median)}{more}{rest}"
+    told = f"{'Probably' if about(median) == MOMENT else 'About'} {about(median)}{' more' if waits else ''}"
+    if p90 is None:
+        told += ", perhaps much longer"
+    elif about(p90) != about(median):
+        told += f", in 9 of 10 cases at most {about(p90)}"
     told += f" (going by {found.expected.based_on} {like} {LATELY[found.days]} in pool {pool})."
     return _body("history", told + ("" if at_most is None else f" {_latest(at_most)}"), now, median, p90, at_most, found.expected.based_on)
 
@@ -57,7 +57,7 @@ def unknown(now: int, why: str) -> m.ExpectedWait:
 def _latest(at_most: int, why: str = "") -> str:
     why = why or "the longest running times of others are over by then"
     when = about(at_most)
-    return f"{'Within a minute' if when.startswith('less') else f'In {when} at the latest'}: {why}, {UNLESS}."
+    return f"{'Within a minute' if when == MOMENT else f'In {when} at the latest'}: {why}, {UNLESS}."
 
 
 def _body(

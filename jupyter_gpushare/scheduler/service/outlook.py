@@ -123,7 +123,7 @@ class Outlook:
         if at_most is not None:
             return bounded(at_most, now)
         longer = self._waits.expected(pool, _size(work), place, 0) is not None
-        few = f"too few requests have waited in pool {pool} lately to tell"
+        few = f"hardly anybody has waited in pool {pool} lately"
         return unknown(now, f"How long is not known: {'it has waited longer than like requests of the last week' if longer else few}.")
 
     def _promised(self, until: int, now: int) -> m.ExpectedWait:

@@ -18,26 +18,33 @@ interface IReasonProps {
 export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonProps): JSX.Element {
   const position = kernel.queue_position;
   const since = waitingSince(kernel);
+  const [offered, setOffered] = React.useState(false);
+  const helps = reason.helps.filter(help => !offered || !OFFERS.includes(help.change));
   return (
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
       {position !== null && <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>}
       <Expected wait={kernel.expected_wait} />
       {since !== null && <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>}
-      {reason.helps.length > 0 && (
+      {helps.length > 0 && (
         <>
           <div className="jp-GpuShare-faint">{trans.__('What would help:')}</div>
           <ul className="jp-GpuShare-helps">
-            {reason.helps.map(help => (
+            {helps.map(help => (
               <li key={help.message}>{help.message}</li>
             ))}
           </ul>
         </>
       )}
-      {kernel.state === 'pending' && <Instead kernel={kernel} onWhatIf={onWhatIf} onChoose={onChoose} trans={trans} />}
+      {kernel.state === 'pending' && (
+        <Instead kernel={kernel} onWhatIf={onWhatIf} onChoose={onChoose} onOffered={setOffered} trans={trans} />
+      )}
     </div>
   );
 }
+
+/** What a what-if offers with a button need not be said beside it as a help. */
+const OFFERS = ['gpu', 'node_pools'];
 
 /** When its wait began: it was asked for, or taken back; null when it does not wait, or nobody remembers. */
 export function waitingSince(kernel: Kernel): string | null {
@@ -46,10 +53,12 @@ export function waitingSince(kernel: Kernel): string | null {
 }
 
 /** Asked when somebody wants to know: hundreds of waiting kernels must not ask hundreds of questions by themselves. */
-function Instead(props: Omit<IReasonProps, 'reason'>): JSX.Element {
+function Instead(props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: boolean) => void }): JSX.Element {
   const { kernel, trans } = props;
   const [wanted, setWanted] = React.useState(false);
   const known = useWhatIf(props.onWhatIf, wanted ? sameRequest(kernel) : null, `${kernel.reason?.message} ${kernel.queue_position}`);
+  const offered = wanted && known !== null && 'answer' in known && known.answer.alternatives.length > 0;
+  React.useEffect(() => props.onOffered(offered), [offered]);
   return (
     <details onToggle={event => setWanted(event.currentTarget.open)}>
       <summary>{trans.__('What would start now?')}</summary>

@@ -169,6 +169,7 @@ interface IPresetsProps {
 
 function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): JSX.Element {
   const offers = useOffers(presets, draft, onWhatIf);
+  const offered = ({ name }: Preset) => (offers[name] === undefined ? '' : offerText(offers[name], trans));
   const isChosen = (preset: Preset) =>
     draft.preset === preset.name || (draft.preset === null && draft.unit === 'gpu' && draft.amount === String(preset.request.gpu) && draft.limit === '');
   return (
@@ -179,11 +180,13 @@ function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): 
           type="button"
           className="jp-GpuShare-button"
           aria-pressed={isChosen(preset)}
-          title={[preset.description, requestText(preset.request)].filter(part => part !== '').join(': ')}
+          title={[preset.description, requestText(preset.request), offered(preset)].filter(part => part !== '').join(': ')}
           onClick={() => onChoose(preset)}
         >
           {preset.name}
-          {offers[preset.name] !== undefined && <span className="jp-GpuShare-offer">{offerText(offers[preset.name], trans)}</span>}
+          <span className="jp-GpuShare-offer" aria-hidden>
+            {offered(preset)}
+          </span>
         </button>
       ))}
     </div>
