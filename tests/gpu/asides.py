@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from node_agent.checkpointer import Checkpointer
@@ -63,10 +67,24 @@ def _is_free(nvml: Nvml, used: int) -> bool:
 
 def rights(ask: Ask) -> Iterator[Row]:
     """Root's hand on another user's process; then that user's own hand on their own process."""
-    mine, other = os.getuid(), NOBODY if os.getuid() == 0 else None
-    yield {"who": f"uid {mine} on a process of uid {mine if other is None else other}", "outcome": _said(lambda: _round_of(other))}
-    if other is not None:
-        yield {"who": f"uid {other} on its own process", "outcome": _said(lambda: _by_itself(ask, other))}
+    with tempfile.TemporaryDirectory() as folder:
+        home = _open_home(Path(folder)) if os.getuid() == 0 else bench.Home()
+        who = os.getuid() if home.user is None else home.user
+        yield {"who": f"uid {os.getuid()} on a process of uid {who} (by {home.python})", "outcome": _said(lambda: _round_of(home))}
+        if home.user is not None:
+            yield {"who": f"uid {who} on its own process", "outcome": _said(lambda: _by_itself(ask, home))}
+
+
+def _open_home(folder: Path) -> bench.Home:
+    """A copy of the tree that everybody may read, and a Python that everybody may run."""
+    folder.chmod(0o755)
+    for name in ("tests", "node_agent", "jupyter_gpushare"):
+        shutil.copytree(bench.ROOT / name, folder / name, ignore=shutil.ignore_patterns("labextension", "node_modules", "__pycache__"))
+    for python in (sys.executable, "/usr/bin/python3"):
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run([python, "-c", ""], user=NOBODY, check=True, timeout=20)
+            return bench.Home(python, folder, NOBODY)
+    return bench.Home(sys.executable, folder, NOBODY)
 
 
 def _said(work: Callable[[], str]) -> str:
@@ -76,26 +94,26 @@ def _said(work: Callable[[], str]) -> str:
         return str(error)
 
 
-def _round_of(user: int | None) -> str:
+def _round_of(home: bench.Home) -> str:
     hand = Checkpointer()
     try:
-        with bench.Worker(user=user) as worker:
+        with bench.Worker(home=home) as worker:
             worker.do("hold", 64 * MIB)
             return "right" if bench.round_trip(hand, worker, 64 * MIB).right else "**WRONG**"
     finally:
         hand.close()
 
 
-def _by_itself(ask: Ask, user: int) -> str:
+def _by_itself(ask: Ask, home: bench.Home) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.parts", "own", "--sizes", str(ask.small), "--total", str(ask.total)], user=user, group=user,
-        extra_groups=[], capture_output=True, text=True, check=False, cwd=bench.ROOT, timeout=60,
+        [home.python, "-m", "tests.gpu.parts", "own", "--sizes", str(ask.small), "--total", str(ask.total)], user=home.user, group=home.user,
+        extra_groups=[], capture_output=True, text=True, check=False, cwd=home.folder, timeout=60,
     )  # fmt: skip
     return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
 
 
 def own(_: Ask) -> Iterator[Row]:
-    yield {"outcome": _round_of(None)}
+    yield {"outcome": _round_of(bench.Home())}
 
 
 def odd(_: Ask) -> Iterator[Row]:

@@ -17,7 +17,7 @@ from node_agent.checkpointer import Checkpointer, Unsure
 from node_agent.devices.cuda import CudaError, Driver
 
 __all__ = [
-    "Bare", "Framework", "Hand", "Missing", "Round", "Worker", "capped", "framework", "host_memory", "neighbour_lock_ms", "out_of_room",
+    "Bare", "Framework", "Hand", "Home", "Missing", "Round", "Worker", "capped", "framework", "host_memory", "neighbour_lock_ms", "out_of_room",
     "round_trip", "tried", "waited",
 ]  # fmt: skip
 
@@ -65,12 +65,21 @@ class Bare:
         self._driver.restore(pid, pairs)
 
 
-class Worker:
-    """One process that holds GPU memory; see worker.py for its words. `user`: a uid that it lives as."""
+@dataclass(frozen=True)
+class Home:
+    """Where a worker lives: which Python, in which copy of this tree, as which user (None: as everybody here)."""
 
-    def __init__(self, kind: str = "driver", user: int | None = None) -> None:
+    python: str = sys.executable
+    folder: Path = ROOT
+    user: int | None = None
+
+
+class Worker:
+    """One process that holds GPU memory; see worker.py for its words."""
+
+    def __init__(self, kind: str = "driver", home: Home = Home()) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.gpu.worker", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT, user=user
+            [home.python, "-m", "tests.gpu.worker", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home.folder, user=home.user
         )
         self.pid = self._process.pid
         self._rest = b""
