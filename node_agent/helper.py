@@ -12,12 +12,18 @@ import json
 import os
 import sys
 import threading
-from typing import Any
+from typing import Any, Final
 
 from node_agent.devices.cuda import CHECKPOINT_DRIVER, CudaError, Driver
 
 __all__ = ["main"]
 
+THEN: Final = {
+    100: "; show the agent its GPUs (/dev/nvidia*)",
+    802: "; GPUs behind NVSwitch need the fabric manager (`systemctl start nvidia-fabricmanager`)",
+    803: "; the driver was updated while the old one still runs: restart the machine",
+}
+"""What to do about CUDA_ERROR_NO_DEVICE, SYSTEM_NOT_READY and SYSTEM_DRIVER_MISMATCH."""
 _speaking = threading.Lock()
 
 
@@ -39,7 +45,7 @@ def _ready() -> Driver | None:
     except OSError as error:
         _say({"problem": f"the CUDA driver cannot be loaded: {error}"})
     except CudaError as error:
-        _say({"problem": f"the CUDA driver does not start: {error}"})
+        _say({"problem": f"the CUDA driver does not start: {error}{THEN.get(error.code, '')}"})
     else:
         return driver
     return None

@@ -62,6 +62,16 @@ def printed(environ: dict[str, str], folder: Path, *, hung_s: float = 60.0) -> s
     return subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=100, check=False)
 
 
+def test_a_driver_that_does_not_start_says_what_is_missing():
+    """CUDA_ERROR_SYSTEM_NOT_READY: an H200 behind NVSwitch whose fabric manager does not run."""
+    with GpuWorld(gpus=1) as world:
+        world.fault("cuInit", Faults.FAIL, 802, times=-1)
+        found = self_test(world)
+    assert has(found) == ["observe", "cooperate"]
+    assert "CUDA_ERROR_SYSTEM_NOT_READY (802)" in found["suspend"][1]
+    assert "nvidia-fabricmanager" in found["suspend"][1]
+
+
 def test_a_machine_without_a_driver_has_no_tier_and_the_table_says_why(tmp_path):
     done = printed({name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}, tmp_path)
     if "NVIDIA driver was found" not in done.stdout:

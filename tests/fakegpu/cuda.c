@@ -21,7 +21,7 @@ static __thread int current = -1; /* ordinal */
 
 static int is_ready(void) { return node && ready_in == getpid(); }
 
-static int own(void) { return fake_find(node, getpid()); }
+static int own(void) { return fake_find(node, fake_self()); }
 
 static void see(void) { /* in the order of the mask, up to the first word in it that names no GPU, as the real one reads it */
   const char *mask = getenv("CUDA_VISIBLE_DEVICES");
@@ -72,7 +72,7 @@ static int join(void) { /* a slot for this process; with the lock held */
     if (!node->procs[i].used) {
       fake_proc *p = &node->procs[i];
       memset(p, 0, sizeof *p);
-      p->pid = getpid();
+      p->pid = fake_self();
       p->start = fake_start_of(p->pid);
       p->masked = !sees_all();
       for (int g = 0; g < MAX_GPUS; g++) p->remap[g] = g;
@@ -104,7 +104,7 @@ static int real_of(int slot, int ordinal) { return node->procs[slot].remap[visib
 EXPORT int cuInit(unsigned flags) {
   (void)flags;
   if (!(node = fake_open())) return NO_DEVICE;
-  fake_fate fate = fake_fault_before(node, "cuInit", getpid());
+  fake_fate fate = fake_fault_before(node, "cuInit", fake_self());
   if (fate.done) return fate.code;
   fake_lock(node);
   see();
@@ -177,7 +177,7 @@ EXPORT int cuDeviceGetPCIBusId(char *text, int len, int device) { /* as the real
 EXPORT int cuDevicePrimaryCtxRetain(void **context, int device) {
   int slot, result;
   if (!is_ready()) return NOT_INITIALIZED;
-  fake_fate fate = fake_fault_before(node, "cuDevicePrimaryCtxRetain", getpid());
+  fake_fate fate = fake_fault_before(node, "cuDevicePrimaryCtxRetain", fake_self());
   if (fate.done) return fate.code;
   if (device < 0 || device >= visible_count) return INVALID_DEVICE;
   if ((result = enter(&slot))) return result;
@@ -272,7 +272,7 @@ static int take(uint64_t *pointer, uint64_t size, int managed) {
 
 EXPORT int cuMemAlloc_v2(uint64_t *pointer, size_t size) {
   if (!is_ready()) return NOT_INITIALIZED;
-  fake_fate fate = fake_fault_before(node, "cuMemAlloc_v2", getpid());
+  fake_fate fate = fake_fault_before(node, "cuMemAlloc_v2", fake_self());
   return fate.done ? fate.code : fake_fault_after(node, fate, take(pointer, size, 0));
 }
 
@@ -389,11 +389,30 @@ static int is_zeroed(const void *from, size_t size) {
   return 1;
 }
 
+/* A caller names processes by the numbers of its own namespace. */
+static int as_the_machine_counts(int pid) {
+  char path[256], line[256];
+  if (!getenv("GPUSHARE_FAKE_HOST_PROC")) return pid;
+  for (int i = 0; i < MAX_PROCS; i++) {
+    if (!node->procs[i].used) continue;
+    snprintf(path, sizeof path, "%.200s/%d/status", fake_proc_folder(), node->procs[i].pid);
+    FILE *file = fopen(path, "re");
+    int found = 0;
+    while (file && fgets(line, sizeof line, file)) {
+      char *last = strncmp(line, "NSpid:", 6) ? NULL : strrchr(line, '\t');
+      if (last) found = atoi(last + 1) == pid;
+    }
+    if (file) fclose(file);
+    if (found) return node->procs[i].pid;
+  }
+  return pid;
+}
+
 /* The slot of a process that can be checkpointed, with the lock held; on an error the lock is not held. */
 static int find(int pid, int *slot) {
   if (!is_ready()) return NOT_INITIALIZED;
   fake_lock(node);
-  *slot = fake_find(node, pid);
+  *slot = fake_find(node, as_the_machine_counts(pid));
   int result = *slot < 0 ? INVALID_VALUE : SUCCESS;
   for (int g = 0; !result && g < node->gpu_count; g++) {
     fake_gpu *gpu = &node->gpus[node->procs[*slot].remap[g]];
@@ -578,7 +597,9 @@ EXPORT int cuGetErrorName(int error, const char **name) {
     {0, "CUDA_SUCCESS"}, {1, "CUDA_ERROR_INVALID_VALUE"}, {2, "CUDA_ERROR_OUT_OF_MEMORY"}, {3, "CUDA_ERROR_NOT_INITIALIZED"},
     {100, "CUDA_ERROR_NO_DEVICE"}, {101, "CUDA_ERROR_INVALID_DEVICE"}, {201, "CUDA_ERROR_INVALID_CONTEXT"},
     {304, "CUDA_ERROR_OPERATING_SYSTEM"}, {401, "CUDA_ERROR_ILLEGAL_STATE"}, {500, "CUDA_ERROR_NOT_FOUND"},
-    {600, "CUDA_ERROR_NOT_READY"}, {800, "CUDA_ERROR_NOT_PERMITTED"}, {801, "CUDA_ERROR_NOT_SUPPORTED"}, {999, "CUDA_ERROR_UNKNOWN"},
+    {600, "CUDA_ERROR_NOT_READY"}, {800, "CUDA_ERROR_NOT_PERMITTED"}, {801, "CUDA_ERROR_NOT_SUPPORTED"},
+    {46, "CUDA_ERROR_DEVICE_UNAVAILABLE"}, {802, "CUDA_ERROR_SYSTEM_NOT_READY"}, {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
+    {810, "CUDA_ERROR_MPS_CLIENT_TERMINATED"}, {999, "CUDA_ERROR_UNKNOWN"},
   };
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (names[i].code == error) { *name = names[i].name; return SUCCESS; }
