@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import re
 import uuid
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ from .link import Json
 
 __all__ = ["CellProgress", "Screen"]
 
+CODE: Final = re.compile(r"`([^`]+)`")
 KINDS: Final = {"info": "var(--jp-info-color1,#1976d2)", "warning": "var(--jp-warn-color1,#f57c00)"}
 
 
@@ -73,4 +75,9 @@ class CellProgress:
 
 
 def _box(message: str, kind: str) -> str:
-    return f'<div style="border-left:3px solid {KINDS[kind]};padding:2px 8px;white-space:pre-wrap">{html.escape(message)}</div>'
+    return f'<div style="border-left:3px solid {KINDS[kind]};padding:2px 8px;white-space:pre-wrap">{_words(message)}</div>'
+
+
+def _words(message: str) -> str:
+    """What stands between back quotes is something to type."""
+    return CODE.sub(r"<code>\1</code>", html.escape(message))

@@ -62,7 +62,7 @@ export class Popover extends Widget {
     });
     this.observer.observe(this.body.node);
     this.place();
-    this.node.focus();
+    this.node.focus(); // a form in it takes the focus when it is drawn
   }
 
   protected onBeforeDetach(msg: Message): void {
@@ -73,10 +73,10 @@ export class Popover extends Widget {
     super.onBeforeDetach(msg);
   }
 
-  /** Escape closes it, also when nothing has the focus: a button that was pressed may be disabled by now. Tabbing out of it leaves it. */
+  /** Escape closes it, wherever the focus is: what had it may be disabled by now, or a notebook took it. Tabbing out of it leaves it. */
   private onKey(event: KeyboardEvent): void {
     const inside = this.node.contains(event.target as Node);
-    if (event.key === 'Escape' && (inside || event.target === document.body)) {
+    if (event.key === 'Escape') {
       event.stopPropagation();
       this.closeAndReturn();
     } else if (event.key === 'Tab' && inside) {

@@ -11,6 +11,7 @@ from jupyter_gpushare.kernel import view
 from jupyter_gpushare.kernel.cards import Shown, card_html, events_html, table_html
 from jupyter_gpushare.kernel.link import detached
 from jupyter_gpushare.kernel.magics import DEVICE_COLUMNS, QUEUE_COLUMNS
+from jupyter_gpushare.kernel.screen import _box
 
 NOTHING = detached()
 NARROW = 64
@@ -97,6 +98,11 @@ def test_what_comes_from_elsewhere_cannot_be_markup():
         Shown(evil)._repr_html_(),
     ]
     assert not any("<script" in one for one in shown)
+
+
+def test_what_is_to_be_typed_is_shown_as_such():
+    assert "<code>%gpu release</code>" in _box("give it back with `%gpu release` & go", "info")
+    assert "&amp;" in _box("give it back with `%gpu release` & go", "info")
 
 
 def test_nothing_reads_as_nothing():

@@ -20,7 +20,7 @@ await inLab(url, async lab => {
   // it is found where people look, before anything runs
   await page.locator('.jp-LauncherCard', { hasText: 'GPU dashboard' }).click();
   await shows('Nobody is here.', gpu(0));
-  await shows('simulated GPUs');
+  await shows('simulated');
 
   // two halves burst, planned on one GPU; a third waits
   for (const name of ['a.ipynb', 'b.ipynb']) {

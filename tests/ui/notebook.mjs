@@ -36,12 +36,24 @@ await inLab(url, async lab => {
   await lab.notebook('a.ipynb');
   const id = await kernelId('a.ipynb');
   await say({ status: { kernels: [detached(id, 'a.ipynb')] } });
-  await shows('GPU · no GPU');
+  await shows('No GPU');
   await main.locator('.jp-Cell').first().click();
   await page.keyboard.press('Escape');
   await page.keyboard.press('Control+Alt+g');
   await popover.waitFor();
   await popover.getByText('Would start now, on node n0.').waitFor();
+  await page.evaluate(() => document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook').focus()); // whoever took the focus
+  await page.keyboard.press('Escape');
+  await popover.waitFor({ state: 'detached' });
+  await main.locator('.jp-GpuShare-control-button').click();
+  await popover.waitFor();
+  await lab.launcher(); // another tab in front: it goes with its notebook
+  await popover.waitFor({ state: 'detached' });
+  await lab.front('a.ipynb');
+  await main.locator('.jp-Cell').first().click();
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('Control+Alt+g');
+  await popover.waitFor();
   if (shots) await lab.shot('control-request', shots);
   while (!(await popover.getByRole('button', { name: '½ GPU' }).evaluate(node => node === document.activeElement))) await page.keyboard.press('Tab');
   await page.keyboard.press('Space');

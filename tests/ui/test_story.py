@@ -28,6 +28,15 @@ def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
+def test_what_a_notice_offers_does_what_it_says_and_costs_the_running_cell_nothing() -> None:
+    """Save and let go, and resume; ask for more. Both while a cell runs, which ends with its data."""
+    with demo() as url:
+        play("choices.mjs", url)
+
+
+@pytest.mark.browser
+@pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_a_share_is_asked_for_with_open_eyes_and_waiting_has_a_reason() -> None:
     """The launcher, the toolbar, the dialog that says what to expect, why it waits, and what starts now instead."""
     with demo() as url:

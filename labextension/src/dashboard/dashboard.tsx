@@ -69,7 +69,7 @@ export function Dashboard(props: IDashboardProps): JSX.Element {
         <h2>{trans.__('GPUs of the cluster')}</h2>
         {status?.simulated && (
           <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
-            {trans.__('simulated GPUs')}
+            {trans.__('simulated')}
           </span>
         )}
         <Figures state={state} trans={trans} />

@@ -147,7 +147,7 @@ function Gpu({ place, trans }: { place: IPlace; trans: TranslationBundle }): JSX
         </div>
       )}
       <Bar device={device} trans={trans} />
-      {here.length === 0 && plannedOnly.length === 0 && <div className="jp-GpuShare-faint">{trans.__('Nobody is here.')}</div>}
+      {here.length === 0 && plannedOnly.length === 0 && <div className="jp-GpuShare-faint jp-GpuShareDashboard-who">{trans.__('Nobody is here.')}</div>}
       <ul className="jp-GpuShareDashboard-who">
         {here.map(one => (
           <li key={one.key} data-kind="runs">

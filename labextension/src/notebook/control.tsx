@@ -2,6 +2,7 @@
 import { ReactWidget } from '@jupyterlab/apputils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
+import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { secondsLeft } from '../format';
@@ -57,6 +58,12 @@ export class GpuControl extends ReactWidget {
       this.popover.open();
       this.update();
     }
+  }
+
+  /** Another tab is in front: what hangs on this one's button goes with it. */
+  protected onBeforeHide(msg: Message): void {
+    super.onBeforeHide(msg);
+    this.popover?.dispose();
   }
 
   protected render(): JSX.Element {

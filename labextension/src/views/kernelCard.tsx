@@ -40,7 +40,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   const ask = () => setAsking(true);
   const whatIf: AskWhatIf = request => props.onWhatIf(request, kernel.kernel_id);
   const card = React.useRef<HTMLElement>(null);
-  useFormFocus(card, asking);
+  useFormFocus(card, asking, brief?.asks === true);
   const close = () => {
     setAsking(false);
     if (refusal !== null) {
@@ -61,7 +61,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       </header>
       {kernel.state !== 'detached' && <Where kernel={kernel} trans={trans} />}
       {kernel.notice_deadline !== null && (
-        <Notice kernel={kernel} deadline={kernel.notice_deadline} onAct={props.onAct} onAsk={ask} trans={trans} />
+        <Notice kernel={kernel} deadline={kernel.notice_deadline} onAct={props.onAct} onAsk={asking ? undefined : ask} trans={trans} />
       )}
       {hasMemory(kernel) && <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} savedMib={kernel.saved_mib} trans={trans} />}
       {kernel.utilization !== null && kernel.state === 'attached' && (
@@ -111,18 +111,19 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   );
 });
 
-/** The keyboard follows the form: into its amount when it opens, back to the buttons when it closes. */
-function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean): void {
-  const before = React.useRef(asking);
+/** The keyboard follows the form: into its amount when it opens (`atOnce`: it begins with it, and with what it offers), back to the buttons when it closes. */
+function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnce: boolean): void {
+  const before = React.useRef(asking && !atOnce);
   React.useEffect(() => {
     const changed = before.current !== asking;
     before.current = asking;
     if (!changed) {
       return;
     }
-    const lost = document.activeElement === null || document.activeElement === document.body || card.current?.contains(document.activeElement);
+    const at = document.activeElement;
+    const lost = at === null || at === document.body || card.current?.contains(at) || (atOnce && at.contains(card.current));
     if (lost) {
-      card.current?.querySelector<HTMLElement>(asking ? 'form input' : '.jp-GpuShare-actions button')?.focus();
+      card.current?.querySelector<HTMLElement>(!asking ? '.jp-GpuShare-actions button' : atOnce ? 'form button, form input' : 'form input')?.focus();
     }
   }, [asking]);
 }
