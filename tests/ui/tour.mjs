@@ -7,10 +7,12 @@ import assert from 'node:assert/strict';
 
 import { THEMES, useTheme } from './axe.mjs';
 import { inLab } from './browser.mjs';
+import { waitedBefore } from './past.mjs';
 
 const [url, shots] = process.argv.slice(2);
 const alloc = gib => `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("have", simgpu.device_uuid())`;
 
+await waitedBefore(url, 9);
 await inLab(url, async lab => {
   const { page, panel } = lab;
   const picture = async name => shots && lab.shot(name, shots);
@@ -47,15 +49,20 @@ await inLab(url, async lab => {
   await dialog.getByRole('button', { name: '1 GPU', exact: true }).click();
   await dialog.getByText(/Would wait\. It needs 1 GPU/).waitFor();
   await dialog.getByText('0.5 GPU would start now.').waitFor();
+  await dialog.getByText(/^Probably less than a minute \(going by 9 like requests/).waitFor();
+  for (const [share, offer] of [['½ GPU', 'starts now'], ['1 GPU', 'less than a minute']]) {
+    await dialog.getByRole('button', { name: share, exact: true }).getByText(offer).waitFor();
+  }
   await picture('ask-first');
   await dialog.getByRole('button', { name: 'Request', exact: true }).click();
   await lab.rename('sweep.ipynb');
 
   // waiting, with a reason: in the cell, in the toolbar, in the sidebar
   const waits = await lab.run('sweep.ipynb', alloc(40));
-  await control.getByText(/GPU 1 · waiting, place 1/).waitFor();
+  await control.getByText(/^GPU 1 · waiting, place 1/).waitFor();
   const sweep = lab.card('sweep.ipynb');
   await sweep.getByText(/It needs 1 GPU/).waitFor();
+  await sweep.getByText(/^Probably less than a minute more|waited longer than like requests/).waitFor(); // by how fast this machine is
   await sweep.getByText('What would start now?').click();
   await sweep.getByText('0.5 GPU would start now.').waitFor();
   await sweep.scrollIntoViewIfNeeded();
