@@ -14,7 +14,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -34,6 +34,13 @@ ROOM_MIB: Final = 1024
 NO_ROOM: Final = "no GPU has the room for a test process (1 GiB); it is tested as soon as there is room"
 OUT_OF_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 INSTANCES: Final = "instances of a GPU (MIG) cannot be checkpointed; turn MIG off, or go without: there, who has to make room is told and restarted"
+NEEDS_OBSERVE: Final = "it needs the tier observe: "
+OTHER_NUMBERS: Final = (
+    "the driver names processes by the machine's pids, and this agent lives in a pid namespace of its own, so whose memory is whose cannot be "
+    "told; give it the machine's (hostPID: true, `docker run --pid=host`)"
+)
+FIRST_NAMESPACE: Final = "pid:[4026531836]"
+"""PROC_PID_INIT_INO of the Linux kernel."""
 NEEDS_SUSPEND: Final = "it needs the tier suspend: "
 ADVICE: Final = {
     "observe": "update the NVIDIA driver to 535 or newer, and let the agent see the host's processes (hostPID in a container)",
@@ -48,6 +55,9 @@ MPS_SERVER: Final = "nvidia-cuda-mps"
 """The first 15 characters of nvidia-cuda-mps-server and nvidia-cuda-mps-control, as /proc gives them."""
 
 
+GPU_FILE: Final = "/dev/nvidia"
+
+
 class Gpu(Protocol):
     """What is asked of a device."""
 
@@ -59,6 +69,8 @@ class Gpu(Protocol):
     def model(self) -> str: ...
     @property
     def mig(self) -> bool: ...
+    @property
+    def minor(self) -> int: ...
 
 
 class _Limits(Protocol):
@@ -80,13 +92,16 @@ class Bench:
     free: Mapping[int, int]
     proven: frozenset[str] = field(default_factory=frozenset)
     in_use: bool = False
+    pids: Callable[[int], Collection[int] | None] = lambda _: None
+    """Whom the driver lists on a GPU now; None: it does not say."""
 
 
 def tested(bench: Bench) -> dict[str, str]:
     """For each tier "" or why it is missing. Blocks for seconds; never raises for what the machine does."""
-    suspend = _suspend(bench)
+    observe = _observe(bench)
+    suspend = f"{NEEDS_OBSERVE}{observe}" if observe else _suspend(bench)
     return {
-        "observe": f"the driver does not say who uses the GPUs ({bench.unlisted})" if bench.unlisted else "",
+        "observe": observe,
         "cooperate": "",
         "limit": _limit(bench),
         "suspend": suspend,
@@ -105,14 +120,64 @@ def waits_for_room(problems: Iterable[str]) -> bool:
     return any(problem.endswith(NO_ROOM) for problem in problems)
 
 
-def mps_runs(proc: Path = Path("/proc")) -> bool:
-    """Whether an MPS server or its control runs on this machine, as far as this process sees others."""
+def mps_runs(minors: Collection[int] = (), proc: Path = Path("/proc")) -> bool:
+    """Whether an MPS server or its control that can be ours runs on this machine, as far as this process sees others.
+
+    It can be when it is root's or our own user's: every other user's serves that user alone; and when it has none of the machine's GPUs
+    open, or one of ours (`minors`: the numbers of their device files): another container's is no concern of ours."""
     for entry in proc.iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                if (entry / "comm").read_text().strip() == MPS_SERVER:
-                    return True
+                if (entry / "comm").read_text().strip() == MPS_SERVER and _uid(entry) in (0, os.geteuid()):
+                    opened = _gpus_open(entry)
+                    if not opened or not minors or opened & set(minors):
+                        return True
     return False
+
+
+def _uid(entry: Path) -> int:
+    return next(int(line.split()[2]) for line in (entry / "status").read_text().splitlines() if line.startswith("Uid:"))
+
+
+def _gpus_open(entry: Path) -> set[int]:
+    """Minor numbers of the GPUs that a process has open; empty when that cannot be seen."""
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for link in (entry / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                number = os.readlink(link).removeprefix(GPU_FILE)
+                if number.isdecimal():
+                    found.add(int(number))
+    return found
+
+
+# ---- observe ----------------------------------------------------------------------------------------------------------------------------
+
+
+def _observe(bench: Bench) -> str:
+    if bench.unlisted:
+        return f"the driver does not say who uses the GPUs ({bench.unlisted})"
+    whole = [gpu for gpu in bench.gpus if not gpu.mig]
+    if is_first_namespace() or not whole:
+        return ""
+    gpu = _roomiest(bench, whole)[0]
+    if bench.free.get(gpu.index, 0) < ROOM_MIB:
+        return ""
+    try:
+        with _Toy([gpu.uuid]) as toy:
+            listed = bench.pids(gpu.index)
+            return "" if listed is None or toy.pid in listed else OTHER_NUMBERS
+    except _ToyFailed:
+        return ""  # the tier suspend says what is wrong with it
+
+
+def is_first_namespace(proc: Path = Path("/proc")) -> bool:
+    """Whether this process sees all of the machine's processes. The driver of NVIDIA names them as they are called there
+    (NVIDIA/nvidia-docker issues 179 and 1483)."""
+    try:
+        return os.readlink(proc / "self/ns/pid") == FIRST_NAMESPACE
+    except OSError:
+        return False
 
 
 # ---- limit ------------------------------------------------------------------------------------------------------------------------------
@@ -143,7 +208,7 @@ def _suspend(bench: Bench) -> str:
     problem = bench.checkpointer.problem()
     if problem:
         return problem
-    if mps_runs():
+    if mps_runs({gpu.minor for gpu in bench.gpus if gpu.minor >= 0}):
         return "an MPS server runs on this machine, and processes under MPS cannot be checkpointed; stop it (`echo quit | nvidia-cuda-mps-control`)"
     first = _roomiest(bench, whole)[0]
     return _tried(bench, "suspend", first, first, ())

@@ -25,7 +25,7 @@ from ..selftest import INSTANCES, Bench, tested, waits_for_room
 from . import Admit, DevicesBusy, Fault, Holding, Kin, NodeReading
 from .checkpoints import Checkpoints, Look
 from .limits import Limits
-from .nvml import MIB, Nvml
+from .nvml import MIB, Nvml, NvmlFailed
 from .parked import Parked
 from .sampling import Sample, Sampler, monotonic_ms
 
@@ -132,11 +132,16 @@ class NvidiaDevices:
         sample, proven = self._sampler.last, self._proof.read()
         free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
         unlisted, in_use = self._sampler.unlisted(), any(sample.account.held.values())
-        bench = Bench(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, unlisted, free, proven, in_use)
+        bench = Bench(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, unlisted, free, proven, in_use, self._pids)
         self.found(tested(bench))
         self._proof.write(tier for tier in ("suspend", "relocate") if not self._tiers[tier])
         for name in self._kernels:
             self._limit(name)
+
+    def _pids(self, gpu: int) -> list[int] | None:
+        with contextlib.suppress(NvmlFailed):
+            return [one.pid for one in self._nvml.processes(gpu)]
+        return None
 
     # ---- looking --------------------------------------------------------------------------------------------------
 

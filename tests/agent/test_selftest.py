@@ -241,6 +241,48 @@ def test_an_mps_server_is_seen(tmp_path):
         running.wait()
 
 
+def mps(proc: Path, pid: int, *, uid: int, opened: tuple[int, ...] = ()) -> None:
+    """A process that is called like an MPS server."""
+    folder = proc / str(pid)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "comm").write_text("nvidia-cuda-mps\n")
+    (folder / "status").write_text(f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+    for n, minor in enumerate(opened):
+        (folder / "fd" / str(n)).symlink_to(f"/dev/nvidia{minor}")
+
+
+MPS = {
+    "our own user's, idle": (os.geteuid(), (), True),
+    "root's, on our GPU": (0, (0,), True),
+    "root's, on another container's GPU": (0, (7,), False),
+    "a stranger's, or who is only called so": (os.geteuid() + 1, (0,), False),
+}
+
+
+@pytest.mark.parametrize(("uid", "opened", "counts"), MPS.values(), ids=MPS)
+def test_only_an_mps_server_that_can_be_ours_counts(tmp_path, uid, opened, counts):
+    mps(tmp_path, 4711, uid=uid, opened=opened)
+    assert mps_runs({0, 1}, tmp_path) is counts
+
+
+def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs another user to play the stranger")
+    tmp_path.chmod(0o755)
+    for folder in tmp_path.parents:
+        if folder.stat().st_uid == 0 and str(folder).startswith(tempfile.gettempdir() + "/"):
+            folder.chmod(0o755)
+    server = tmp_path / "nvidia-cuda-mps-server"
+    shutil.copy(Path("/bin/sleep").resolve(), server)
+    stranger = subprocess.Popen([str(server), "100"], user=65534)
+    try:
+        with GpuWorld(gpus=1) as world:
+            assert "suspend" in has(self_test(world))
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
 def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
     from node_agent.cgroups import Cgroups
     from node_agent.devices.nvml import GpuFound

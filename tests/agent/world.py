@@ -228,6 +228,9 @@ class FakeServer:
 
     def __init__(self, world: World, name: str = "server-1", user: pwd.struct_passwd | None = None) -> None:
         self.world, self.name, self.deaf, self.user = world, name, False, user
+        self.wrap: list[str] = []
+        """What stands before the command of a kernel; with it, the server counts processes as in a container: its kernel has number 1."""
+        self.environ: dict[str, str] = {}
         self.kernels: dict[str, Child] = {}
         self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
         self._n = 0
@@ -279,11 +282,11 @@ class FakeServer:
     async def launch(self, kernel_id: str, **more) -> Child:
         registered = await self.register(kernel_id, wants_gpu=True, **more)
         process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.agent.child", *([self.user.pw_name] if self.user else []), stdin=-1, stdout=-1, cwd=ROOT, limit=1 << 22,
-            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)},
+            *self.wrap, sys.executable, "-m", "tests.agent.child", *([self.user.pw_name] if self.user else []), stdin=-1, stdout=-1, cwd=ROOT,
+            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)} | self.environ, limit=1 << 22,
         )  # fmt: skip
         child = self.kernels[kernel_id] = Child(process)
-        self.send(KernelLaunched(kernel_id=kernel_id, pid=process.pid))
+        self.send(KernelLaunched(kernel_id=kernel_id, pid=1 if self.wrap else process.pid))
         await child.hear("hello")
         return child
 

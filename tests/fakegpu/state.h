@@ -142,11 +142,28 @@ FAKE_UNUSED static void fake_sleep(int ms) {
   while (nanosleep(&t, &t) && errno == EINTR) {}
 }
 
+/* The driver knows processes by the machine's pids, whatever namespace they live in. A process in a namespace of its own is told by its
+ * environment where the machine's /proc is to be seen. */
+FAKE_UNUSED static const char *fake_proc_folder(void) {
+  const char *given = getenv("GPUSHARE_FAKE_HOST_PROC");
+  return given ? given : "/proc";
+}
+
+FAKE_UNUSED static int fake_self(void) {
+  char path[256], text[32];
+  if (!getenv("GPUSHARE_FAKE_HOST_PROC")) return getpid();
+  snprintf(path, sizeof path, "%.200s/self", fake_proc_folder());
+  ssize_t n = readlink(path, text, sizeof text - 1);
+  if (n <= 0) return getpid();
+  text[n] = 0;
+  return atoi(text);
+}
+
 /* Start time of a process as /proc says (field 22); 0: it is gone. A zombie is gone. */
 FAKE_UNUSED static uint64_t fake_start_of(int pid) {
-  char path[64], text[1024], *after;
+  char path[256], text[1024], *after;
   unsigned long long start = 0;
-  snprintf(path, sizeof path, "/proc/%d/stat", pid);
+  snprintf(path, sizeof path, "%.200s/%d/stat", fake_proc_folder(), pid);
   int fd = open(path, O_RDONLY | O_CLOEXEC);
   if (fd < 0) return 0;
   ssize_t n = read(fd, text, sizeof text - 1);
