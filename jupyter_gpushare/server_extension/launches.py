@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from ..core.errors import GpuShareError
+from ..core.errors import GpuShareError, Unavailable
 from ..messages import KernelGone, KernelLaunched, RegisterKernel
 from . import unregistered
 from .machine import MachineLink
@@ -38,10 +38,13 @@ class Launched:
 
 
 class Launches:
-    """`started`: is set when what runs inside this server has started, or will not. `wants_gpu`: whether a kernel has asked for a share by now."""
+    """`started`: is set when what runs inside this server has started, or will not; `problem`: then, why there is no agent at all.
+    `wants_gpu`: whether a kernel has asked for a share by now."""
 
-    def __init__(self, machine: MachineLink, log: Logger, *, started: asyncio.Event, wants_gpu: Callable[[str], bool]) -> None:
-        self._machine, self._log, self._started, self._wants_gpu = machine, log, started, wants_gpu
+    def __init__(
+        self, machine: MachineLink, log: Logger, *, started: asyncio.Event, wants_gpu: Callable[[str], bool], problem: Callable[[], str | None]
+    ) -> None:  # fmt: skip
+        self._machine, self._log, self._started, self._wants_gpu, self._problem = machine, log, started, wants_gpu, problem
         self._launched: dict[str, Launched] = {}
         self._devices_env: dict[str, str] = {}
 
@@ -59,7 +62,7 @@ class Launches:
             async with asyncio.timeout(START_S):
                 await self._started.wait()
         try:
-            env = await self._machine.register(message, LAUNCH_S)
+            env = await self._asked_of_the_agent(message)
         except GpuShareError as error:
             self._log.warning("gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message)
             env = unregistered.environment(kernel_id, self._machine.path, self._devices_env)
@@ -67,6 +70,12 @@ class Launches:
             launched.is_known = True
             self._devices_env = {name: value for name, value in env.items() if name not in OWN_NAMES}
         return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
+
+    async def _asked_of_the_agent(self, message: RegisterKernel) -> dict[str, str]:
+        problem = self._problem()
+        if problem and not self._machine.connected.is_set():
+            raise Unavailable(problem)  # nobody is there to wait for
+        return await self._machine.register(message, LAUNCH_S)
 
     def launched(self, kernel_id: str, pid: int) -> bool:
         """After a launch; False: we did not start it."""

@@ -86,7 +86,9 @@ class Sharing:
         self._directory = Directory()
         self._machine = MachineLink(agent_socket, log, self._welcomed, self._heard)
         self._histories = Histories()
-        self._launches = Launches(self._machine, log, started=self.started, wants_gpu=self._wants_gpu)
+        self._launches = Launches(
+            self._machine, log, started=self.started, wants_gpu=self._wants_gpu, problem=lambda: self.problem
+        )  # fmt: skip
         self._telling = Telling(
             self._directory, self._histories, self.broadcast, self._machine, jupyter, is_ours=self._launches.__contains__
         )  # fmt: skip

@@ -11,7 +11,7 @@ from tornado.httpclient import HTTPClientError
 
 from jupyter_gpushare.messages import Pools
 from jupyter_gpushare.routes import JUPYTER_ROUTES
-from jupyter_gpushare.server_extension.handlers import handlers
+from jupyter_gpushare.server_extension.handlers import SETTING, handlers
 
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 pytestmark = pytest.mark.slow
@@ -49,6 +49,18 @@ async def test_the_stream_needs_a_token_too(jp_ws_fetch):
     with pytest.raises(HTTPClientError) as error:
         await jp_ws_fetch("gpushare", "api", "stream", headers={"Authorization": "token wrong"})
     assert error.value.code == 403
+
+
+async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(jp_serverapp, jp_fetch, monkeypatch):
+    """What is waited for elsewhere is known here to be missing: the start costs nothing, however long a launch may wait for an agent."""
+    monkeypatch.setattr("jupyter_gpushare.server_extension.launches.LAUNCH_S", 3600.0)
+    sharing = jp_serverapp.web_app.settings[SETTING]
+    sharing.problem = "no NVIDIA driver was found on this machine"  # said when what runs inside the server starts, which nobody does here
+    sharing.started.set()
+    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body="{}")).body)
+    status = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
+    assert status["state"] == "detached"
+    assert (await jp_fetch("api", "kernels", kernel["id"], method="DELETE")).code == 204
 
 
 async def test_errors_have_one_shape(jp_fetch):
