@@ -39,6 +39,10 @@ class Child:
         os.kill(self.pid, signal.SIGKILL)
         self.nursery.expect("died")
 
+    def kill_unseen(self) -> None:
+        """The same, while somebody else waits for its death."""
+        os.kill(self.pid, signal.SIGKILL)
+
     def end(self) -> int:
         """As an operator would. Gives the exit status."""
         os.kill(self.pid, signal.SIGTERM)
@@ -98,7 +102,7 @@ def _tell(**what: Any) -> None:
 
 
 def _run(config: dict[str, Any]) -> None:
-    """The child: the program, with `limit_bytes` as the largest file that it may write."""
+    """The child: the program, with `limit_bytes` as the largest file that it may write, and `failpoints` to pass or to die at."""
     import asyncio
     import resource
 
@@ -107,6 +111,10 @@ def _run(config: dict[str, Any]) -> None:
     from jupyter_gpushare.core.errors import GpuShareError
     from jupyter_gpushare.scheduler.app import SchedulerApp
 
+    if failpoints := config.pop("failpoints", None):
+        import failpoints as ours  # beside this file, which runs as a program
+
+        ours.install(**failpoints)
     if limit := config.pop("limit_bytes", None):
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))

@@ -10,18 +10,17 @@ import contextlib
 import os
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError, NotFound
+from jupyter_gpushare.core.errors import GpuShareError
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 
-from .agents import MIB, FakeAgent
+from .agents import FakeAgent
 from .databases import Database, check_invariants, used_in
+from .lives import Told, asking, check
 from .nursery import Child, Nursery
 
 pytestmark = pytest.mark.slow
@@ -36,34 +35,12 @@ def nursery() -> Iterator[Nursery]:
     nursery.close()
 
 
-@dataclass
-class Told:
-    """What people know: what was acknowledged to them, and what they asked without an answer."""
-
-    kept: set[str] = field(default_factory=set)
-    ended: set[str] = field(default_factory=set)
-    unsure: set[str] = field(default_factory=set)
-
-
-def asking(id_: str, gpu: float) -> m.WorkloadRequest:
-    return m.WorkloadRequest(id=id_, project="vision", pods=[m.PodRequest(name="kernel", gpu=gpu)])
-
-
 async def people(client: SchedulerClient, told: Told, run: int, dice: random.Random) -> None:
     """Ask and give back, as fast as answers come, until the scheduler is gone."""
     for i in range(1000):
-        id_ = f"w{run}-{i}"
-        told.unsure.add(id_)
-        await client.submit(asking(id_, dice.choice([0.1, 0.5, 1])))
-        told.unsure.discard(id_)
-        told.kept.add(id_)
+        await told.ask(client, asking(f"w{run}-{i}", dice.choice([0.1, 0.5, 1])))
         if len(told.kept) > 4:
-            gone = dice.choice(sorted(told.kept))
-            told.kept.discard(gone)
-            told.unsure.add(gone)
-            await client.end(gone)
-            told.unsure.discard(gone)
-            told.ended.add(gone)
+            await told.end(client, dice.choice(sorted(told.kept)))
 
 
 async def use(agent: FakeAgent, link: AgentLink) -> None:
@@ -86,30 +63,6 @@ async def one_life(child: Child, agent: FakeAgent, told: Told, run: int, dice: r
             for task in (talking, using):
                 with contextlib.suppress(GpuShareError, asyncio.CancelledError):
                     await task
-    client.transport.close()
-
-
-async def check(child: Child, agent: FakeAgent, told: Told) -> None:
-    """After a restart: what was acknowledged holds, and what is booked is what somebody has."""
-    client = child.client()
-    there = {view.id: view for view in (await client.workloads()).workloads}
-    assert told.kept <= set(there)
-    assert not told.ended & set(there)
-    for id_ in told.unsure:  # asked, never answered: either is right, and asking again is harmless
-        with contextlib.suppress(NotFound):
-            assert (await client.end(id_)).ended
-    told.ended |= told.unsure
-    told.unsure.clear()
-    async with agent.linked(client) as link:
-        await agent.until(lambda: agent.plan is not None)
-        await agent.until_taken(link, client)
-        leases = {lease.id: lease for lease in agent.plan.leases}
-        alive = set(there) - told.ended
-        for lease in agent.told.values():  # announced, so committed
-            assert lease.id in leases or lease.workload not in alive
-        assert {lease.workload for lease in leases.values()} <= set(there)
-        agent.told.clear()
-        assert all(booked <= MIB for booked in agent.booked().values())
     client.transport.close()
 
 
