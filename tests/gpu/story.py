@@ -93,11 +93,12 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
     eventually(lambda: a.view["memory_mib"]["borrowed"] > 0, "A borrows", 60)
     b = server.notebook("most", "b.ipynb")
     b.until("attached", within=120)
-    yield _timed("B's first cell, sent to done (A's memory goes first)", b, cells["take"].format(**of_b))
+    yield _timed("B's first cell, an empty one, sent to done (A's memory goes first)", b, "pass")
     yield {"what": "A is now", "is": a.view["state"]}
+    yield _timed("B's second cell: it takes its memory", b, cells["take"].format(**of_b))
     yield {"what": "B's values", "is": _verdict(b.ok(cells["right"].format(**of_b), LONG_S))}
     b.ok(cells["free"], LONG_S)
-    yield _timed("A's next cell, sent to done (its memory comes back)", a, "print(1)")
+    yield _timed("A's next cell, an empty one, sent to done (its memory comes back)", a, "pass")
     yield {"what": "A's values", "is": _verdict(a.ok(cells["right"].format(**of_a), LONG_S))}
     yield {"what": "what A was told", "is": ", ".join(a.kinds())}
 
