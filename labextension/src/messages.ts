@@ -73,6 +73,12 @@ export function problemText(problem: string | null, trans: TranslationBundle): s
     case SILENT:
       return trans.__('The Jupyter server does not answer.');
     default:
-      return problem ?? '';
+      return sentence(problem ?? '');
   }
+}
+
+/** What a server says, as a sentence: errors of programs begin small and end without a full stop. */
+export function sentence(text: string): string {
+  const words = text.trim();
+  return words === '' ? '' : `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? '' : '.'}`;
 }

@@ -66,7 +66,7 @@ await inLab(url, async lab => {
 
   // chosen columns are shown and downloaded, exactly and in the table's order
   await board.getByRole('button', { name: 'Columns' }).click();
-  for (const label of ['State', 'Person', 'Node', 'Place', 'Reason', 'Asked', 'Why it waits']) {
+  for (const label of ['State', 'Person', 'Node', 'Place', 'Still waits about', 'Asked', 'Why it waits']) {
     await board.getByRole('checkbox', { name: label, exact: true }).uncheck();
   }
   await page.keyboard.press('Escape');

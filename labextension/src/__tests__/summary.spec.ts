@@ -89,7 +89,7 @@ describe('all of my shares in the status bar', () => {
 
   test('what is old is called old', () => {
     const state = reduce(seen(kernel()), { type: 'disconnected', at: 1, problem: 'gone' });
-    expect(total(state, english)).toEqual({ text: '½ GPU (old)', hint: expect.stringContaining('gone') });
+    expect(total(state, english)).toEqual({ text: '½ GPU (old)', hint: expect.stringContaining('Gone.') });
   });
 });
 

@@ -60,10 +60,11 @@ describe('what if', () => {
 
   test.each([
     [null, 'Asking whether it would start now…'],
-    [{ problem: 'no such pool' }, 'no such pool'],
+    [{ problem: 'no such pool' }, 'No such pool.'],
     [{ answer }, 'Would start now, on node n0.'],
     [{ answer: { ...answer, displaces: [one] } }, 'Would start now, on node n0. 1 other has to make room.'],
-    [{ answer: { ...answer, starts_now: false, node: null, reason } }, 'Would wait. No quota is left.']
+    [{ answer: { ...answer, starts_now: false, node: null, reason } }, 'Would wait. No quota is left.'],
+    [{ answer: { ...answer, starts_now: false, displaces: [one], reason: { ...reason, code: 'WaitingForReclaim' } } }, 'Would start as soon as 1 other has made room.']
   ])('%j', (known, text) => {
     expect(expectation(known, english)).toBe(text);
   });

@@ -1,5 +1,5 @@
 import { gpuName, kernelName, memoryText, secondsLeft, shareText, stateText } from '../format';
-import { countdown, messageOf } from '../messages';
+import { countdown, messageOf, problemText, sentence } from '../messages';
 import { english, event, kernel } from './worlds';
 
 test.each([
@@ -62,4 +62,16 @@ test('a countdown ends with its deadline, and with the notice', () => {
   expect(countdown(noticed, Date.parse('2026-01-01T00:00:00Z'), english)).toBe('a.ipynb: GPU memory will be taken back in 10 s.');
   expect(countdown(noticed, Date.parse('2026-01-01T00:00:10Z'), english)).toBeNull();
   expect(countdown(kernel(), 0, english)).toBeNull();
+});
+
+describe('what a server says', () => {
+  test.each([
+    ['the scheduler cannot be reached', 'The scheduler cannot be reached.'],
+    ['There is no project "x".', 'There is no project "x".'],
+    ['Would that do?', 'Would that do?'],
+    [' ', '']
+  ])('%j is a sentence', (said, read) => {
+    expect(sentence(said)).toBe(read);
+    expect(problemText(said, english)).toBe(read);
+  });
 });

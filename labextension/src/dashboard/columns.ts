@@ -45,7 +45,7 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
     value: w => w.expected_wait?.seconds_median ?? null,
     kind: 'duration'
   },
-  { id: 'reason.code', label: trans.__('Reason'), value: w => w.reason?.code ?? null },
+  { id: 'reason.code', label: trans.__('Reason'), value: w => w.reason?.code ?? null, hidden: true },
   { id: 'reason.message', label: trans.__('Why it waits'), value: w => w.reason?.message ?? null },
   plain('node_pools', trans.__('Node pools'), { hidden: true }),
   amount('priority', trans.__('Priority'), { hidden: true }),

@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
+import { problemText } from '../messages';
 import { Status, WorkloadView } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
 import { evictionColumns, IColumn, nodeColumns, poolColumns, projectColumns, queueColumns, workloadColumns } from './columns';
@@ -79,12 +80,12 @@ export function Dashboard(props: IDashboardProps): JSX.Element {
         {truth === 'loading' && <p className="jp-GpuShare-faint">{trans.__('Asking the scheduler…')}</p>}
         {truth === 'failed' && (
           <p className="jp-GpuShare-warning" role="alert">
-            {table.problem} {retry}
+            {problemText(table.problem, trans)} {retry}
           </p>
         )}
         {truth === 'stale' && (
           <p className="jp-GpuShare-warning" role="status">
-            {table.problem} {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
+            {problemText(table.problem, trans)} {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
           </p>
         )}
         {(truth === 'live' || truth === 'stale') && <Shown {...props} />}

@@ -70,9 +70,13 @@ function PoolHead({ pool, trans }: { pool: IPoolPlaces; trans: TranslationBundle
     row === null
       ? []
       : [
-          row.status,
-          trans._n('%1 node', '%1 nodes', row.nodes),
-          trans.__('%1 of %2 GPUs allocated', Number(row.gpu_allocated.toFixed(3)), row.gpus),
+          ...(row.nodes === 0
+            ? []
+            : [
+                row.status,
+                trans._n('%1 node', '%1 nodes', row.nodes),
+                trans.__('%1 of %2 GPUs allocated', Number(row.gpu_allocated.toFixed(3)), row.gpus)
+              ]),
           row.pending > 0 ? trans._n('%1 workload waits', '%1 workloads wait', row.pending) : '',
           ...row.reasons
         ];

@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { gpuName, kernelName, percentText, shareText, stateText } from '../format';
+import { sentence } from '../messages';
 import { Kernel, KernelRequest } from '../schema';
 import { IAsked } from '../state';
 import { Act, Actions } from './actions';
@@ -84,7 +85,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       )}
       {refusal !== null && !(asking && refusal.field !== null) && (
         <div className="jp-GpuShare-refusal" role="alert">
-          {refusal.message}{' '}
+          {sentence(refusal.message)}{' '}
           <button className="jp-GpuShare-link" onClick={() => props.onDismiss(kernel.kernel_id)}>
             {trans.__('Dismiss')}
           </button>

@@ -91,9 +91,9 @@ function Known(props: IPanelProps & { status: Status }): JSX.Element {
 /** What is wrong behind the server: the scheduler or the node agent is away, or the policy file was refused. */
 function Problems({ status, trans }: { status: Status; trans: TranslationBundle }): JSX.Element {
   const line = (who: SchedulerStatus, gone: string) => {
-    const text = who.problem ?? (who.reachable ? null : gone);
+    const text = who.reachable ? who.problem && problemText(who.problem, trans) : gone;
     return text === null ? null : (
-      <p className="jp-GpuShare-warning" role="status">
+      <p className="jp-GpuShare-warning" role="status" title={who.problem ?? undefined}>
         {text}
       </p>
     );

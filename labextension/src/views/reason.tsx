@@ -3,6 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { timeText } from '../format';
+import { sentence } from '../messages';
 import { Kernel, KernelRequest, ReasonBody } from '../schema';
 import { Expected } from './expected';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
@@ -63,7 +64,7 @@ function Instead(props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: bo
     <details onToggle={event => setWanted(event.currentTarget.open)}>
       <summary>{trans.__('What would start now?')}</summary>
       {wanted && known === null && <div className="jp-GpuShare-faint">{trans.__('Asking…')}</div>}
-      {known !== null && 'problem' in known && <div>{known.problem}</div>}
+      {known !== null && 'problem' in known && <div>{sentence(known.problem)}</div>}
       {known !== null && 'answer' in known && (
         <>
           {known.answer.alternatives.length === 0 && (

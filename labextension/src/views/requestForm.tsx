@@ -8,6 +8,7 @@ import * as React from 'react';
 
 import { offerText } from '../expected';
 import { requestText } from '../format';
+import { sentence } from '../messages';
 import { Kernel, KernelRequest, Preset, Status, WhatIfAnswer } from '../schema';
 import { IRefusal } from '../state';
 import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
@@ -267,7 +268,7 @@ export function Field({ id, label, name, refusal, children }: IFieldProps): JSX.
       {children}
       {refusal !== null && refusal.field === name && (
         <div className="jp-GpuShare-refusal" role="alert">
-          {refusal.message}
+          {sentence(refusal.message)}
         </div>
       )}
     </div>

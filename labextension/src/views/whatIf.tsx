@@ -2,6 +2,7 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
+import { sentence } from '../messages';
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
 import { Expected } from './expected';
 
@@ -59,12 +60,15 @@ export function expectation(known: Known, trans: TranslationBundle): string {
     return trans.__('Asking whether it would start now…');
   }
   if ('problem' in known) {
-    return known.problem;
+    return sentence(known.problem);
   }
   const { starts_now, node, displaces, reason } = known.answer;
   const room = displaces.length === 0 ? '' : ` ${trans._n('%1 other has to make room.', '%1 others have to make room.', displaces.length)}`;
   if (starts_now) {
     return (node === null ? trans.__('Would start now.') : trans.__('Would start now, on node %1.', node)) + room;
+  }
+  if (reason?.code === 'WaitingForReclaim' && displaces.length > 0) {
+    return trans._n('Would start as soon as %1 other has made room.', 'Would start as soon as %1 others have made room.', displaces.length);
   }
   return trans.__('Would wait. %1', reason?.message ?? '').trim() + room;
 }
