@@ -131,6 +131,11 @@ class Policy:
     priority_classes: Mapping[str, int] = field(default_factory=lambda: dict(BUILT_IN_PRIORITY_CLASSES))
     default_priority_class: str = "interactive"
     options: Options = Options()
+    by_name: Mapping[str, Project] = field(init=False, compare=False, repr=False)
+    """The projects: looking through all of them for every workload that waits took half of the time of telling them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_name", {project.name: project for project in self.projects})
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,6 +221,8 @@ class Workload:
     held: bool = False
     """Not to be scheduled until it is released by its owner; its reason is `Held`."""
     ends_when_evicted: bool = False
+    done_counts: bool = False
+    """A pod that has succeeded counts towards the minimum: the others may lose their places and come back without it (batch work)."""
 
 
 class Spot(NamedTuple):

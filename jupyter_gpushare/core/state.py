@@ -184,6 +184,8 @@ class State(WaitingRoom):
             podset.used += sign
         elif status == "succeeded":
             member.work.succeeded += sign
+            if member.work.workload.done_counts:
+                podset.did(sign)
 
     def _lift(self, member: Member) -> None:
         """Takes away what a member uses where it is."""

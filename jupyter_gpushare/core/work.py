@@ -60,16 +60,21 @@ class Member:
 class PodSet:
     """The pods of one sub-group (or of a workload without groups), in the order in which they ask."""
 
-    __slots__ = ("active", "members", "minimum", "name", "pending", "running", "used")
+    __slots__ = ("active", "done", "members", "minimum", "name", "pending", "running", "used", "wanted")
 
     def __init__(self, name: str, minimum: int) -> None:
-        self.name, self.minimum = name, minimum
+        self.name, self.minimum, self.wanted, self.done = name, minimum, minimum, 0
         self.members: list[Member] = []
         self.active = self.used = self.pending = self.running = 0
 
     def waiting(self) -> Iterator[Member]:
         """Pending members in order."""
         return (member for member in self.members if member.status == "pending")
+
+    def did(self, sign: int) -> None:
+        """One more of its members has succeeded (or, at -1, has not after all), and the others need not wait for it (`Workload.done_counts`)."""
+        self.done += sign
+        self.minimum = max(1, self.wanted - self.done)
 
     @property
     def is_ready(self) -> bool:
@@ -103,7 +108,7 @@ class Work:
         for podset in self.podsets:
             if podset.minimum < 0:
                 podset.minimum = len(podset.members)
-            podset.minimum = max(1, podset.minimum)
+            podset.minimum = podset.wanted = max(1, podset.minimum)
         self.shape = (
             tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets), workload.topology, workload.groups,
         )  # fmt: skip

@@ -218,6 +218,28 @@ def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing
     story(tmp_path, told)
 
 
+def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_comes_back(tmp_path: Path):
+    script = "echo start$GPUSHARE_POD >> runs; [ $GPUSHARE_POD = 0 ] && exit 0; trap 'exit 1' TERM; while [ ! -f done ]; do sleep 0.05; done"
+
+    async def told(here: Lab) -> None:
+        await here.submit(script, "gang", pods=2, gpu=1, project="night")
+        await here.until("gang", lambda view: [pod.exit_code for pod in view.pods] == [0, None] and "start1" in (tmp_path / "runs").read_text())
+        await here.submit("sleep 600", "day", gpu=2)
+        waiting = await here.until("gang", lambda view: view.pods[1].state == "pending" or view.state == "ended")
+        assert waiting.state == "pending", waiting
+        await here.until("day", lambda view: view.state == "running")
+        await here.down()
+        await here.up()
+        await here.client.end("day")
+        while (tmp_path / "runs").read_text().count("start1") < 2:
+            await asyncio.sleep(0.05)
+        (tmp_path / "done").touch()
+        assert (await here.over("gang")).exit_code == 0
+        assert (tmp_path / "runs").read_text().count("start0") == 1, "what has succeeded is not run again"
+
+    story(tmp_path, told)
+
+
 def test_cancelling_ends_the_whole_tree(tmp_path: Path):
     async def told(here: Lab) -> None:
         await here.submit("trap '' TERM; setsid sleep 611 & echo $! > pid; sleep 612")

@@ -125,7 +125,7 @@ class Ledger:
         if record.leases:
             return
         kinds = [event.kind for event in record.events if event.kind in ("requested", "granted", "released")]
-        if kinds[-1:] == ["released"]:
+        if kinds[-1:] == ["released"] and record.request.command is None:  # of a command, one of its pods is over
             self.cluster.apply(WorkloadHeld(record.id, held=True))
             record.rests = True
         else:

@@ -74,6 +74,7 @@ def read_request(
         groups=read_groups(request, policy),
         topology=read_together(request.topology, policy),
         node_pools=_pools(request, policy),
+        done_counts=request.command is not None,
     )
     return Asked(request, workload, user)
 
@@ -156,7 +157,7 @@ def pools_tried(workload: Workload, policy: Policy) -> tuple[str, ...]:
     """The node pools that it asks for, in order: its own list, else its project's, else `default`."""
     if workload.node_pools:
         return workload.node_pools
-    project = next((one for one in policy.projects if one.name == workload.project), None)
+    project = policy.by_name.get(workload.project)
     return (project.node_pools if project else ()) or (DEFAULT_POOL,)
 
 

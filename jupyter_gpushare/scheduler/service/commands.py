@@ -1,7 +1,8 @@
 """Batch work: what the agents say of commands, kept and told; a workload is over when its pods are.
 
 One command that fails ends its workload: the others would wait for it in vain. Without a failure it is over when every pod that has
-begun is, and the minimum is among them; what is still pending then was only wanted for speed.
+begun is, and the minimum is among them; what is still pending then was only wanted for speed. A pod that has succeeded counts towards the
+minimum: one that lost its place comes back without it.
 """
 
 from __future__ import annotations
@@ -76,13 +77,6 @@ class Commands:
         else:
             ledger.changed(record)
             ledger.wake()
-
-    def stranded(self, record: Record) -> str:
-        """Why a gang can never go on, after one of its pods lost its place: others of it have ended already. "": it can."""
-        left = len(record.workload.pods) - len(record.exits)
-        if record.exits and left < _least(record):
-            return "It lost a place after other pods of its gang had ended, so it can not reach its minimum again."
-        return ""
 
 
 def cursor_in(text: str | None) -> int:

@@ -171,9 +171,6 @@ class Reports:
         record.look_at = 0
         record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
         record.reports.pop(body.id, None)
-        if stranded := self.commands.stranded(record):
-            self.ledger.finish(record, "lost", stranded)
-            return
         self.ledger.changed(record)
         self.ledger.wake()
 

@@ -106,7 +106,7 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
         "created": seconds(workload.created - now),
         "started": None if started is None else seconds(started - now),
         "stale_for": None if work.stale_since is None else seconds(max(0, now - work.stale_since)),
-        "min_pods": workload.min_pods,
+        "min_pods": _min_pods(work),
         "groups": [_group(group) for group in workload.groups],
         "topology": _together(workload.topology),
         "node_pools": list(workload.node_pools),
@@ -114,6 +114,12 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
         "ends_when_evicted": workload.ends_when_evicted,
         "pods": [_pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name)) for pod in workload.pods],
     }
+
+
+def _min_pods(work: Work) -> int | None:
+    """What is left of it, where pods that have succeeded count: a scenario knows no such workloads."""
+    workload = work.workload
+    return work.podsets[0].minimum if workload.done_counts and work.succeeded and not workload.groups else workload.min_pods
 
 
 def _group(group: Group) -> Body:
