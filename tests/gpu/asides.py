@@ -29,6 +29,10 @@ def lag(ask: Ask) -> Iterator[Row]:
     """How long after a copy, and after a death, the driver's lists and free memory still show what was."""
     nvml, hand = Nvml(), Checkpointer()
     hand.version()
+    yield {"what": "memory in use that nobody is named for, nobody here, MiB", "is": _nameless(nvml)}
+    with bench.Worker() as worker:
+        worker.do("hold", ask.small)
+        yield {"what": "the same, one process here, MiB", "is": _nameless(nvml)}
 
     def unlisted(pid: int) -> bool:
         return all(one.pid != pid for one in nvml.processes(0))
@@ -54,6 +58,11 @@ def lag(ask: Ask) -> Iterator[Row]:
                 hand.unlock(worker.pid)
     hand.close()
     nvml.close()
+
+
+def _nameless(nvml: Nvml) -> str:
+    held = sum(one.size or 0 for one in nvml.processes(0))
+    return f"{(nvml.memory(0).used - held) / MIB:.0f} (and {nvml.memory(0).reserved / MIB:.0f} reserved)"
 
 
 def _since(begun: float) -> str:
