@@ -23,6 +23,7 @@ PROMISED = {
     **{f"gpushare_queue_{name}": ("gauge", QUEUE) for name in ("quota", "limit", "fair_share", "allocated", "requested")},
     "gpushare_workloads": ("gauge", {"state", "reason", "pool"}),
     "gpushare_cycle_seconds": ("histogram", {"action"}),
+    "gpushare_sync_seconds": ("histogram", set()),
     "gpushare_evictions": ("counter", {"action"}),
     "gpushare_grant_wait_seconds": ("histogram", set()),
     "gpushare_lease_memory_bytes": ("gauge", {"kind"}),

@@ -24,6 +24,7 @@ MIB: Final = 1 << 20
 UNLIMITED: Final = float("inf")
 WAITS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
+SYNCS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2)
 RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
 """The rungs of the ladder by which agents take memory back, as they count them."""
 
@@ -40,6 +41,7 @@ class Metrics:
         more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
         self._cycle_seconds = prometheus.Histogram("cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more)
         self._evictions = prometheus.Counter("evictions", "Pods evicted, by the action that did it.", ["action"], **more)
+        self._sync_seconds = prometheus.Histogram("sync_seconds", "Syncing commits to the disk, before anybody is told.", buckets=SYNCS, **more)
         self._grant_wait = prometheus.Histogram("grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more)
         self._reclaims = prometheus.Counter("reclaims", "GPU memory taken back on nodes, by the rung of the ladder.", ["rung"], **more)
         self._took = {
@@ -52,6 +54,7 @@ class Metrics:
             self._evictions.labels(action)
         for rung in RUNGS:
             self._reclaims.labels(rung)
+        service.store.disk.on_synced = self._sync_seconds.observe
         service.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
         self._registry.register(_Now(service))
         prometheus.ProcessCollector(registry=self._registry)

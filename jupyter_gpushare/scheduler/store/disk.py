@@ -16,6 +16,7 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from heapq import heappop, heappush
@@ -46,6 +47,8 @@ class Disk:
         self._file, self._on_failure = file, on_failure
         self.written = self.on_disk = 0
         """Number of the last commit, and of the last that is on disk."""
+        self.on_synced: Callable[[float], None] = lambda _seconds: None
+        """Is told how long each sync took."""
         self._failure: str | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         """A heap: who waits for which commit."""
@@ -83,8 +86,9 @@ class Disk:
             self._threads.append(threading.Thread(target=work, name=name, daemon=True))
             self._threads[-1].start()
 
-    def _synced(self, mark: int, failure: str | None) -> None:
+    def _synced(self, mark: int, seconds: float, failure: str | None = None) -> None:
         """On the loop: everything up to this commit is on disk, or nobody knows."""
+        self.on_synced(seconds)
         if failure is not None and self._failure is None:
             self._failure = failure
             self._on_failure(failure)
@@ -108,13 +112,13 @@ class Disk:
         while not self._is_over:
             self._due.wait()
             self._due.clear()
-            mark, failure = self.written, None
+            mark, begun, failure = self.written, time.perf_counter(), None
             try:
                 self._sync()
             except OSError as error:
                 failure = f"the disk failed to keep what was committed: {error.strerror or error}"
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._synced, mark, failure)
+                self._loop.call_soon_threadsafe(self._synced, mark, time.perf_counter() - begun, failure)
             if mark - copied >= COMMITS_PER_COPY:
                 copied = mark
                 self._copy_due.set()
@@ -156,9 +160,10 @@ class Disk:
         for thread in self._threads:
             thread.join()
         if self._wal is not None and self.on_disk < self.written and self._failure is None:
+            begun = time.perf_counter()
             try:
                 self._sync()
             except OSError as error:
                 log.error("the last commits may not be on disk: %s", error.strerror or error)
             else:
-                self._synced(self.written, None)
+                self._synced(self.written, time.perf_counter() - begun)
