@@ -109,6 +109,8 @@ MISTAKES = {
     "an unknown topology": ("node_pools: [{name: a, topology: fabric}]", "node_pools[0].topology", "no topology 'fabric'"),
     "an unknown class": ("defaults: {priority_class: intractive}", "defaults.priority_class", "did you mean 'interactive'?"),
     "a member twice": ("projects: [{name: p, members: [a, b, a]}]", "projects[0].members[2]", "listed twice"),
+    "a group without a name": ("projects: [{name: p, members: [a, 'group:']}]", "projects[0].members[1]", "must name a group"),
+    "an admin group without a name": ("admins: ['group: ']", "admins[0]", "group"),
     "too many on a GPU": ("node_pools: [{name: a, workloads_per_gpu: 6}]", "node_pools[0].workloads_per_gpu", "at most 5"),
     "too few on a GPU": ("node_pools: [{name: a, workloads_per_gpu: 1}]", "node_pools[0].workloads_per_gpu", "at least 2"),
     "half a workload on a GPU": ("node_pools: [{name: a, workloads_per_gpu: 2.5}]", "node_pools[0].workloads_per_gpu", "whole number"),

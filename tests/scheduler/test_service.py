@@ -272,6 +272,14 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
     service.end(ADMIN, "a")
 
 
+def test_a_star_among_the_members_is_everybody(tmp_path: Path):
+    text = "projects: [{name: p, members: ['*']}, {name: q, members: [alice, '*']}]"
+    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    bob = Identity("bob", (), "person")
+    assert service.shown.status(bob).projects == ["p", "q"]
+    assert service.submit(bob, m.WorkloadRequest(id="b", project="q", pods=[m.PodRequest(gpu=1)])).project == "q"
+
+
 def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path):
     text = "projects: [{name: p, members: [alice]}, {name: q, members: [bob]}]"
     service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)

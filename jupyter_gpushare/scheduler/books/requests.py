@@ -15,6 +15,7 @@ from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.core.model import DEFAULT_POOL, NON_PREEMPTIBLE_FROM, Pod, Policy, Project, Workload
 from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_memory
 
+from ..policy.file import EVERYBODY
 from .subgroups import read_groups, read_together
 
 __all__ = ["MAX_PODS", "Asked", "check_names", "is_member", "limit_of", "numbered", "pools_tried", "projects_of", "read_request", "share_of"]
@@ -38,9 +39,9 @@ class Asked:
 
 
 def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
-    """Whether this person may submit to the project. A project without members is open to everybody."""
+    """Whether this person may submit to the project. One without members, or with `*` among them, is open to everybody."""
     members = project.members
-    return not members or user in members or any(f"group:{group}" in members for group in groups)
+    return not members or EVERYBODY in members or user in members or any(f"group:{group}" in members for group in groups)
 
 
 def projects_of(policy: Policy, user: str, groups: Sequence[str]) -> list[str]:

@@ -15,7 +15,7 @@ from jupyter_gpushare.core.amounts import is_unlimited
 from jupyter_gpushare.core.model import Policy, Project, Quota
 from jupyter_gpushare.core.quantity import duration_text, gpu_text
 
-from .file import LoadedPolicy
+from .file import EVERYBODY, LoadedPolicy
 
 __all__ = ["Use", "effects"]
 
@@ -73,7 +73,8 @@ def _projects(old: Policy, new: Policy, uses: list[Use]) -> Iterator[m.PolicyAff
 
 def _is_member(project: Project, user: str) -> bool:
     """Groups are not known here: whoever may be in by one counts as in."""
-    return not project.members or user in project.members or any(member.startswith("group:") for member in project.members)
+    members = project.members
+    return not members or EVERYBODY in members or user in members or any(member.startswith("group:") for member in members)
 
 
 def _drains(uses: list[Use]) -> str:

@@ -21,7 +21,7 @@ from .rule_shapes import RulesShape
 from .rules import RuleBook
 from .shapes import PolicyShape, ProjectShape
 
-__all__ = ["Admin", "LoadedPolicy", "PolicyProblems", "default_demo_policy", "load_policy", "parse_policy", "policy_schema"]
+__all__ = ["EVERYBODY", "Admin", "LoadedPolicy", "PolicyProblems", "default_demo_policy", "load_policy", "parse_policy", "policy_schema"]
 
 EVERYBODY: Final = "*"
 

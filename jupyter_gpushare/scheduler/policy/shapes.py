@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-from ..files.shapes import Duration, Name, Notice, OptionsShape, PoolShape, QuotaShape, Shape, TopologyShape, Whole
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from ..files.shapes import Duration, Name, Notice, OptionsShape, PoolShape, QuotaShape, Shape, TopologyShape, Whole, refused
 from .rule_shapes import PressureShape, RulesShape
 
 __all__ = ["DefaultsShape", "DepartmentShape", "NodePoolShape", "PolicyShape", "ProjectPoolShape", "ProjectShape"]
+
+
+def _member(name: str) -> str:
+    if name.startswith("group:") and not name.removeprefix("group:").strip():
+        raise refused(f"must name a group, such as group:vision, got {name!r}")
+    return name
+
+
+Member = Annotated[Name, AfterValidator(_member)]
 
 
 class NodePoolShape(PoolShape):
@@ -41,8 +54,8 @@ class ProjectShape(Shape):
     name: Name
     department: Name | None = None
     """The department that it stands under."""
-    members: list[Name] = []
-    """User names and `group:NAME`; nobody listed: everybody may use it."""
+    members: list[Member] = []
+    """User names, `group:NAME`, or `*`; nobody listed, or `*`: everybody may use it."""
     node_pools: list[Name] = []
     """Where its workloads are tried, in this order, unless they say otherwise."""
     pools: dict[Name, ProjectPoolShape] = {}
@@ -82,5 +95,5 @@ class PolicyShape(Shape):
     """Name to priority. From 100 on a workload is non-preemptible. Built in: train 50, interactive 75, build 100, inference 125."""
     defaults: DefaultsShape = DefaultsShape()
     options: OptionsShape = OptionsShape()
-    admins: list[Name] = []
+    admins: list[Member] = []
     """User names and `group:NAME` of those who may see and change everything; `*` is everybody."""
