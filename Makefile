@@ -16,9 +16,11 @@ ARGS   ?=
 export PATH := $(BIN):$(PATH)
 export YARN_ENABLE_TELEMETRY := 0
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD := 1
+# compiled files are kept: the tests start some hundred processes, and each would compile all of it anew
+export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo check lint typecheck floors unit ts test bench docs screenshots schema schema-check dist clean
+.PHONY: help venv demo check lint typecheck floors unit unit-decisions unit-service ts test hub5 bench docs screenshots schema schema-check dist clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -89,15 +91,30 @@ schema-check: venv
 ts: venv
 	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
 
-unit: venv $(STAMPS)/cc
-	$(PY) -m pytest -q -m "not slow and not browser and not gpu" --ignore tests/story --ignore tests/benchmarks
+# What needs neither servers, kernels nor a browser, with an eighth of the random examples (tests/effort.py). schemathesis is loaded by whom it serves.
+QUICK := GPUSHARE_QUICK=1 $(PY) -m pytest -q -m "not slow and not browser and not gpu" -p no:schemathesis
 
-check: lint typecheck floors schema-check ts unit ## the quick checks: no servers, no browser
+unit-service: venv
+	$(QUICK) tests/scheduler --ignore tests/scheduler/test_document.py
+
+unit-decisions: venv $(STAMPS)/cc
+	$(QUICK) tests --ignore tests/scheduler --ignore tests/story --ignore tests/benchmarks
+
+unit: unit-decisions unit-service
+
+check: venv $(STAMPS)/cc ## the quick checks, side by side: no servers, no browser; under a minute
+	@$(MAKE) --no-print-directory -j3 --keep-going --output-sync=target unit-service unit-decisions typecheck ts lint floors schema-check
 
 test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story included; one failed step does not hide the others
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
 	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
+
+hub5: venv ## the story of the Hub with JupyterHub 5; `make test` plays it with the newest one
+	$(PYTHON) -m venv $(VENV)/hub5
+	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation hatchling hatch-nodejs-version hatch-jupyter-builder editables
+	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
+	$(VENV)/hub5/bin/python -m pytest -q tests/story/test_hub.py
 
 bench: venv ## benchmarks; what they print goes to docs/measurements too
 	@set -e; for file in tests/benchmarks/bench_*.py; do name=$$(basename $$file .py); echo "== $$name"; \

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.messages import LeaseRules
 from node_agent.idleness import ORDER, Do, Forget, Idle, Tell, next_move
+from tests.effort import examples
 
 MIN = 60_000
 USUAL = LeaseRules(idle_warn_ms=20 * MIN, idle_suspend_ms=30 * MIN, idle_release_ms=120 * MIN)
@@ -113,7 +114,7 @@ happenings = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(some_rules, st.integers(1, 40_000), happenings)
 def test_laws(rules: LeaseRules, notice: int, course: list) -> None:
     kernel, seen, last_work, told, spell = Kernel(rules, notice), 0, 0, {}, []

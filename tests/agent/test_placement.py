@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from node_agent.leases import as_planned
 from node_agent.placement import Lodger, Moves, Request, converge, evacuate, land, loads, rebalance, spread
+from tests.effort import examples
 
 TOTALS = {0: 80, 1: 80}
 
@@ -94,7 +95,7 @@ def nodes(draw):
 
 
 @given(nodes(), st.data())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_committed(node, data):
     totals, lodgers, free = node
     roomy = [gpu for gpu in free if free[gpu] > 0]
@@ -111,7 +112,7 @@ def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_com
 
 
 @given(nodes())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
     """Against brute force over every GPU and every way to send its lodgers elsewhere."""
     totals, lodgers, _ = node
@@ -131,7 +132,7 @@ def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
 
 
 @given(nodes())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_converging_renames_gpus_at_the_least_cost(node):
     totals, lodgers, _ = node
     made = converge(totals, lodgers, None)
@@ -141,7 +142,7 @@ def test_converging_renames_gpus_at_the_least_cost(node):
 
 
 @given(nodes())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_spreading_again_comes_to_an_end(node):
     """Every move lowers the sum of squared loads, so that leases cannot chase each other round."""
     totals, lodgers, _ = node

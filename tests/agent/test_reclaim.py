@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from node_agent.caps import caps
 from node_agent.reclaim import Admit, DropCaches, Kill, LetGo, Notice, Recall, Suspend, Wait, decide
 from node_agent.situation import Occupant, Situation
+from tests.effort import examples
 
 TOTALS = {0: 80}
 B = Occupant("b", 40, 80, (0,), wants_since=5)
@@ -112,7 +113,7 @@ def situations(draw):
 
 
 @given(situations())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_promises(situation):
     now = 100
     decision = decide(situation, now)
@@ -136,7 +137,7 @@ def test_promises(situation):
 
 
 @given(situations())
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 def test_one_byte_is_promised_once(situation):
     """All who are admitted at one moment fit beside everyone who holds memory, and beside each other."""
     admitted = {step.id for step in decide(situation, 100).steps if isinstance(step, Admit)}
@@ -149,7 +150,7 @@ def test_one_byte_is_promised_once(situation):
 
 
 @given(situations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_decision_does_not_depend_on_the_order_of_the_books(situation):
     def shown(made):
         return sorted(map(repr, made.steps)), made.deadline
@@ -158,7 +159,7 @@ def test_the_decision_does_not_depend_on_the_order_of_the_books(situation):
 
 
 @given(situations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_caps_never_promise_what_runs_elsewhere(situation):
     """What one kernel may add leaves untouched what the others hold and what is guaranteed to those who run."""
     allowed = caps(situation)
@@ -171,7 +172,7 @@ def test_caps_never_promise_what_runs_elsewhere(situation):
 
 
 @given(situations())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_caps_keep_what_is_promised_for_those_who_wait_and_what_is_guaranteed_to_those_who_run(situation):
     waiting = [one.id for one in situation.occupants if one.wants_since is not None]
     plain, kept = caps(situation), caps(situation, (), waiting)

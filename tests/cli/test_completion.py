@@ -140,10 +140,12 @@ try jupyter gpushare queue --columns queue,po
 """
 
 
+@pytest.mark.slow
 def test_bash_completes_jupyter_gpushare_and_leaves_the_rest_to_others(tmp_path: Path) -> None:
     assert shell(tmp_path, "bash", "-c", BASH).splitlines() == ["of-others gpushare", "of-others", "whoami why what-if", "queue,pool"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
 def test_fish_completes_both_spellings(tmp_path: Path) -> None:
     for program in ("jupyter gpushare", "jupyter-gpushare"):
@@ -165,6 +167,7 @@ zpty -d z
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
 def test_zsh_completes_jupyter_gpushare(tmp_path: Path) -> None:
     assert shell(tmp_path, "zsh", "-f", "-c", ZSH) == "completed\n"

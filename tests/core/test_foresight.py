@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.foresight import STEPS, foresee
 from jupyter_gpushare.core.model import Node, Policy, Project
+from tests.effort import examples
 
 NOTICE = 30_000
 
@@ -82,7 +83,7 @@ def test_many_ends_are_taken_together_and_none_is_lost():
     assert all(found[f"w{i:02}"] >= 1000 * (i + 1) for i in range(30)), "never earlier than the exact moment"
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 4), st.lists(st.integers(0, 50_000), max_size=6), st.integers(0, 3))
 def test_it_changes_nothing_whether_it_is_played_to_the_end_or_not(waiting, ends, looks):
     cluster = full(*[workload(f"w{i}", "p", gpu=0.5, created=50 + i) for i in range(waiting)], gpus=3, running=3)

@@ -18,8 +18,9 @@ from jupyter_gpushare.core.decisions import Decisions
 from jupyter_gpushare.core.devices import HELD, LEAVING, PROMISED
 from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model import Node, Policy, Workload
+from tests.effort import examples
 
-EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", "40")), deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", examples(40))), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 class History:

@@ -15,8 +15,9 @@ from jupyter_gpushare.core.model import Node, NodePool, Pod, Workload
 from jupyter_gpushare.core.need import Need
 from jupyter_gpushare.core.packing import Defragmenter
 from jupyter_gpushare.core.placement import best_seat
+from tests.effort import examples
 
-EXAMPLES = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def asked(id_: str, created: int = 0, **request: int) -> Workload:

@@ -26,12 +26,13 @@ from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario, 
 from jupyter_gpushare.scheduler.simulation.snapshot import snapshot
 
 HERE = Path(__file__).parent / "scenarios"
+READER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 STATES = ("bound", "running", "pipelined", "releasing", "pending", "failed", "succeeded")
 
 
 def cases() -> Iterator[Any]:
     for file in sorted(HERE.glob("*.yaml")):
-        for case in yaml.safe_load(file.read_text(encoding="utf-8")):
+        for case in yaml.load(file.read_text(encoding="utf-8"), READER):
             yield pytest.param(case, id=f"{file.stem}: {case['case']}")
 
 

@@ -10,6 +10,7 @@ from jupyter_gpushare.core.cluster import Cluster
 from jupyter_gpushare.core.cycle import cycle
 from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, WorkloadSubmitted
 from jupyter_gpushare.core.model import Node, Pod, Policy, Project, Quota, Workload
+from tests.effort import examples
 
 RICH = Quota(quota=Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
 POLICY = Policy(projects=(Project("p", pools={"default": RICH}),))
@@ -21,7 +22,7 @@ def pod(ask: object) -> Pod:
     return Pod("0", gpu=ask[1], gpu_devices=ask[0]) if isinstance(ask, tuple) else Pod("0", gpu=ask)  # type: ignore[arg-type]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), asks, asks)
 def test_nothing_new_is_placed_on_an_ill_gpu(gpus: int, ill: set[int], later: set[int], first: list, second: list) -> None:
     node = Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(ill))

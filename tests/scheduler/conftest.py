@@ -1,4 +1,4 @@
-"""Both databases for whoever asks for `database`: the same test runs on SQLite and on PostgreSQL."""
+"""Both databases for whoever asks for `database`: the same test runs on SQLite and, in `make test`, on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from jupyter_gpushare.scheduler.store.store import Store
 
 from . import doors
 from .databases import Cluster, Database, cleared, running_cluster
+
+BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]  # it starts a server
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +30,7 @@ def postgresql(cluster: Cluster) -> Iterator[Database]:
         yield made
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
     """An empty database of each kind."""
     if request.param == "sqlite":
@@ -44,14 +46,14 @@ def kept_postgresql(cluster: Cluster) -> Iterator[Database]:
         yield made
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=BOTH)
 def on_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every house that the test opens keeps its things in SQLite, and then, in the same test again, in PostgreSQL."""
     if request.param == "postgresql":
         monkeypatch.setattr(doors, "db_url", cleared(request.getfixturevalue("kept_postgresql")).url)
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=BOTH)
 def module_db_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
     """For a house that all tests of a module knock at: None, its own SQLite file; and then, in the same tests again, PostgreSQL."""
     if request.param == "sqlite":

@@ -18,6 +18,7 @@ from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.links.dispatch import Answer
 from jupyter_gpushare.scheduler.policy.file import parse_policy
+from tests.effort import examples
 
 from .agents import MIB, node
 from .doors import POLICY
@@ -85,7 +86,7 @@ def test_any_value_of_a_field(house: House, field: str):
             house.service.end(Identity("root", scope="admin"), json.loads(answer.body)["id"])
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=requests(), route=st.sampled_from(["submit", "what_if"]))
 def test_any_request(house: House, body: dict[str, Any], route: str):
     answer = call(house, route, "POST", body=json.dumps(body).encode())
@@ -99,7 +100,7 @@ def test_any_request(house: House, body: dict[str, Any], route: str):
         house.service.end(Identity("root", scope="admin"), next(iter(house.service.records)))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.one_of(
         st.binary(max_size=40), st.recursive(ODD, lambda inner: st.lists(inner, max_size=3)).map(lambda v: json.dumps(v).encode())
@@ -110,7 +111,7 @@ def test_any_body(house: House, body: bytes):
         call(house, route, "POST", body=body)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(id_=st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text), query=st.text(max_size=20))
 def test_any_name(house: House, id_: str, query: str):
     call(house, "workload", "GET", f"/api/v1/workloads/{id_}")

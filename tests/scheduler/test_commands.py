@@ -235,6 +235,7 @@ def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatc
     assert os.stat(state / "admin.token").st_mode & 0o777 == 0o600
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
     [("c.SchedulerApp.port = 'x'", "port"), ("c.SchedulerApp.port = ", "invalid syntax"), ("1 / 0", "division by zero")],

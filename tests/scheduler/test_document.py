@@ -22,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 from jupyter_gpushare import __version__
 from jupyter_gpushare.routes import openapi
 from jupyter_gpushare.scheduler.callers.limits import Limits
+from tests.effort import examples
 
 from .threaded import Threaded, threaded_house
 
@@ -32,7 +33,7 @@ CHECKS = [
 ]  # fmt: skip
 UNLIMITED = Limits(calls_per_s=0)
 SCHEMA = schemathesis.openapi.from_dict(json.loads(json.dumps(openapi(__version__))))
-BOUNDED = settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 """About a minute in all; the examples are the same in every run, `tests/scheduler/test_any_input.py` looks further."""
 
 

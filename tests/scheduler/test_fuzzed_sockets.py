@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput
 from jupyter_gpushare.scheduler.callers.limits import Limits
+from tests.effort import examples
 
 from .agents import node
 from .test_any_input import ODD
@@ -23,7 +24,7 @@ from .threaded import Threaded, threaded_house
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FRAME = 100_000
 LIMITS = Limits(calls_per_s=0, frame_bytes=FRAME)
-BOUNDED = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 HELLO = m.AgentHello(version="1", node=node("fuzz"))
 USAGE = m.LeaseUsage(lease="w@1", held_ms=1, busy_ms=1, used_mib_ms=1, borrowed_mib_ms=1)

@@ -66,6 +66,28 @@ def test_a_new_database_gets_the_tables_of_today(database: Database):
     Store(database.url, upgrade=False).close()
 
 
+def test_a_start_that_ends_among_the_tables_leaves_none_and_the_next_one_makes_them_all(database: Database):
+    made = []
+
+    def dies_at_the_third(_conn: object, _cursor: object, statement: str, *_: object) -> None:
+        made.append(statement) if "CREATE TABLE" in statement else None
+        if len(made) == 3:
+            raise KeyboardInterrupt
+
+    sql.event.listen(sql.Engine, "before_cursor_execute", dies_at_the_third)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            Store(database.url)
+    finally:
+        sql.event.remove(sql.Engine, "before_cursor_execute", dies_at_the_third)
+    engine = open_engine(database.url)
+    assert sql.inspect(engine).get_table_names() == []
+    engine.dispose()
+    store = Store(database.url, upgrade=False)
+    assert differences(store.engine) == []
+    store.close()
+
+
 def test_an_old_file_is_copied_brought_up_to_date_and_keeps_everything(tmp_path: Path):
     file = old_database(tmp_path)
     store = Store(f"sqlite:///{file}")

@@ -15,6 +15,7 @@ from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable, WorkloadRow
+from tests.effort import examples
 
 from .databases import Database, check_invariants
 
@@ -322,7 +323,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS)
 def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(tmp_path_factory, steps):
     """Ids are used again, agents report what they like, the service is started again at any moment."""

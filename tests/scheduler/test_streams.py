@@ -17,6 +17,7 @@ from jupyter_gpushare.core.errors import Unavailable
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.doors import rest
 from jupyter_gpushare.scheduler.links.streams import Hub
+from tests.effort import examples
 
 from .agents import FakeAgent
 from .doors import asking, open_house
@@ -163,7 +164,7 @@ class FlakyTransport:
         raise Unavailable("somebody pulled the plug")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.booleans(), max_size=30), st.lists(st.integers(0, 6), max_size=6), st.sampled_from([4, 1000]))
 def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
     """Every change reaches the listener, as a frame or in a state, in the order in which it happened."""

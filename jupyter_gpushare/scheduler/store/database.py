@@ -171,6 +171,8 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
             connection.execute(sql.select(sql.func.pg_advisory_xact_lock(TABLES_LOCK)))
         found = found_version(connection)
         if found is None:
+            if engine.dialect.name == "sqlite":
+                connection.exec_driver_sql("BEGIN IMMEDIATE")  # all tables or none, and one sync: the driver would commit each by itself
             metadata.create_all(connection)
             _stamp(connection, NEWEST)
             return
