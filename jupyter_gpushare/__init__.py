@@ -9,10 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-try:
-    from jupyter_gpushare._version import __version__
-except ImportError:  # a source tree that was never installed has no generated version
-    __version__ = "0.0.0"
+from jupyter_gpushare.version import __version__
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -297,7 +297,7 @@ def _ts_type(kind: dict[str, Any]) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     """Writes the generated files, or with `--check` says which of them are stale (exit 1)."""
-    from jupyter_gpushare import __version__
+    from jupyter_gpushare.version import __version__
 
     parser = argparse.ArgumentParser(prog="python -m jupyter_gpushare.routes", description=main.__doc__)
     parser.add_argument("--openapi", type=Path, metavar="FILE")

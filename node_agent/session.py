@@ -15,7 +15,6 @@ from typing import Final, Protocol
 
 from msgspec import structs
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare.messages import (
     AgentHello,
     DeviceReport,
@@ -29,6 +28,7 @@ from jupyter_gpushare.messages import (
     ToAgent,
     UsageTaken,
 )
+from jupyter_gpushare.version import __version__
 
 from .books import report
 from .leases import Leases

@@ -12,10 +12,10 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import unquote
 
-from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, Route, openapi
+from jupyter_gpushare.version import __version__
 
 from ..callers.access import opens
 from ..callers.identity import Identity, NotKnown, Tokens
