@@ -112,6 +112,13 @@ class Worker:
         """What it has not answered yet."""
         return self._hear(within)
 
+    def heard(self, within: float) -> str:
+        """The same; "" when it does not answer in time: it owes it then."""
+        try:
+            return self._hear(within)
+        except Silent:
+            return ""
+
     def _hear(self, within: float) -> str:
         assert self._process.stdout is not None
         deadline = time.monotonic() + within
@@ -160,10 +167,12 @@ def round_trip(hand: Hand, worker: Worker, size: int, *, stay_s: float = 0.2) ->
     _timed(seconds, "lock", lambda: hand.lock(worker.pid, LOCK_MS))
     _timed(seconds, "checkpoint", lambda: hand.checkpoint(worker.pid, size // MIB))
     time.sleep(stay_s)
-    pause = int(worker.do("beat"))  # answered while it is suspended: its Python lives
+    worker.tell("beat")  # answered while it is suspended: its Python lives
+    pause = worker.heard(STILL_S)
     _timed(seconds, "restore", lambda: hand.restore(worker.pid, (), size // MIB))
     _timed(seconds, "unlock", lambda: hand.unlock(worker.pid))
-    return Round(size, seconds, worker.do("check") == "right", pause)
+    pause = pause or worker.hear()
+    return Round(size, seconds, worker.do("check") == "right", int(pause))
 
 
 def host_memory(hand: Hand, size: int) -> Iterator[dict[str, object]]:
@@ -229,19 +238,18 @@ def _waits(hand: Hand, worker: Worker, size: int) -> str:
     hand.lock(worker.pid, LOCK_MS)
     hand.checkpoint(worker.pid, size // MIB)
     worker.do("beat")
-    worker.do("touch")
-    time.sleep(1.0)
-    owes = False
-    try:
-        found = f"answers, longest pause {worker.do('beat', within=STILL_S)} ms"
-    except Silent:
-        found, owes = f"stands still (no answer within {STILL_S:.0f} s)", True
+    worker.tell("touch")
+    answers = worker.heard(STILL_S)
+    if answers:
+        time.sleep(1.0)
+        worker.tell("beat")
+        answers = worker.heard(STILL_S)
     hand.restore(worker.pid, (), size // MIB)
     hand.unlock(worker.pid)
-    if owes:
+    if not answers:
         worker.hear()
     worker.do("touched")
-    return found
+    return f"answers, longest pause {answers} ms" if answers else f"stands still (no answer within {STILL_S:.0f} s)"
 
 
 def capped(name: str, total: int) -> Iterator[dict[str, object]]:

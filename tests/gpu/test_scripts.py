@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from node_agent.checkpointer import Checkpointer
 from tests.fakegpu.world import GIB, MIB, ROOT, Faults, GpuWorld
+from tests.gpu import bench
 from tests.gpu.measure import RUN
 from tests.gpu.page import page
 
@@ -107,6 +109,18 @@ def left_on(world: GpuWorld) -> list[int]:
             if f"{RUN}=".encode() in of and str(world.path).encode() in of:
                 found.append(int(folder.name))
     return found
+
+
+@pytest.mark.parametrize(("kind", "meanwhile"), {"driver": "answers, longest pause", "stubborn": "stands still"}.items())
+def test_an_interpreter_that_stands_still_while_a_call_waits_is_told_from_one_that_answers(world, monkeypatch, kind, meanwhile):
+    for name, value in world.environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(bench, "STILL_S", 2.0)
+    hand = Checkpointer()
+    found = bench.framework(hand, 32 * MIB, kind)
+    hand.close()
+    assert found.while_waiting.startswith(meanwhile)
+    assert found.right
 
 
 def test_what_does_not_fit_into_the_budget_is_not_begun(measure):

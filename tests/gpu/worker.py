@@ -1,6 +1,6 @@
 """A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right: `python -m tests.gpu.worker KIND`.
 
-KIND: `driver` (ctypes on libcuda alone), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
+KIND: `driver` (ctypes on libcuda alone), `stubborn` (the same, and its calls stop the whole interpreter), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
 `hold BYTES` (fill and remember), `take BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (a child that rests; its pid), `check`, `beat` (the longest pause of a thread that ticks, in ms, since the
 last `beat`), `touch` (begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels of that length,
 without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as the product caps this framework), `drop` (give caches back).
@@ -8,6 +8,7 @@ without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -45,6 +46,14 @@ class ByDriver(Blocks):
 
     def touch(self) -> None:
         self.gpu.synchronize()
+
+
+class Stubborn(ByDriver):
+    """As a library that keeps the interpreter's lock while it waits for the driver."""
+
+    def touch(self) -> None:
+        self.gpu._here()
+        ctypes.PyDLL("libcuda.so.1").cuCtxSynchronize()
 
 
 class Counter:
@@ -157,7 +166,15 @@ class ByJax:
         float(self.jax.numpy.ones(16).sum())
 
 
-KINDS = {"driver": ByDriver, "counter": Counter, "torch": ByTorch, "torch-expandable": ByTorch, "cupy": ByCupy, "jax": ByJax}
+KINDS = {
+    "driver": ByDriver,
+    "stubborn": Stubborn,
+    "counter": Counter,
+    "torch": ByTorch,
+    "torch-expandable": ByTorch,
+    "cupy": ByCupy,
+    "jax": ByJax,
+}
 
 
 class Product:
