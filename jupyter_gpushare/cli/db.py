@@ -55,7 +55,8 @@ def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
 @_database
 def upgrade(url: str) -> int:
     """Bring the tables up to date. A file is copied first; a PostgreSQL database is changed in one transaction. Stop the scheduler before."""
-    from jupyter_gpushare.scheduler.store.database import NEWEST, bring_up_to_date, file_in, lock_of, open_engine
+    from jupyter_gpushare.scheduler.store.database import NEWEST, bring_up_to_date, file_in, open_engine
+    from jupyter_gpushare.scheduler.store.locks import lock_of
 
     engine = open_engine(url)
     file = file_in(url)

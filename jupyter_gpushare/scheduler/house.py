@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import fcntl
 import logging
 import os
 import time
@@ -28,8 +27,9 @@ from .policy.file import LoadedPolicy, load_policy, parse_policy
 from .service.loop import Loop
 from .service.metrics import Metrics
 from .service.service import Service
-from .store.database import file_in, lock_of
+from .store.database import file_in
 from .store.leadership import Leadership
+from .store.locks import lock_of, only_one
 from .store.store import Retention, Store
 
 __all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "own_database", "wall_clock"]
@@ -100,7 +100,7 @@ class House:
     def _locked(self, state_dir: Path, db_url: str | None) -> str:
         """Nobody else may use this directory, nor this file, whatever directory they use. Gives the URL of the database."""
         own = state_dir / "scheduler.sqlite"
-        self._locks.callback(os.close, _only_one(state_dir))
+        self._locks.callback(os.close, only_one(state_dir / "scheduler.lock", "another scheduler runs in this state directory", state_dir))
         file = file_in(db_url) if db_url else own
         if file is not None and file.with_suffix(".lock").absolute() != (state_dir / "scheduler.lock").absolute():
             self._locks.callback(os.close, lock_of(file))
@@ -147,14 +147,3 @@ def own_database(file: Path) -> str:
     """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to read, whatever the umask is."""
     file.touch(mode=0o600)
     return f"sqlite:///{file}"
-
-
-def _only_one(state_dir: Path) -> int:
-    """Two schedulers on one store would give the same GPU twice. The lock ends with the process, however that ends."""
-    lock = os.open(state_dir / "scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise Unavailable("another scheduler runs in this state directory", field=str(state_dir)) from None
-    return lock

@@ -149,8 +149,9 @@ def test_upgrade_says_what_it_did_and_is_harmless_twice(tmp_path: Path, capsys: 
 
 
 def test_nothing_is_upgraded_under_a_scheduler_that_runs(filled: Database, capsys: pytest.CaptureFixture[str]):
-    from jupyter_gpushare.scheduler.store.database import file_in, lock_of
+    from jupyter_gpushare.scheduler.store.database import file_in
     from jupyter_gpushare.scheduler.store.leadership import Leadership
+    from jupyter_gpushare.scheduler.store.locks import lock_of
 
     engine = open_engine(filled.url)
     with engine.begin() as connection:

@@ -6,7 +6,6 @@ is left alone. The number of a step is the first part of its file's name, so tha
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -23,7 +22,7 @@ from .schema import metadata
 
 __all__ = [
     "LEAD_LOCK", "NEWEST", "NeedsUpgrade", "StoreUnavailable", "TooNew", "backup_file", "bring_up_to_date", "file_in", "found_version", "is_shared",
-    "lock_of", "open_engine", "ours", "prepare", "steps",
+    "open_engine", "ours", "prepare", "steps",
 ]  # fmt: skip
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
@@ -272,20 +271,3 @@ def backup_file(source: Path, target: Path) -> Path:
         target.unlink(missing_ok=True)
         raise StoreUnavailable(f"the database cannot be copied: {error}", field=str(target)) from error
     return target
-
-
-def lock_of(file: Path) -> int:
-    """Two schedulers on one file would give the same GPU twice. The lock ends with the process, however that ends.
-
-    Beside the file rather than on it: closing any handle of the file itself would drop SQLite's own locks.
-    """
-    try:
-        lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise Unavailable(f"the database cannot be locked: {error.strerror or error}", field=str(file)) from error
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(lock)
-        raise Unavailable("another scheduler runs on this database", field=str(file)) from None
-    return lock
