@@ -100,6 +100,9 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
     _ran(b, cells["free"])
     yield _timed("A's next cell, an empty one, sent to done (its memory comes back)", a, "pass")
     yield {"what": "A's values", "is": _verdict(_ran(a, cells["right"].format(**of_a)))}
+    for event in a.view["events"]:
+        if event["kind"] in ("suspended", "resumed"):
+            yield {"what": f"A was told: {event['kind']}", "is": event["message"]}
     yield {"what": "what A was told", "is": ", ".join(a.kinds())}
 
 
