@@ -42,6 +42,7 @@ class Limits:
         self._lock = threading.Lock()
         self._set: dict[str, dict[int, tuple[int, int]]] = {}
         self._noted: set[str] = self._read()
+        self._said = ""
         self._problem = "" if nvml.supports_memory_limits() else TOO_OLD
 
     def problem(self) -> str:
@@ -49,9 +50,13 @@ class Limits:
         return self._problem or self._cgroups()
 
     def try_out(self, cgroup: str) -> None:
-        """Set and take back limits on an empty leaf: what the driver refuses now it would refuse later."""
-        if not self._problem and self.apply(cgroup, dict.fromkeys(self._gpus, (0, 0))):
+        """Set and take back limits on an empty leaf: what the driver refuses now it would refuse later, whatever it says."""
+        if self._problem:
+            return
+        if self.apply(cgroup, dict.fromkeys(self._gpus, (0, 0))):
             self.clear(cgroup)
+        elif not self.problem():
+            self._problem = f"the driver refuses memory limits on an empty cgroup ({self._said})"
 
     def apply(self, cgroup: str, limits: Mapping[int, tuple[int, int]]) -> bool:
         """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing. Whether they stand. Neither may be more than the
@@ -111,6 +116,7 @@ class Limits:
             )
         elif error.is_shut and Path(cgroup).is_dir():
             self._problem = f"the driver cannot open the cgroup {cgroup}: it has to be the path that the machine itself knows it by"
+        self._said = error.text
         log.warning("memory limits of %s on GPU %d: %s", cgroup, gpu, error)
 
     def _zero(self, gpu: int, cgroup: str) -> bool:

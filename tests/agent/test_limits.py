@@ -118,6 +118,7 @@ REFUSALS = {
     "not supported": (NOT_SUPPORTED, "refuses memory limits"),
     "not permitted": (NO_PERMISSION, "run it as root"),
     "no accounting in this cgroup": (NOT_FOUND, "dmem"),
+    "an answer that no documentation names": (2, "on an empty cgroup (Invalid Argument)"),
     "a path that the driver cannot open": (OPERATING_SYSTEM, "path that the machine itself knows"),
 }
 
