@@ -93,8 +93,14 @@ class Person(Rest):
 
 
 class HubWorld:
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+    """`names`: of the two users, in the groups vision and language."""
+
+    policy = POLICY
+    more_config = ""
+    """More of the Hub's configuration; the last word counts."""
+
+    def __init__(self, folder: Path, names: tuple[str, str] = ("alice", "bob")) -> None:
+        self.folder, self.port, self.names = folder, free_port(), names
         self.state = folder / "state"
         self.service = f"http://127.0.0.1:{free_port()}"
         self.hub = Rest(self.port, secrets.token_hex(16), "/hub/api/")
@@ -103,6 +109,20 @@ class HubWorld:
         self.people: dict[str, Person] = {}
         for name in ("state", "config", "data/kernels/half", "runtime", "homes"):
             (folder / name).mkdir(parents=True)
+
+    @property
+    def groups(self) -> dict[str, object]:
+        alice, bob = self.names
+        return {"vision": {"users": [alice]}, "language": {"users": [bob], "properties": {"gpushare": LANGUAGE}}}
+
+    @property
+    def server_config(self) -> dict[str, str]:
+        """What every user's server is told."""
+        return {"scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare", "state_dir": str(self.state)}
+
+    def singleuser(self) -> str:
+        """The Python that users' servers and kernels run on."""
+        return sys.executable
 
     @property
     def environment(self) -> dict[str, str]:
@@ -115,30 +135,29 @@ class HubWorld:
 
     def _write(self) -> None:
         f, python = self.folder, sys.executable
-        (f / "gpushare.yaml").write_text(POLICY)
-        argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        (f / "gpushare.yaml").write_text(self.policy)
+        argv = [self.singleuser(), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec = {"argv": argv, "display_name": "half", "language": "python"}
         spec["metadata"] = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}}
         (f / "data/kernels/half/kernel.json").write_text(json.dumps(spec))
-        ours = {"scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare", "state_dir": str(self.state)}
-        server = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, "GpuShareExtension": ours}
+        server = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, "GpuShareExtension": self.server_config}
         (f / "config/jupyter_server_config.json").write_text(json.dumps(server))
         command = [python, "-m", "jupyter_gpushare.cli", "scheduler", "--state-dir", str(self.state), "--policy", str(f / "gpushare.yaml")]
         given = {
             "folder": str(f), "url": f"http://127.0.0.1:{self.port}/", "hub_port": free_port(), "proxy": str(PROXY),
-            "proxy_api": f"http://127.0.0.1:{free_port()}", "environment": self.environment, "singleuser": [python, "-m", "jupyterhub.singleuser"], "service": self.service, "command": command,
-            "token": self.hub.token, "beside": self.beside_token, "groups": {"vision": {"users": ["alice"]}, "language": {"users": ["bob"], "properties": {"gpushare": LANGUAGE}}},
+            "proxy_api": f"http://127.0.0.1:{free_port()}", "environment": self.environment, "singleuser": [self.singleuser(), "-m", "jupyterhub.singleuser"], "service": self.service, "command": command,
+            "token": self.hub.token, "beside": self.beside_token, "groups": self.groups,
         }  # fmt: skip
         (f / "given.json").write_text(json.dumps(given))
-        (f / "hub.py").write_text(HUB_CONFIG.format(given=str(f / "given.json")))
+        (f / "hub.py").write_text(HUB_CONFIG.format(given=str(f / "given.json")) + self.more_config)
 
     def start(self) -> HubWorld:
         self._write()
         self._start("hub", "-m", "jupyterhub", "-f", str(self.folder / "hub.py"))
-        eventually(lambda: self.hub.rest("GET", "users") is not None, "the Hub answers", 60)
-        eventually(lambda: (self.state / "scheduler.json").exists(), "the scheduler decides", 60)
+        eventually(lambda: self.hub.rest("GET", "users") is not None, "the Hub answers", 120)
+        eventually(lambda: (self.state / "scheduler.json").exists(), "the scheduler decides", 120)
         self._start_agent()
-        for name in ("alice", "bob"):
+        for name in self.names:
             self.people[name] = self.person(name)
             self.hub.rest("POST", f"users/{name}/server")
         for person in self.people.values():
@@ -151,13 +170,17 @@ class HubWorld:
         """With a token such as they make for themselves on the Hub's page."""
         return Person(self.port, self.hub.rest("POST", f"users/{name}/tokens", {"expires_in": 3600})["token"], name)
 
+    @property
+    def agent_options(self) -> list[str]:
+        return ["--state-dir", str(self.state)]
+
     def _start_agent(self) -> None:
         cli = ("-m", "jupyter_gpushare.cli")
         token = self.folder / "agent.token"
         subprocess.run([sys.executable, *cli, "token", "create", "box", "--scope", "agent", "--output", token], env=self._env(), check=True)
         self._start(
-            "agent", *cli, "agent", "--scheduler", self.service, "--node", "box", "--simulate", "A100:1", "--state-dir", str(self.state),
-            "--token-file", str(token),
+            "agent", *cli, "agent", "--scheduler", self.service, "--node", "box", "--simulate", "A100:1", "--token-file", str(token),
+            *self.agent_options,
         )  # fmt: skip
 
     def start_beside(self) -> str:
