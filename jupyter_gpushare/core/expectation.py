@@ -14,12 +14,14 @@ fewer than nine.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import neg
 from typing import Final
 
-__all__ = ["FEWEST", "Curve", "Expected", "Past"]
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["FEWEST", "Curve", "Expected"]
 
 FEWEST: Final = 5
 """Grants that an estimate rests on, at least: the median of four says little."""
@@ -27,14 +29,6 @@ HALF: Final = 0.5
 TENTH: Final = 0.1
 ROUNDING: Final = 1 + 1e-9
 """A product of fractions that should end at exactly a half or a tenth may end beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Past:
-    """One wait. `granted` False: it was given up, or goes on: it lasted at least so long."""
-
-    waited: float
-    granted: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +45,17 @@ class Expected:
 class Curve:
     """The part of a past's waits that was not over after each time. Costs a sort; afterwards every question is a few bisections."""
 
-    def __init__(self, past: Iterable[Past]) -> None:
+    def __init__(self, waited: npt.ArrayLike, granted: npt.ArrayLike) -> None:
+        """Two columns: how long each lasted, and whether it ended with a grant; False: it lasted at least so long."""
+        lengths, ended = np.asarray(waited, dtype=float), np.asarray(granted, dtype=bool)
         # Of equal lengths those that were granted come first: a wait that was given up at a time was still on at that time.
-        waits = sorted(past, key=lambda one: (one.waited, not one.granted))
-        self._times: list[float] = []
+        order = np.lexsort((~ended, lengths))
+        at = np.flatnonzero(ended[order])
+        still = len(lengths) - at + 1  # with the one who asks
+        self._times: list[float] = lengths[order][at].tolist()
         """When something was granted, ascending; two grants at one time stand twice."""
-        self._left: list[float] = [1.0]
+        self._left: list[float] = [1.0, *np.cumprod(1 - 1 / still).tolist()]
         """The part that still waits: before the first grant, and after each."""
-        for place, one in enumerate(waits):
-            if one.granted:
-                still = len(waits) - place + 1  # with the one who asks
-                self._times.append(one.waited)
-                self._left.append(self._left[-1] * (1 - 1 / still))
 
     def expected(self, so_far: float = 0) -> Expected | None:
         """For one who has waited for so long and has nothing yet: only those count who waited longer. None: too few did."""

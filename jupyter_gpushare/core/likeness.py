@@ -9,16 +9,22 @@ Pure; times are ms since some epoch, and the moment of the question is an argume
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 from .amounts import GPU
-from .expectation import Curve, Expected, Past
+from .expectation import Curve, Expected
 
 __all__ = ["AT_ONCE", "WEEK", "Alike", "Wait", "Waits", "size_class"]
 
+Times = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+_BEGUN_AND_ID: Final = itemgetter(0, 1)
 DAY: Final = 24 * 3_600_000
 WEEK: Final = 7 * DAY
 AT_ONCE: Final = 2_000
@@ -59,26 +65,39 @@ def size_class(gpu: int) -> int:
 
 
 class Waits:
-    """The past as it stood at one moment. Building it costs a sort; curves are made when somebody asks for one, and kept."""
+    """The past as it stood at one moment. Building it costs a sort; curves are made when somebody asks for one, and kept.
+
+    Columns, as ten thousand may wait: a row at a time would hold up a grant."""
 
     def __init__(self, waits: Iterable[Wait], now: int) -> None:
         self.now = now
-        self._waits = sorted(waits, key=lambda wait: (wait.begun, wait.id))
-        self._places = dict(self._counted())
-        self._curves: dict[tuple[str, int | None, int], Curve] = {}
-
-    def _counted(self) -> Iterable[tuple[str, int]]:
-        """Each wait's place in the line of its project and pool when it began; 1: nobody of it waited."""
+        rows = sorted(((w.begun, w.id, (w.project, w.pool), w.size, w.ended, w.granted) for w in waits), key=_BEGUN_AND_ID)
+        self._begun = np.array([row[0] for row in rows], dtype=np.int64)
+        self._pools = np.array([row[2][1] for row in rows], dtype=object)
+        self._sizes = np.array([row[3] for row in rows], dtype=np.int64)
+        ended = np.array([now if row[4] is None else row[4] for row in rows], dtype=np.int64)
+        self._granted = np.array([row[5] for row in rows], dtype=bool)
         self._lines: dict[tuple[str, str], int] = {}
         """How many of a project wait in a pool now."""
-        by_line: dict[tuple[str, str], list[Wait]] = {}
-        for wait in self._waits:
-            by_line.setdefault((wait.project, wait.pool), []).append(wait)
-        for line, waits in by_line.items():
-            ends = sorted(wait.ended for wait in waits if wait.ended is not None)
-            self._lines[line] = len(waits) - len(ends)
-            for before, wait in enumerate(waits):
-                yield wait.id, max(1, before - bisect_right(ends, wait.begun) + 1)
+        places = self._counted([row[2] for row in rows], ended, np.array([row[4] is None for row in rows], dtype=bool))
+        self._places = dict(zip((row[1] for row in rows), places.tolist(), strict=True))
+        waited = ended - self._begun
+        self._had_to = waited > AT_ONCE
+        self._per_place = waited / places
+        self._curves: dict[tuple[str, int | None, int], Curve] = {}
+
+    def _counted(self, lines: list[tuple[str, str]], ended: Times, going_on: Flags) -> Times:
+        """Each wait's place in the line of its project and pool when it began; 1: nobody of it waited."""
+        places = np.ones(len(lines), dtype=np.int64)
+        members: dict[tuple[str, str], list[int]] = {}
+        for row, line in enumerate(lines):
+            members.setdefault(line, []).append(row)
+        for line, rows in members.items():
+            ends = np.sort(ended[rows][~going_on[rows]])
+            self._lines[line] = len(rows) - len(ends)
+            before = np.arange(len(rows)) - np.searchsorted(ends, self._begun[rows], side="right")
+            places[rows] = np.maximum(1, before + 1)
+        return places
 
     def place(self, project: str, pool: str, id_: str = "") -> int:
         """The place at which this wait began; of one that is not known: the place at which it would begin now."""
@@ -90,27 +109,24 @@ class Waits:
         Those of like size of the last day come first, then of the last week, then of any size: the first among whom nine in ten can be
         told, else the first among whom half can.
         """
-        found = [
-            Alike(_scaled(expected, place), among, days)
-            for among in (size, None)
-            for days in (1, 7)
-            if (expected := self._curve(pool, among, days).expected(so_far / place)) is not None
-        ]
-        told = [one for one in found if one.expected.median is not None]
-        return next((one for one in told if one.expected.p90 is not None), next(iter(told), None))
+        half = None
+        for among, days in ((size, 1), (size, 7), (None, 1), (None, 7)):
+            found = self._curve(pool, among, days).expected(so_far / place)
+            if found is not None and found.median is not None:
+                alike = Alike(_scaled(found, place), among, days)
+                if found.p90 is not None:
+                    return alike
+                half = half or alike
+        return half
 
     def _curve(self, pool: str, size: int | None, days: int) -> Curve:
         key = pool, size, days
         if key not in self._curves:
-            first = bisect_left(self._waits, self.now - days * DAY, key=lambda wait: wait.begun)
-            alike = (wait for wait in self._waits[first:] if wait.pool == pool and size in (None, wait.size))
-            self._curves[key] = Curve(past for wait in alike if (past := self._past(wait)) is not None)
+            alike = self._had_to & (self._begun >= self.now - days * DAY) & (self._pools == pool)
+            if size is not None:
+                alike &= self._sizes == size
+            self._curves[key] = Curve(self._per_place[alike], self._granted[alike])
         return self._curves[key]
-
-    def _past(self, wait: Wait) -> Past | None:
-        """Per place. None: it did not have to wait."""
-        waited = (self.now if wait.ended is None else wait.ended) - wait.begun
-        return Past(waited / self._places[wait.id], wait.granted) if waited > AT_ONCE else None
 
 
 def _scaled(per_place: Expected, place: int) -> Expected:

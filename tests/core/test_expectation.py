@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.expectation import FEWEST, Curve, Expected, Past
+from jupyter_gpushare.core.expectation import FEWEST, Curve, Expected
+
+
+class Past(NamedTuple):
+    """One wait; `granted` False: it was given up, or goes on."""
+
+    waited: float
+    granted: bool = True
+
+
+def curve(past: Iterable[Past]) -> Curve:
+    rows = list(past)
+    return Curve([one.waited for one in rows], [one.granted for one in rows])
+
 
 GRANTED = [Past(waited) for waited in range(1, 10)]
 
@@ -34,7 +49,7 @@ CASES = {
 
 @pytest.mark.parametrize(("past", "so_far", "expected"), CASES.values(), ids=CASES)
 def test_expectation(past, so_far, expected):
-    assert Curve(past).expected(so_far) == expected
+    assert curve(past).expected(so_far) == expected
 
 
 PASTS = st.lists(st.builds(Past, st.integers(0, 1000), st.sampled_from([True, True, False])), min_size=25, max_size=60)
@@ -43,7 +58,7 @@ SO_FAR = st.integers(0, 100) | st.just(0)
 
 @given(PASTS, SO_FAR)
 def test_it_is_never_negative_and_nine_in_ten_take_no_less_than_half_do(past, so_far):
-    found = Curve(past).expected(so_far)
+    found = curve(past).expected(so_far)
     assume(found is not None)
     assert found.median is None or found.median > 0
     assert found.p90 is None or (found.median is not None and found.p90 >= found.median)
@@ -54,7 +69,7 @@ def test_it_is_never_negative_and_nine_in_ten_take_no_less_than_half_do(past, so
 def test_who_has_waited_longer_is_done_no_sooner(past, one, other):
     """The whole wait, that is: what is left of it may well be shorter."""
     first, second = sorted((one, other))
-    sooner, later = Curve(past).expected(first), Curve(past).expected(second)
+    sooner, later = curve(past).expected(first), curve(past).expected(second)
     assume(sooner is not None and later is not None)
     for name in ("median", "p90"):
         early, late = getattr(sooner, name), getattr(later, name)
@@ -65,14 +80,14 @@ def test_who_has_waited_longer_is_done_no_sooner(past, one, other):
 def test_the_order_of_the_past_does_not_matter(past, so_far, random):
     shuffled = list(past)
     random.shuffle(shuffled)
-    assert Curve(shuffled).expected(so_far) == Curve(past).expected(so_far)
+    assert curve(shuffled).expected(so_far) == curve(past).expected(so_far)
 
 
 @given(PASTS, st.integers(0, 1000))
 def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
     """What would go wrong if those who gave up were left out."""
     longest = max((one.waited for one in past), default=0)
-    before, after = Curve(past).expected(), Curve([*past, Past(longest + more, granted=False)]).expected()
+    before, after = curve(past).expected(), curve([*past, Past(longest + more, granted=False)]).expected()
     assume(before is not None)
     for name in ("median", "p90"):
         known, then = getattr(before, name), getattr(after, name)
@@ -81,14 +96,14 @@ def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
 
 @given(st.lists(st.integers(1, 1000), min_size=9, max_size=60))
 def test_where_all_were_granted_it_is_the_order_statistic_that_covers_the_next_wait(waits):
-    found = Curve(Past(wait) for wait in waits).expected()
+    found = curve(Past(wait) for wait in waits).expected()
     ordered, count = sorted(waits), len(waits)
     assert (found.median, found.p90) == (ordered[math.ceil((count + 1) / 2) - 1], ordered[math.ceil(0.9 * (count + 1) - 1e-9) - 1])
 
 
 @given(PASTS, SO_FAR, st.integers(2, 50))
 def test_the_unit_of_time_does_not_matter(past, so_far, factor):
-    found = Curve(past).expected(so_far)
-    scaled = Curve(Past(one.waited * factor, one.granted) for one in past).expected(so_far * factor)
+    found = curve(past).expected(so_far)
+    scaled = curve(Past(one.waited * factor, one.granted) for one in past).expected(so_far * factor)
     wanted = found and Expected(*(None if one is None else one * factor for one in (found.median, found.p90)), found.based_on)
     assert scaled == wanted

@@ -23,6 +23,8 @@ BREATH: Final = 5
 SOONEST: Final = 10_000
 LATEST: Final = 10 * 60_000
 """ms after which an expected wait is looked at again, though nothing else has changed: a quarter of it, within these bounds."""
+PER_WAITING: Final = 20
+"""ms more for each workload that there is: ten thousand are then looked at fifty a second."""
 
 
 class Lots:
@@ -50,18 +52,22 @@ class Lots:
         return state, self.lot(record)[0], pools[0]
 
     def expected(self, record: Record) -> m.ExpectedWait | None:
-        """How much longer it waits. As long as that is said in the same words it is what was told, with the time of that."""
-        return self._said(record, self._outlook.expected(record, self.lot(record)[0]))
+        """How much longer it waits."""
+        return self._expected(record, self.lot(record)[0])
 
-    @staticmethod
-    def _said(record: Record, found: m.ExpectedWait | None) -> m.ExpectedWait | None:
-        told = record.expected
+    def _expected(self, record: Record, reason: Reason | None) -> m.ExpectedWait | None:
+        """What was told last, until that is to be looked at again; and after that too, as long as it is said in the same words."""
+        told, is_same = record.expected, (reason and reason.code) == (record.reason and record.reason.code)
+        is_newly_bound = told is not None and told.seconds_at_most is None and self._outlook.is_bound(record)
+        if told is not None and is_same and self._ledger.clock() < record.look_again and not is_newly_bound:
+            return told
+        found = self._outlook.expected(record, reason)
         return told if found is not None and told is not None and found.message == told.message else found
 
     def view(self, record: Record) -> m.WorkloadView:
         """All of it, as its owner sees it."""
         reason, position = self.lot(record)
-        expected = self._said(record, self._outlook.expected(record, reason))
+        expected = self._expected(record, reason)
         return replace(view(record, self._ledger.cluster), reason=reason_of(reason), queue_position=position, expected_wait=expected)
 
     # -- telling --
@@ -76,7 +82,7 @@ class Lots:
         promised = {pipeline.workload for pipeline in decisions.pipelines}
         for id_ in touched | promised | ledger.fresh:
             if (record := ledger.records.get(id_)) is not None:
-                self._take(record, *decisions.glimpse(id_))
+                self._renew(record, *decisions.glimpse(id_))
                 ledger.changed(record)
         ledger.fresh.clear()
 
@@ -92,8 +98,7 @@ class Lots:
         oldest_first = [id_ for id_ in ledger.records if id_ in decisions.reasons]
         for count, id_ in enumerate(oldest_first, start=1):
             record, shown = ledger.records.get(id_), decisions.glimpse(id_)
-            if record is not None and id_ in ledger.decisions.reasons and self._is_news(record, *shown):
-                self._take(record, *shown)
+            if record is not None and id_ in ledger.decisions.reasons and self._renew(record, *shown):
                 is_fresh = id_ in ledger.fresh
                 ledger.changed(record)
                 ledger.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
@@ -101,21 +106,16 @@ class Lots:
                 yield
         self._told_of = decisions
 
-    def _is_news(self, record: Record, reason: Reason | None, position: int | None) -> bool:
-        """Time alone changes what is to be expected: that is told again when it is said otherwise than before."""
-        if (reason, position) != (record.reason, record.position):
-            return True
-        if self._ledger.clock() < record.look_again:
-            return False
-        expected = self._outlook.expected(record, reason)
-        record.look_again = self._again(expected)
-        return (expected and expected.message) != (record.expected and record.expected.message)
-
-    def _take(self, record: Record, reason: Reason | None, position: int | None) -> None:
-        record.reason, record.position = reason, position
-        record.expected = self._outlook.expected(record, reason)
-        record.look_again = self._again(record.expected)
+    def _renew(self, record: Record, reason: Reason | None, position: int | None) -> bool:
+        """Takes it over; whether any of it is news. Time alone changes what is to be expected: that is news when it is said otherwise."""
+        expected = self._expected(record, reason)
+        is_news = (reason, position) != (record.reason, record.position) or expected is not record.expected
+        if expected is not record.expected or self._ledger.clock() >= record.look_again:
+            record.look_again = self._again(expected)
+        record.reason, record.position, record.expected = reason, position, expected
+        return is_news
 
     def _again(self, expected: m.ExpectedWait | None) -> int:
         quarter = 0 if expected is None or expected.seconds_median is None else round(250 * expected.seconds_median)
-        return self._ledger.clock() + min(LATEST, max(SOONEST, quarter))
+        soonest = SOONEST + PER_WAITING * len(self._ledger.records)
+        return self._ledger.clock() + max(soonest, min(LATEST, quarter))

@@ -31,8 +31,8 @@ __all__ = ["Outlook"]
 
 MOST: Final = 2_000
 """Waits that are over and remembered."""
-PER_WAIT: Final = 2
-"""ms between two looks at the past, per wait in it: each look takes a thousandth of that, so it never takes much of the time."""
+PER_WAIT: Final = 5
+"""ms between two looks at the past, per wait in it: a look takes a few microseconds for each."""
 SAVING: Final = 30_000
 """ms after the end of a notice in which memory is saved, or else its holder ended."""
 LOOK: Final = 30_000
@@ -97,6 +97,10 @@ class Outlook:
             return self._promised(max(self._leaving.get(name, 0) for name in pools_tried(record.workload, self._ledger.loaded.policy)), now)
         self._look_back(now)
         return self._told(record.workload, pool, record.id, reason.code, max(0, now - record.waits_since), at_most, now, waits=True)
+
+    def is_bound(self, record: Record) -> bool:
+        """Whether by now it is known by when it starts at the latest."""
+        return record.id in self._latest
 
     def would(self, workload: Workload, found: WhatIf) -> m.ExpectedWait | None:
         """How long somebody would wait who only asks; None: not at all."""
@@ -172,17 +176,17 @@ class Outlook:
         if self._look_at - LOOK <= now < self._look_at:
             return
         self._look_at, self._latest = now + LOOK, {}
-        if self._is_bound() and 0 < len(self._ledger.decisions.reasons) <= FORESEEN:
+        if self._has_rules() and 0 < len(self._ledger.decisions.reasons) <= FORESEEN:
             self._latest = self._foreseen(now)
 
     def _bound(self, workload: Workload, now: int) -> int | None:
         """How long (ms) somebody who asks would wait at the most."""
-        if not self._is_bound() or len(self._ledger.decisions.reasons) > FORESEEN:
+        if not self._has_rules() or len(self._ledger.decisions.reasons) > FORESEEN:
             return None
         at = self._foreseen(now, workload).get(workload.id)
         return None if at is None else at - now
 
-    def _is_bound(self) -> bool:
+    def _has_rules(self) -> bool:
         return any(ms is not None and place.endswith(".max_running") for place, ms in self._ledger.loaded.rules.all())
 
     def _foreseen(self, now: int, asked: Workload | None = None) -> dict[str, int]:
