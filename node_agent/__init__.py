@@ -1,1 +1,16 @@
-"""The node agent: the only place that touches GPUs and kernel processes. One per GPU node."""
+"""The node agent: the only place that touches GPUs and kernel processes. One per GPU node.
+
+Decisions are pure and look at one moment; everything else finds out what is, or does what was decided:
+
+    decided (pure)        `situation` (the moment), `placement` (which GPU), `reclaim` (the ladder), `caps`, `lending`, `idleness`,
+                          `accounting` (whose memory is whose), `health` (whose trouble an error is)
+    one agent             `app` (put together), `node` (what everybody gets), `books` (what is remembered), `journal` (over a crash),
+                          `desk` (asks the ladder, does it), `story` (the sentences)
+    kernels               `lifecycle`, `leases` (planned and actual places), `batch` (commands), `resting` (idle rules), `wishes` (pin, suspend ...),
+                          `waiting` (what a cell that waits is told)
+    who talks             `session` (with the scheduler), `gate` (the unix socket), `talk` (what is said there), `tokens`, `doors` (folders)
+    processes             `processes`, `owners`, `cgroups`, `enclosures`, `pressure`
+    GPUs                  `devices` (any), `inventory` (which), `patience` (until there are some), `selftest`, `toy` and `proof` (what they can do)
+    saving GPU memory     `suspend`, `checkpointer` and `helper` (a process that makes the driver's calls), `hostmemory`, `watchdog`, `draining`
+    what was used         `usage`, `tally` (until the scheduler has it)
+"""

@@ -55,3 +55,16 @@ def test_the_reference_is_fresh() -> None:
     """In an interpreter of its own: click keeps a command's help option from its first call, and other tests call commands."""
     checked = subprocess.run([sys.executable, ROOT / "docs/render_reference.py", "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def rooms() -> list[Path]:
+    """Folders of code whose `__init__` is a page that says what is where."""
+    inner = sorted(page.parent for page in (ROOT / "jupyter_gpushare/scheduler").glob("*/__init__.py"))
+    return [ROOT / "node_agent", *(ROOT / "jupyter_gpushare" / name for name in ("core", "kernel", "server_extension", "scheduler")), *inner]
+
+
+@pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))
+def test_a_rooms_page_names_every_file_in_it(room: Path) -> None:
+    named = set(re.findall(r"`([a-z_]+)`", (room / "__init__.py").read_text()))
+    there = {path.stem for path in room.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__init__"}
+    assert sorted(there - named) == []
