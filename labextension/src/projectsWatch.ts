@@ -62,7 +62,8 @@ export class ProjectsWatch {
   private timer: number | null = null;
 }
 
-/** What the table depends on, as a text to compare. */
+/** What the table depends on, as a text to compare: also whether there is a scheduler to ask. */
 function held(status: Status | null): string {
-  return (status?.kernels ?? []).map(kernel => `${kernel.workload} ${kernel.state}`).join();
+  const kernels = (status?.kernels ?? []).map(kernel => `${kernel.workload} ${kernel.state}`);
+  return [status?.scheduler.reachable, ...kernels].join();
 }

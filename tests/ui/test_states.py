@@ -15,6 +15,7 @@ SCRIPTS = {
     "relaunch.mjs": "a kernel killed by a reclaim leaves no cell spinning",
     "boards.mjs": "a dashboard of a cluster that is ill, foreign, empty, large or gone",
     "everybody.mjs": "no serious problem for anybody in any theme",
+    "tongues.mjs": "in another language nothing of ours stays English",
 }
 
 

@@ -23,7 +23,7 @@ type Trans = TranslationBundle;
 
 /** A field of the row by its name. */
 function plain<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
-  return { id, label, value: row => row[id] as unknown as Cell, ...more };
+  return { id, label, value: row => (row[id] ?? null) as unknown as Cell, ...more }; // an older server may lack it
 }
 
 function amount<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
