@@ -71,9 +71,9 @@ def wait(timeout: float | None = None) -> Json:
 
 
 def why() -> Json:
-    """Why this notebook waits: state, reason with its numbers and what would help, place in the queue."""
+    """Why this notebook waits: state, reason with its numbers and what would help, place in the queue, how much longer it takes."""
     now = status()
-    return {name: now[name] for name in ("state", "reason", "queue_position")}
+    return {name: now.get(name) for name in ("state", "reason", "queue_position", "expected_wait")}
 
 
 def what_if(

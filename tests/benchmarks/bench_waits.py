@@ -7,7 +7,8 @@ scheduler made on another cluster; its priority levels stand for projects.
 Asked is for jobs that did not start at once, by the estimator as the service uses it, with what was known at that moment: what had been
 granted, and what still waited. `covered`: the part of the asked whose wait was not longer than the median (wanted: 50 %) and the ninetieth
 percentile (90 %) that they were told; who never got anything counts as not covered. `error`: the median of |waited - median|, and the part
-whose wait was within twice and half of the median. `later`: the same jobs, asked once more when half of their wait was over.
+whose wait was within twice and half of the median. `later`: the same jobs, asked once more when half of their wait was over. `without places`: asked first, with waits
+compared as they are instead of by the place in line at which they began.
 """
 
 from __future__ import annotations
@@ -90,6 +91,11 @@ def _at_once(wait: Wait, step: int) -> bool:
     return wait.ended is not None and wait.ended - wait.begun <= step
 
 
+def _alone(waits: Sequence[Wait]) -> list[Wait]:
+    """As if everybody had a project to themselves: all places are 1, so waits are compared as they are."""
+    return [replace(wait, project=wait.id) for wait in waits]
+
+
 def judged(found: Sequence[Answer]) -> dict[str, float]:
     told = [answer for answer in found if answer.expected is not None and answer.expected.median is not None]
     wide = [answer for answer in told if answer.expected is not None and answer.expected.p90 is not None]
@@ -120,15 +126,16 @@ def main() -> None:
     assert SPAN > DAY
     cases = [(f"Philly, load {load}", lambda load=load: philly(data, load), STEP) for load in LOADS] + [("openb, as it was", lambda: openb(data), 2_000)]
     results = []
-    sys.stdout.write(f"{'':28} {'asked':>6} {'told':>7} {'<= median':>10} {'p90 told':>9} {'<= p90':>8} {'error':>10} {'within 2x':>10}\n")
+    sys.stdout.write(f"{'':32} {'asked':>6} {'told':>7} {'<= median':>10} {'p90 told':>9} {'<= p90':>8} {'error':>10} {'within 2x':>10}\n")
     for name, made, step in cases:
         waits = made()
         asked = asked_of(waits, step)
-        for when, at in (("asked first", 0.0), ("later", 0.5)):
-            found = judged(list(answers(waits, asked, at, step)))
+        for when, at in (("asked first", 0.0), ("later", 0.5), ("without places", 0.0)):
+            placed = when != "without places"
+            found = judged(list(answers(waits, asked, at, step) if placed else answers(_alone(waits), _alone(asked), at, step)))
             results.append({"case": name, "when": when, **{key: round(value, 2) for key, value in found.items()}})
             sys.stdout.write(
-                f"{name + ', ' + when:28} {found['asked']:6.0f} {found['answered_percent']:5.0f} % {found['under_median_percent']:8.0f} %"
+                f"{name + ', ' + when:32} {found['asked']:6.0f} {found['answered_percent']:5.0f} % {found['under_median_percent']:8.0f} %"
                 f" {found['with_p90_percent']:7.0f} % {found['under_p90_percent']:6.0f} % {found['error_min']:6.1f} min {found['within_twice_percent']:8.0f} %\n"
             )
             sys.stdout.flush()
