@@ -238,8 +238,11 @@ def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatc
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("c.SchedulerApp.port = 'x'", "port"), ("c.SchedulerApp.port = ", "invalid syntax"), ("1 / 0", "division by zero")],
-    ids=["bad value", "no Python", "raises"],
+    [
+        ("c.SchedulerApp.port = 'x'", "port"), ("c.SchedulerApp.port = 99999", "port"), ("c.SchedulerApp.port = ", "invalid syntax"),
+        ("1 / 0", "division by zero"),
+    ],
+    ids=["bad value", "too large", "no Python", "raises"],
 )
 def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path, text: str, said: str):
     file = tmp_path / "conf.py"
