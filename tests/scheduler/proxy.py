@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 
 class RoughNetwork:
-    """A TCP proxy. `delay_s`: the longest that a piece waits, each for a time of its own (so connections overtake one another).
+    """A TCP proxy; port 0: to a unix socket of that name. `delay_s`: the longest that a piece waits, each for a time of its own (so connections overtake one another).
 
     `cut` ends every connection on the client's side at once. On the server's side they live on for `late_s`, and what was under way
     still arrives there: the server hears two connections of one agent, the older one last.
@@ -23,6 +23,9 @@ class RoughNetwork:
         self._tasks: set[asyncio.Task[None]] = set()
         self.is_up = True
         self.cuts = 0
+        self.passing = asyncio.Event()
+        """While it is not set, nothing arrives and nothing ends: what was said waits."""
+        self.passing.set()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[str]:
@@ -52,7 +55,7 @@ class RoughNetwork:
             writer.transport.abort()
             return
         try:
-            up_reader, up_writer = await asyncio.open_connection(*self._upstream)
+            up_reader, up_writer = await self._dial()
         except OSError:
             writer.transport.abort()
             return
@@ -67,9 +70,14 @@ class RoughNetwork:
             for end in (up_writer, writer):
                 end.transport.abort()
 
+    async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        host, port = self._upstream
+        return await (asyncio.open_connection(host, port) if port else asyncio.open_unix_connection(host))
+
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(1 << 16):
                 await asyncio.sleep(self._dice.uniform(0, self.delay_s))
+                await self.passing.wait()
                 writer.write(data)
                 await writer.drain()

@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import logging
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -46,7 +47,7 @@ class Standby:
     def __init__(self, leadership: Leadership, address: Address, public_url: str) -> None:
         """Raises Unavailable: the port is taken, a file is unreadable."""
         self._leadership = leadership
-        self._socket = address.socket
+        self._socket, self._trouble = address.socket, ""
         sockets: list[socket.socket] = []
         try:
             secure = certificate_of(address) if address.port is not None else None
@@ -83,7 +84,9 @@ class Standby:
         try:
             return await asyncio.to_thread(self._leadership.try_to_lead, self.url)
         except GpuShareError as error:
-            log.warning("cannot try to lead: %s", error.message)
+            if error.message != self._trouble:  # twice a second would be no news
+                log.warning("cannot try to lead: %s", error.message)
+            self._trouble = error.message
             return False
 
     async def stop(self) -> None:
@@ -123,12 +126,19 @@ class _Door(RequestHandler):
 
 
 async def keep_leading(leadership: Leadership) -> str:
-    """Gives signs of life until another scheduler leads; gives why. The database may be away meanwhile: it decides when it is back."""
+    """Gives signs of life until another scheduler leads, or may lead because none could be given for too long; gives why.
+
+    Who is cut off from the database would go on answering from memory, and keep clients and agents who could have gone to the next one.
+    """
+    alive = time.monotonic()
     while True:
         await asyncio.sleep(leadership.silent_s / 5)
         try:
             await asyncio.to_thread(leadership.renew)
+            alive = time.monotonic()
         except Deposed as error:
             return error.message
         except GpuShareError as error:
             log.warning("no sign of life could be given: %s", error.message)
+            if time.monotonic() - alive >= leadership.silent_s:
+                return f"no sign of life could be given for {leadership.silent_s:g} seconds: another scheduler may lead now"
