@@ -42,17 +42,19 @@ def request(
     memory: str | int | None = None,
     limit: float | str | None = None,
     project: str | None = None,
+    pool: Sequence[str] | str | None = None,
     pools: Sequence[str] | str | None = None,
     priority: str | int | None = None,
     wait: bool = True,
 ) -> Json:
     """Ask for a share: GPUs (`0.5`, `2`) or memory (`"20GiB"`); `limit` is the burst ceiling in GPUs. Waits until it is there unless
-    told otherwise; replaces the share that this notebook has. Returns the new status.
+    told otherwise; replaces the share that this notebook has. `pool` (as the magic says) and `pools` are the same: node pools in order.
+    Returns the new status.
 
     Raises:
         GpuError: it makes no sense or is not allowed; then nothing was changed. Or the wait was given up.
     """
-    ask_for(request_body(gpu, memory, limit, project, pools, priority))
+    ask_for(request_body(gpu, memory, limit, project, pools or pool, priority))
     return _wait(None) if wait else status()
 
 
@@ -81,11 +83,12 @@ def what_if(
     *,
     memory: str | int | None = None,
     project: str | None = None,
+    pool: Sequence[str] | str | None = None,
     pools: Sequence[str] | str | None = None,
     priority: str | int | None = None,
 ) -> Json:
     """Would such a request start now, where, and whom would it displace? Changes nothing."""
-    return ask("what-if", request_body(gpu, memory, None, project, pools, priority))
+    return ask("what-if", request_body(gpu, memory, None, project, pools or pool, priority))
 
 
 def suspend() -> Json:

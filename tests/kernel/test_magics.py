@@ -88,6 +88,15 @@ def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, n
     assert result.reply["traceback"] == ["GpuError: unknown project 'nope'"]
 
 
+@pytest.mark.parametrize("pools", ["pool='a, b'", "pools='a,b'", "pools=['a', 'b']"])
+def test_the_functions_take_what_the_magics_take(agent, notebook, pools):
+    asked = []
+    agent.answers["request"] = lambda body: asked.append(body) or {"kernel": agent.kernel}
+    asks = f"gpu.request(0.5, limit=1, project='p', {pools}, priority='train', wait=False)"
+    assert notebook().run(f"from jupyter_gpushare import gpu\n{asks};").ok
+    assert asked == [{"gpu": 0.5, "gpu_limit": 1, "project": "p", "node_pools": ["a", "b"], "priority_class": "train"}]
+
+
 def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):
     nb = notebook()
     nb.run("1")
