@@ -157,5 +157,14 @@ def test_closed_it_listens_no_more(agent, page):
     assert page.nothing_comes()
 
 
+def test_it_needs_no_module_that_a_front_end_does_not_bring_itself(page):
+    """VS Code and others have the widgets of ipywidgets; what is only on a server, or would be fetched, is not there."""
+    standard = {"@jupyter-widgets/base", "@jupyter-widgets/controls"}
+    models = page.states.values()
+    assert {state["_model_module"] for state in models} == standard
+    assert {state["_view_module"] for state in models if state.get("_view_module")} <= standard
+    assert {state["_model_module_version"] for state in models} == {"2.0.0"}
+
+
 def test_where_no_widgets_are_shown_it_reads_as_text(page):
     assert "GPU share of this notebook" in page.nb.run("p").text

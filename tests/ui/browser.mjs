@@ -77,8 +77,9 @@ export class Lab {
   async notebook(name) {
     await this.page.evaluate(async name => {
       const app = window.jupyterapp;
-      const model = await app.serviceManager.contents.newUntitled({ type: 'notebook' });
-      await app.serviceManager.contents.rename(model.path, name);
+      // not made and then renamed: a listing of the folder in between makes Jupyter's server say that the folder is not there
+      const content = { cells: [], metadata: {}, nbformat: 4, nbformat_minor: 5 };
+      await app.serviceManager.contents.save(name, { type: 'notebook', format: 'json', content });
       const widget = await app.commands.execute('docmanager:open', { path: name, factory: 'Notebook', kernel: { name: 'python3' } });
       await widget.context.ready;
       await widget.sessionContext.ready;

@@ -47,6 +47,7 @@ await inLab(url, async lab => {
   await shows('vision in node pool default, GPUs over time');
   await board.getByRole('img', { name: /^vision in node pool default: allocated 1 GPUs now/ }).waitFor();
   assert.equal(await row('vision').getAttribute('data-depth'), '1', 'a project stands below its department');
+  if (shots) await happenings(lab);
   await picture('queues');
 
   // why somebody waits; sorted by a header; filtered
@@ -125,3 +126,15 @@ await inLab(url, async lab => {
 
   assert.deepEqual(lab.complaints, []);
 }, { width: 1360, height: 820 });
+
+/** Something to see over time: one gives its share back, and asks again. A picture of time takes time: the scheduler samples every five seconds. */
+async function happenings(lab) {
+  await lab.page.locator('.jp-GpuShareDashboard-time select').selectOption('15');
+  for (const ask of ['%gpu release', '%gpu request 0.5']) {
+    await lab.page.waitForTimeout(14_000);
+    await lab.done('b.ipynb', await lab.run('b.ipynb', ask));
+  }
+  await lab.done('b.ipynb', await lab.run('b.ipynb', FILL));
+  await lab.page.waitForTimeout(14_000);
+  await lab.command('gpushare:dashboard', { view: 'queues' });
+}

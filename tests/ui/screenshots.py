@@ -5,13 +5,43 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from PIL import Image, ImageDraw, ImageFont
+
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ui.lab import demo, play
 
+STORIES = ("tour.mjs", "story.mjs", "killed.mjs", "dashboard.mjs", "widgets.mjs")
+FRAMES = {
+    "two-halves-burst": "1. Two notebooks have half a GPU each. Nobody needs the rest, so each uses 70 of 80 GiB, on a GPU of its own.",
+    "a-whole-gpu-lands": "2. A third one asks for a whole GPU and has it at once. Who was in the way is saved to host memory and moved.",
+    "moved-and-kept": "3. Both go on with everything they held, taking turns on the other GPU. The sidebar says what happened, and why.",
+    "spread-again": "4. The third one leaves: both spread out again.",
+}
+WIDTH = 1088
+CAPTION = 44
+EACH_MS = 4000
+
+
+def animate(folder: Path) -> None:
+    """The story of the README in one moving picture, made of the very pictures of the tutorial."""
+    frames = [framed(Image.open(folder / f"{name}.png"), words) for name, words in FRAMES.items()]
+    frames[0].save(folder / "story.webp", save_all=True, append_images=frames[1:], duration=EACH_MS, loop=0, quality=88, method=6)
+
+
+def framed(picture: Image.Image, words: str) -> Image.Image:
+    """A picture with what it shows written below it."""
+    small = picture.convert("RGB").resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
+    frame = Image.new("RGB", (WIDTH, small.height + CAPTION), "#263238")
+    frame.paste(small)
+    ImageDraw.Draw(frame).text((16, small.height + CAPTION // 2), words, fill="white", font=ImageFont.load_default(18), anchor="lm")
+    return frame
+
+
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images").resolve()
-    for story in ("tour.mjs", "story.mjs", "killed.mjs", "dashboard.mjs", "widgets.mjs"):
+    for story in STORIES:
         with demo() as url:
             play(story, url, str(folder))
-    print(*sorted(path.name for path in folder.glob("*.png")), sep="\n")  # noqa: T201 - it is a command
+    animate(folder)
+    print(*sorted(path.name for path in folder.iterdir()), sep="\n")  # noqa: T201 - it is a command
