@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
@@ -12,6 +13,7 @@ from jupyter_gpushare.core.likeness import Alike, Expected
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.expected import about, by_history
+from jupyter_gpushare.scheduler.store.waits import past_waits
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ALICE, House
 
@@ -107,6 +109,24 @@ def test_a_restart_forgets_nothing_of_it(house: Queue):
     assert house.expected("w") == before
     assert before.based_on == 9
     assert before.seconds_p90 is None, "of ten like it one gave up after an hour, so nine in ten cannot be told"
+
+
+def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
+    """Read back from the store: what was evicted and granted again has waited once, for its first lease."""
+    view = ruled.ask("a", 1)
+    lease, begun = view.pods[0].lease, ruled.time
+    with ruled.store.transaction() as write:
+        write.lease_ended(lease.id, begun + MINUTE)
+        write.lease(replace(lease, id=lease.id + "-again"), begun + HOUR)
+        write.lease(replace(lease, id="other@1", workload="nobody's"), begun)
+    ruled.ask("gone", 2)
+    ruled.time += HOUR
+    ruled.end("gone")
+    assert [(one.id, one.begun, one.ended, one.pool) for one in past_waits(ruled.store, begun - 1, 10)] == [
+        ("a", begun, begun, "default"), ("gone", begun, begun + HOUR, None)
+    ]  # fmt: skip
+    assert [one.id for one in past_waits(ruled.store, begun + 1, 10)] == ["gone"], "not what was granted before the time that is asked about"
+    assert [one.id for one in past_waits(ruled.store, begun - 1, 1)] == ["gone"], "the newest first, when there are too many"
 
 
 def test_what_has_been_waited_counts(house: Queue):
