@@ -10,7 +10,7 @@ Decisions are pure and look at one moment; everything else finds out what is, or
                           `waiting` (what a cell that waits is told)
     who talks             `session` (with the scheduler), `gate` (the unix socket), `talk` (what is said there), `tokens`, `doors` (folders)
     processes             `processes`, `owners`, `cgroups`, `enclosures`, `pressure`
-    GPUs                  `devices` (any), `inventory` (which), `patience` (until there are some), `selftest`, `toy` and `proof` (what they can do)
+    GPUs                  `devices` (any), `inventory` (which), `patience` (until they are there), `selftest`, `mps`, `toy`, `proof` (what they can)
     saving GPU memory     `suspend`, `checkpointer` and `helper` (a process that makes the driver's calls), `hostmemory`, `watchdog`, `draining`
     what was used         `usage`, `tally` (until the scheduler has it)
 """

@@ -22,9 +22,10 @@ from typing import Final, Protocol
 from .cgroups import Cgroups
 from .checkpointer import Checkpointer, Unsure
 from .devices.cuda import CudaError, ProcessState
+from .mps import mps_runs
 from .processes import MARKER, SELF_TEST
 
-__all__ = ["ADVICE", "INSTANCES", "Bench", "Gpu", "advised", "mps_runs", "tested", "waits_for_room"]
+__all__ = ["ADVICE", "INSTANCES", "Bench", "Gpu", "advised", "tested", "waits_for_room"]
 
 READY_S: Final = 60.0
 """cuInit and a first context on a machine whose GPUs sleep."""
@@ -51,11 +52,6 @@ ADVICE: Final = {
 }
 """What to do when the reason itself does not say it."""
 FORBIDDEN: Final = frozenset({304, 800})
-MPS_SERVER: Final = "nvidia-cuda-mps"
-"""The first 15 characters of nvidia-cuda-mps-server and nvidia-cuda-mps-control, as /proc gives them."""
-
-
-GPU_FILE: Final = "/dev/nvidia"
 
 
 class Gpu(Protocol):
@@ -118,37 +114,6 @@ def advised(tier: str, problem: str) -> tuple[str, str]:
 def waits_for_room(problems: Iterable[str]) -> bool:
     """Whether one of them goes when there is room on a GPU."""
     return any(problem.endswith(NO_ROOM) for problem in problems)
-
-
-def mps_runs(minors: Collection[int] = (), proc: Path = Path("/proc")) -> bool:
-    """Whether an MPS server or its control that can be ours runs on this machine, as far as this process sees others.
-
-    It can be when it is root's or our own user's: every other user's serves that user alone; and when it has none of the machine's GPUs
-    open, or one of ours (`minors`: the numbers of their device files): another container's is no concern of ours."""
-    for entry in proc.iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                if (entry / "comm").read_text().strip() == MPS_SERVER and _uid(entry) in (0, os.geteuid()):
-                    opened = _gpus_open(entry)
-                    if not opened or not minors or opened & set(minors):
-                        return True
-    return False
-
-
-def _uid(entry: Path) -> int:
-    return next(int(line.split()[2]) for line in (entry / "status").read_text().splitlines() if line.startswith("Uid:"))
-
-
-def _gpus_open(entry: Path) -> set[int]:
-    """Minor numbers of the GPUs that a process has open; empty when that cannot be seen."""
-    found: set[int] = set()
-    with contextlib.suppress(OSError):
-        for link in (entry / "fd").iterdir():
-            with contextlib.suppress(OSError):
-                number = os.readlink(link).removeprefix(GPU_FILE)
-                if number.isdecimal():
-                    found.add(int(number))
-    return found
 
 
 # ---- observe ----------------------------------------------------------------------------------------------------------------------------

@@ -19,9 +19,10 @@ import pytest
 from jupyter_gpushare.core.errors import Unavailable
 from node_agent.checkpointer import Checkpointer, Deadlines
 from node_agent.devices.calls import Calls, hangs
+from node_agent.mps import mps_runs
 from node_agent.patience import found_patiently
 from node_agent.proof import Proof
-from node_agent.selftest import ADVICE, advised, mps_runs
+from node_agent.selftest import ADVICE, advised
 from tests.agent.test_cgroups import real_subtree
 from tests.fakegpu.world import GIB, Faults, GpuWorld
 
