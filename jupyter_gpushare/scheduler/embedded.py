@@ -5,6 +5,7 @@ The same bodies cross the same dispatch as over HTTP; only the carrier differs. 
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
@@ -22,13 +23,17 @@ from node_agent.patience import found_patiently
 
 from .callers.identity import Identity
 from .callers.peers import PeerUsers
-from .doors.listening import Address, Listening
-from .house import House, make_state_dir
+from .doors.listening import NOTE, Address, Listening
+from .house import LOCK, House, make_state_dir
 from .links.agent_link import AgentSession
 from .links.streams import revision_in
 from .policy.file import default_demo_policy, load_policy, parse_policy
+from .store.locks import is_held
 
-__all__ = ["EmbeddedHouse", "InProcessTransport", "devices_here", "found_patiently", "this_node"]
+__all__ = [
+    "EmbeddedHouse", "InProcessTransport", "devices_here", "found_patiently", "is_served", "own_socket", "served_at",
+    "this_node",
+]  # fmt: skip
 
 log = logging.getLogger("gpushare.scheduler")
 
@@ -95,6 +100,26 @@ class _Link:
         raise Unavailable(f"the scheduler ended the link: {self._session.over}")
 
 
+def is_served(state_dir: Path) -> bool:
+    """Whether a scheduler runs in this state directory: in another server of the same person, as a rule."""
+    lock = state_dir / LOCK
+    return lock.exists() and is_held(lock)
+
+
+def served_at(state_dir: Path) -> str | None:
+    """Where the last scheduler of this state directory said that it listens."""
+    try:
+        url = json.loads((state_dir / NOTE).read_bytes())["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return str(url)
+
+
+def own_socket(state_dir: Path) -> Path:
+    """Where the scheduler in somebody's Jupyter server listens for the rest of what they run: the command line, a second server."""
+    return state_dir / "scheduler.sock"
+
+
 def this_node() -> str:
     """What this machine is called."""
     return platform.node() or "localhost"
@@ -142,7 +167,7 @@ class EmbeddedHouse:
         """On a unix socket, for the command line of the same person and nobody else. Not being able to is no disaster."""
         try:
             self._house.callers.peers = PeerUsers(only_owner=True)
-            address = Address(port=None, socket=state_dir / "scheduler.sock", socket_mode=0o600)
+            address = Address(port=None, socket=own_socket(state_dir), socket_mode=0o600)
             self._listening = Listening(self._house, address, state_dir)
             self._listening.leave_note()
         except (GpuShareError, OSError) as error:

@@ -32,9 +32,11 @@ from .store.leadership import Leadership
 from .store.locks import lock_of, only_one
 from .store.store import Retention, Store
 
-__all__ = ["BUILT_IN_POLICY", "House", "make_state_dir", "own_database", "wall_clock"]
+__all__ = ["BUILT_IN_POLICY", "LOCK", "House", "make_state_dir", "own_database", "wall_clock"]
 
 log = logging.getLogger("gpushare.scheduler")
+LOCK: Final = "scheduler.lock"
+"""In a state directory: held by the scheduler that runs in it."""
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
 """Without a policy file: one project for everybody, whatever GPUs there are are shared."""
 
@@ -100,9 +102,9 @@ class House:
     def _locked(self, state_dir: Path, db_url: str | None) -> str:
         """Nobody else may use this directory, nor this file, whatever directory they use. Gives the URL of the database."""
         own = state_dir / "scheduler.sqlite"
-        self._locks.callback(os.close, only_one(state_dir / "scheduler.lock", "another scheduler runs in this state directory", state_dir))
+        self._locks.callback(os.close, only_one(state_dir / LOCK, "another scheduler runs in this state directory", state_dir))
         file = file_in(db_url) if db_url else own
-        if file is not None and file.with_suffix(".lock").absolute() != (state_dir / "scheduler.lock").absolute():
+        if file is not None and file.with_suffix(".lock").absolute() != (state_dir / LOCK).absolute():
             self._locks.callback(os.close, lock_of(file))
         return db_url or own_database(own)
 
@@ -138,7 +140,7 @@ def make_state_dir(state_dir: Path) -> None:
     """The owner's alone. Raises Unavailable."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(state_dir / "scheduler.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        os.close(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
         raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
 

@@ -16,7 +16,7 @@ from ..core.errors import GpuShareError
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
 from .line import SchedulerLine
-from .local import start_local
+from .local import Elsewhere, start_local
 from .presets import DEFAULT_PRESETS, presets_or_usual
 from .sharing import Sharing
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["GpuShareExtension", "local_user"]
 
 PROVISIONER: Final = "gpushare-provisioner"
+LOOK_AGAIN_S: Final = 2.0
+"""Seconds between two looks whether the server that runs scheduler and agent for this one as well is still there."""
 
 
 def local_user() -> str:
@@ -122,6 +124,9 @@ class GpuShareExtension(ExtensionApp):
         assert self.serverapp is not None
         self.serverapp.web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
 
+    def _state(self) -> Path:
+        return Path(self.state_dir).absolute()
+
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
 
@@ -134,9 +139,26 @@ class GpuShareExtension(ExtensionApp):
             self._starting = asyncio.get_running_loop().create_task(self._start_local())
 
     async def _start_local(self) -> None:
+        """In this server; or where another server of this person has them already, until that one ends: then here."""
+        is_guest = False
+        try:
+            while (elsewhere := await self._try_local()) is not None:
+                if not is_guest:
+                    is_guest = True
+                    self._scheduler.connect(elsewhere.transport)
+                    self.log.info("gpushare: %s; this server uses them, and takes over when it ends", elsewhere.message)
+                    self.sharing.started.set()
+                await asyncio.sleep(LOOK_AGAIN_S)
+            if self._local is not None and not is_guest:  # a guest stays on the socket: whoever takes over listens there as well
+                self._scheduler.connect(self._local.transport)
+        finally:
+            self.sharing.started.set()
+
+    async def _try_local(self) -> Elsewhere | None:
+        """None: it is decided, they run here or they cannot."""
         try:
             self._local = await start_local(
-                state_dir=Path(self.state_dir),
+                state_dir=self._state(),
                 socket=Path(self._socket()),
                 policy_file=Path(self.policy_file) if self.policy_file else None,
                 simulate=self.simulate,
@@ -145,6 +167,8 @@ class GpuShareExtension(ExtensionApp):
                 user=self.user,
                 tell=self._takes_long,
             )
+        except Elsewhere as elsewhere:
+            return elsewhere
         except GpuShareError as error:
             self.log.warning("gpushare: no GPUs are managed here: %s", error.message)
             self.sharing.problem = self._scheduler.problem = error.message
@@ -152,11 +176,9 @@ class GpuShareExtension(ExtensionApp):
             self.log.exception("gpushare: the scheduler inside this server did not start")
             self.sharing.problem = self._scheduler.problem = "the scheduler inside this server did not start; its log says why"
         else:
-            self._scheduler.connect(self._local.transport)
             label = " (simulated GPUs)" if self.simulate else ""
             self.log.info("gpushare: scheduler and node agent run inside this server%s, state in %s", label, self.state_dir)
-        finally:
-            self.sharing.started.set()
+        return None
 
     def _takes_long(self, problem: str) -> None:
         """The driver does not answer: kernels start without a GPU meanwhile, and are made known when it does."""

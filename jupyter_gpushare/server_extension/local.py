@@ -6,14 +6,27 @@ import asyncio
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from ..core.errors import Unavailable
 from ..core.quantity import read_memory
+from ..transports import UNIX, HttpTransport
 
 if TYPE_CHECKING:
     from ..scheduler.embedded import EmbeddedHouse
 
-__all__ = ["start_local"]
+__all__ = ["Elsewhere", "start_local"]
+
+TRIES: Final = 20
+PAUSE_S: Final = 0.1
+
+
+class Elsewhere(Unavailable):
+    """Raised when another server of the same person runs both already, in the same state directory: `transport` leads there."""
+
+    def __init__(self, socket: Path) -> None:
+        super().__init__("another Jupyter server of yours runs scheduler and node agent", field=str(socket.parent))
+        self.transport = HttpTransport(f"{UNIX}{socket}")
 
 
 async def start_local(
@@ -23,17 +36,33 @@ async def start_local(
     """Start both in the running loop. `tell` hears why that takes long ("": it goes on): a driver may hang for ever.
 
     Raises:
-        GpuShareError: there are no GPUs to manage here, the policy is bad, or another scheduler or agent is at work already.
+        Elsewhere: another server of this person does it.
+        GpuShareError: there are no GPUs to manage here, the policy is bad, or somebody else's scheduler or agent is at work already.
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
     from ..scheduler.embedded import EmbeddedHouse, devices_here, found_patiently
 
+    await _must_be_free(state_dir)
+
     bound = read_memory(host_memory, what="host_memory") if host_memory else None
     # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not answer at all.
     devices = await found_patiently(lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell)
+    await _must_be_free(state_dir)
     house = EmbeddedHouse(
         state_dir, simulate=simulate, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound, devices=devices
     )
     await house.start()
     return house
+
+
+async def _must_be_free(state_dir: Path) -> None:
+    """Raises Elsewhere. A server that is starting has the lock for a moment before it listens."""
+    from ..scheduler.embedded import is_served, own_socket, served_at
+
+    for _ in range(TRIES):
+        if not is_served(state_dir):
+            return
+        if served_at(state_dir) == f"{UNIX}{own_socket(state_dir)}":
+            raise Elsewhere(own_socket(state_dir))
+        await asyncio.sleep(PAUSE_S)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jupyter_gpushare.core.errors import Unavailable
 
-__all__ = ["lock_of", "only_one"]
+__all__ = ["is_held", "lock_of", "only_one"]
 
 
 def only_one(lock_file: Path, refusal: str, where: Path) -> int:
@@ -23,6 +23,15 @@ def only_one(lock_file: Path, refusal: str, where: Path) -> int:
         os.close(lock)
         raise Unavailable(refusal, field=str(where)) from None
     return lock
+
+
+def is_held(lock_file: Path) -> bool:
+    """Whether somebody has it now."""
+    try:
+        os.close(only_one(lock_file, "held", lock_file))
+    except Unavailable:
+        return True
+    return False
 
 
 def lock_of(database: Path) -> int:
