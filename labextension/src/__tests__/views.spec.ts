@@ -1,6 +1,6 @@
 import { deathReason } from '../messages';
 import { isUntouched } from '../notebooks';
-import { possibleActions } from '../views/actions';
+import { actionWords, possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
 import { sameRequest, waitingSince } from '../views/reason';
 import { aboutText, expectedShort, offerText } from '../expected';
@@ -113,6 +113,11 @@ test('a share that is offered says what it would mean', () => {
   expect(offerText(answer, english)).toBe('starts now');
   expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe('about 6 min');
   expect(offerText({ ...answer, starts_now: false, expected_wait: wait(NOT_KNOWN) }, english)).toBe('would wait');
+});
+
+test('who waits has nothing to give back', () => {
+  expect(actionWords('release', kernel({ state: 'pending' }), english).hint).toBe('Ask for no GPU any more; the kernel lives on without one');
+  expect(actionWords('release', kernel(), english).hint).toContain('Give the GPU back');
 });
 
 test('a wait begins when it was asked for, or when it was taken back', () => {

@@ -1,0 +1,17 @@
+"""What people read of their own kernel: true whoever asked for it."""
+
+from __future__ import annotations
+
+from node_agent.books import Book
+from node_agent.story import Story
+
+
+def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
+    """Its owner may have pressed "Move now", or the agent found a better place: there is more room either way."""
+    said = Story(simulated=True).moved((0,), (1,), None)
+    assert said == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
+
+
+def test_a_move_for_somebody_says_for_whom():
+    said = Story(simulated=False).moved((0,), (1,), Book("k"))
+    assert said == "Moved from GPU 0 to GPU 1 to make room for another workload; nothing is lost."
