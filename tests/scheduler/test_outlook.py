@@ -185,6 +185,12 @@ def test_who_waits_for_the_own_project_does_not_go_by_others(house: Queue):
     assert "until project guests" in found.message
 
 
+def test_what_is_larger_than_its_projects_limit_never_starts(house: Queue):
+    house.service.use_policy(parse_policy(POLICY.replace("limit: 2", "limit: 1")))
+    found = house.would(2, project="guests").expected_wait
+    assert (found.basis, found.message) == ("none", "It never starts as it is asked, so there is no time to tell.")
+
+
 def test_who_is_promised_a_place_waits_for_a_notice_at_most(house: Queue):
     house.ask("g", 2, project="guests")
     asked = house.would().expected_wait

@@ -96,7 +96,7 @@ class Outlook:
         if reason.code == Code.WAITING_FOR_RECLAIM:
             return self._promised(max(self._leaving.get(name, 0) for name in pools_tried(record.workload, self._ledger.loaded.policy)), now)
         self._look_back(now)
-        return self._told(record.workload, pool, record.id, reason.code, max(0, now - record.waits_since), at_most, now, waits=True)
+        return self._told(record.workload, pool, record.id, reason, max(0, now - record.waits_since), at_most, now, waits=True)
 
     def is_bound(self, record: Record) -> bool:
         """Whether by now it is known by when it starts at the latest."""
@@ -110,14 +110,18 @@ class Outlook:
         if found.after_eviction:
             return self._promised(now + self._ledger.loaded.admin.notice + SAVING, now)
         self._look_back(now)
-        code = found.reason.code if found.reason is not None else Code.PENDING_EVALUATION
-        at_most = None if code in HOPELESS else self._bound(workload, now)
-        return self._told(workload, self._pool(workload), "", code, 0, at_most, now, waits=False)
+        reason = found.reason or Reason(Code.PENDING_EVALUATION, "")
+        at_most = None if reason.code in HOPELESS else self._bound(workload, now)
+        return self._told(workload, self._pool(workload), "", reason, 0, at_most, now, waits=False)
 
-    def _told(self, work: Workload, pool: str, id_: str, code: Code, so_far: int, at_most: int | None, now: int, *, waits: bool) -> m.ExpectedWait:
-        if code in HOPELESS:
-            return unknown(now, HOPELESS[code])
-        if code in OWN:
+    def _told(
+        self, work: Workload, pool: str, id_: str, reason: Reason, so_far: int, at_most: int | None, now: int, *, waits: bool
+    ) -> m.ExpectedWait:  # fmt: skip
+        if reason.code in HOPELESS:
+            return unknown(now, HOPELESS[reason.code])
+        if reason.code in OWN and all(help_.change != "wait" for help_ in reason.helps):
+            return unknown(now, HOPELESS[Code.NEVER_FITS])  # it is larger than what its project may have at all
+        if reason.code in OWN:
             why = f"How long is not known: it waits until project {work.project} or its department gives GPUs back."
             return unknown(now, why) if at_most is None else bounded(at_most, now)
         place = self._waits.place(work.project, pool, id_)
