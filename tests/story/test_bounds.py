@@ -108,6 +108,7 @@ def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
     assert nb.view["pinned"]
     nb.ok("%gpu unpin")
     assert "suspended" in nb.ok("%gpu suspend")
+    assert nb.until("suspended")["saved_mib"] == 10 << 10
     nb.ok("assert b.nbytes == 10 << 30\nassert gpu.status()['state'] == 'attached'")
     nb.ok("%%gpu 1.0\nassert gpu.status()['request']['gpu'] == 1.0, gpu.status()")
     assert nb.view["request"]["gpu"] == 0.5

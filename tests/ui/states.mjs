@@ -73,6 +73,15 @@ await inLab(url, async lab => {
   await panel.getByText('This node').click();
   await shows('Not here: driver 570 is older than 615');
 
+  // the keyboard stays where it is when a button becomes another one
+  await button('a.ipynb', 'Pin').focus();
+  await page.keyboard.press('Enter');
+  await say({ status: { kernels: [kernel({ pinned: true }), waiting, asleep, none] } });
+  await button('a.ipynb', 'Unpin').waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Unpin');
+  await say({ status: { kernels: [kernel(), waiting, asleep, none] } });
+  await button('a.ipynb', 'Pin').waitFor();
+
   // every action, by its button
   await calls();
   await button('a.ipynb', 'Suspend').click();

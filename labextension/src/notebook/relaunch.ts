@@ -5,7 +5,7 @@
  * the old process stay open and their cells show [*] for ever. The server's own "restarting" status would end them, but
  * it also opens the dialog "appears to have died", which says nothing true here.
  */
-import { CodeCell } from '@jupyterlab/cells';
+import type { CodeCell } from '@jupyterlab/cells';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
 import { IGpuShare } from '../tokens';
@@ -36,7 +36,8 @@ async function letGo(panel: NotebookPanel): Promise<void> {
 
 function openRequests(panel: NotebookPanel): Request[] {
   return panel.content.widgets
-    .map(cell => (cell instanceof CodeCell ? (cell.outputArea.future as Request | undefined) : undefined))
+    // not by `instanceof`: an older JupyterLab does not share its cells with us, and ours would be another class
+    .map(cell => (cell.model.type === 'code' ? ((cell as CodeCell).outputArea.future as Request | undefined) : undefined))
     .filter((future): future is Request => future !== undefined && !future.isDisposed);
 }
 

@@ -56,9 +56,12 @@ interface IActionsProps {
 }
 
 export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps): JSX.Element {
+  const row = React.useRef<HTMLDivElement>(null);
+  const keep = useKeptFocus(row);
+  const waits = waitsFor !== null;
   return (
-    <div className="jp-GpuShare-actions">
-      <button className="jp-GpuShare-button" disabled={waitsFor !== null} onClick={onAsk}>
+    <div ref={row} className="jp-GpuShare-actions" {...keep}>
+      <button className="jp-GpuShare-button" aria-disabled={waits} onClick={() => waits || onAsk()}>
         {kernel.state === 'detached' ? trans.__('Request a GPU share…') : trans.__('Change…')}
       </button>
       {possibleActions(kernel).map(action => {
@@ -68,9 +71,9 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
             key={action}
             className="jp-GpuShare-button"
             title={hint}
-            disabled={waitsFor !== null}
+            aria-disabled={waits}
             aria-busy={waitsFor === action}
-            onClick={() => onAct(kernel.kernel_id, action)}
+            onClick={() => waits || onAct(kernel.kernel_id, action)}
           >
             {label}
           </button>
@@ -78,4 +81,33 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
       })}
     </div>
   );
+}
+
+/**
+ * The keyboard stays in a row of buttons whose buttons come and go: Pin becomes Unpin, Suspend becomes Resume. (A button that is `disabled`
+ * loses the focus in browsers, so those that wait are only said to be.)
+ */
+function useKeptFocus(row: React.RefObject<HTMLElement>): Pick<React.HTMLAttributes<HTMLElement>, 'onFocus' | 'onBlur'> {
+  const at = React.useRef<number | null>(null);
+  const buttons = () => [...(row.current?.querySelectorAll('button') ?? [])];
+  React.useLayoutEffect(() => {
+    const lost = document.activeElement === null || document.activeElement === document.body;
+    if (at.current !== null && lost) {
+      const left = buttons();
+      left[Math.min(at.current, left.length - 1)]?.focus();
+    }
+  });
+  return {
+    onFocus: event => {
+      at.current = buttons().indexOf(event.target as HTMLButtonElement);
+    },
+    onBlur: event => {
+      const button = event.target;
+      window.setTimeout(() => {
+        if (button.isConnected) {
+          at.current = null; // the person went elsewhere; a button that is gone lost the focus with it
+        }
+      });
+    }
+  };
 }
