@@ -1,9 +1,8 @@
 """The node agent: the only place that touches GPUs and kernel processes. One per GPU node.
 
-Decisions are pure and look at one moment; everything else finds out what is, or does what was decided:
+Decisions are pure and look at one moment (`rules`); everything else finds out what is, or does what was decided:
 
-    decided (pure)        `situation` (the moment), `placement` (which GPU), `reclaim` (the ladder), `caps`, `lending`, `idleness`,
-                          `accounting` (whose memory is whose), `health` (whose trouble an error is)
+    decided (pure)        `rules`: which GPU, who makes room and how gently, how much each may hold, when the idle are told
     one agent             `app` (put together), `node` (what everybody gets), `books` (what is remembered), `journal` (over a crash),
                           `desk` (asks the ladder, does it), `story` (the sentences)
     kernels               `lifecycle`, `leases` (planned and actual places), `batch` (commands), `resting` (idle rules), `wishes` (pin, suspend ...),

@@ -26,9 +26,9 @@ from jupyter_gpushare.messages import (
 )
 
 from .devices import Holding
-from .placement import Lodger
 from .processes import Ident, Watched
-from .situation import Occupant
+from .rules.placement import Lodger
+from .rules.situation import Occupant
 
 __all__ = [
     "EVENTS_KEPT", "UNGATED_MS", "Book", "Question", "Rest", "about", "event", "is_stranded", "lodger", "occupant", "report", "state_of", "view",

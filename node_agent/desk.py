@@ -16,16 +16,16 @@ from dataclasses import replace
 from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven, NoticeOver, stamp
 
 from .books import Book, Question, about, occupant, wall_ms
-from .caps import caps
 from .devices import DevicesBusy, Holding, Kin
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Node, log
 from .processes import Ident
-from .reclaim import Admit, Decision, Kill, LetGo, Notice, Recall, Step, Suspend, Wait, decide
-from .reclaim import DropCaches as Drop
 from .resting import Resting
-from .situation import Situation
+from .rules.caps import caps
+from .rules.reclaim import Admit, Decision, Kill, LetGo, Notice, Recall, Step, Suspend, Wait, decide
+from .rules.reclaim import DropCaches as Drop
+from .rules.situation import Situation
 from .suspend import Mover
 from .waiting import why
 from .watchdog import watch

@@ -13,7 +13,7 @@ from jupyter_gpushare.messages import LeaseBody, LeaseUnwanted, LeaseWanted, Not
 
 from .books import Book, about, lodger, wall_ms
 from .node import Node, log
-from .placement import Lodger, Moves, Request, land, loads, rebalance, spread
+from .rules.placement import Lodger, Moves, Request, land, loads, rebalance, spread
 from .suspend import Mover
 
 __all__ = ["Leases"]

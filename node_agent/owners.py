@@ -14,9 +14,9 @@ from typing import Final
 
 from jupyter_gpushare.simnode import start_of
 
-from .accounting import GONE, STRANGER
 from .devices import Kin
 from .processes import MARKER, SELF_TEST, Ident, belongs, tree_of
+from .rules.accounting import GONE, STRANGER
 
 __all__ = ["Owners"]
 

@@ -11,10 +11,10 @@ from typing import Final
 from jupyter_gpushare.messages import AskAgain, LeaseRules, NoticeGiven, NoticeOver, stamp
 
 from .books import Book, Rest, wall_ms
-from .idleness import Do, Forget, Idle, Tell, next_move
 from .leases import Leases
 from .lifecycle import Lifecycle
 from .node import Node
+from .rules.idleness import Do, Forget, Idle, Tell, next_move
 from .suspend import Mover
 
 __all__ = ["Resting", "ask_again", "reset"]

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from jupyter_gpushare.messages import UsageReport, UsageTaken
 
-from .lending import lent
 from .node import Node
+from .rules.lending import lent
 
 __all__ = ["Usage"]
 

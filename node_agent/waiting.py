@@ -6,7 +6,7 @@ from typing import Final
 
 from .books import Book
 from .node import Node
-from .reclaim import Wait
+from .rules.reclaim import Wait
 
 __all__ = ["why"]
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
-from ..accounting import Account, Listed, account
-from ..health import blamed, needs_recovery, unwell
 from ..owners import Owners
+from ..rules.accounting import Account, Listed, account
+from ..rules.health import blamed, needs_recovery, unwell
 from . import Fault
 from .calls import CALLS
 from .nvml import GpuEvent, Memory, Nvml, NvmlFailed

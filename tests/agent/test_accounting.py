@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.accounting import GONE, STRANGER, Listed, account
+from node_agent.rules.accounting import GONE, STRANGER, Listed, account
 
 MIB = 1 << 20
 GIB = 1 << 30

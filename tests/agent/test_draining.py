@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from node_agent.books import Book
 from node_agent.draining import Draining
-from node_agent.reclaim import Suspend, Wait, decide
-from node_agent.situation import Occupant, Situation
+from node_agent.rules.reclaim import Suspend, Wait, decide
+from node_agent.rules.situation import Occupant, Situation
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
 

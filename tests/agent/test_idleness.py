@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.messages import LeaseRules
-from node_agent.idleness import ORDER, Do, Forget, Idle, Tell, next_move
+from node_agent.rules.idleness import ORDER, Do, Forget, Idle, Tell, next_move
 from tests.effort import examples
 
 MIN = 60_000

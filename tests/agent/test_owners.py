@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from jupyter_gpushare.simnode import start_of
-from node_agent.accounting import GONE, STRANGER
 from node_agent.devices import Kin
 from node_agent.owners import Owners
 from node_agent.processes import MARKER, SELF_TEST, Ident, here
+from node_agent.rules.accounting import GONE, STRANGER
 
 FAMILY = """
 import os, subprocess, sys

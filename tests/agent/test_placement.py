@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from node_agent.leases import as_planned
-from node_agent.placement import Lodger, Moves, Request, converge, evacuate, land, loads, rebalance, spread
+from node_agent.rules.placement import Lodger, Moves, Request, converge, evacuate, land, loads, rebalance, spread
 from tests.effort import examples
 
 TOTALS = {0: 80, 1: 80}

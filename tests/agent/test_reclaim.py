@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.caps import caps
-from node_agent.reclaim import Admit, DropCaches, Kill, LetGo, Notice, Recall, Suspend, Wait, decide
-from node_agent.situation import Occupant, Situation
+from node_agent.rules.caps import caps
+from node_agent.rules.reclaim import Admit, DropCaches, Kill, LetGo, Notice, Recall, Suspend, Wait, decide
+from node_agent.rules.situation import Occupant, Situation
 from tests.effort import examples
 
 TOTALS = {0: 80}

@@ -60,7 +60,7 @@ def test_the_reference_is_fresh() -> None:
 def rooms() -> list[Path]:
     """Folders of code whose `__init__` is a page that says what is where."""
     inner = sorted(page.parent for page in (ROOT / "jupyter_gpushare/scheduler").glob("*/__init__.py"))
-    return [ROOT / "node_agent", *(ROOT / "jupyter_gpushare" / name for name in ("core", "kernel", "server_extension", "scheduler")), *inner]
+    return [ROOT / "node_agent", ROOT / "node_agent/rules", *(ROOT / "jupyter_gpushare" / name for name in ("core", "kernel", "server_extension", "scheduler")), *inner]
 
 
 @pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))

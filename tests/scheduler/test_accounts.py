@@ -19,7 +19,7 @@ from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
-from node_agent.lending import lent
+from node_agent.rules.lending import lent
 from tests.cli.command import gpushare
 
 from .agents import MIB, node
