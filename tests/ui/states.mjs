@@ -79,6 +79,11 @@ await inLab(url, async lab => {
   await say({ status: { kernels: [kernel({ pinned: true }), waiting, asleep, none] } });
   await button('a.ipynb', 'Unpin').waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Unpin');
+  await page.keyboard.press('Tab');
+  await page.waitForFunction(() => document.activeElement.textContent === 'Release');
+  await say({ status: { kernels: [{ ...none, kernel_id: 'k1', name: 'work/a.ipynb' }, waiting, asleep, none] } });
+  await button('a.ipynb', 'Request a GPU share…').waitFor();
+  assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Request a GPU share…');
   await say({ status: { kernels: [kernel(), waiting, asleep, none] } });
   await button('a.ipynb', 'Pin').waitFor();
 

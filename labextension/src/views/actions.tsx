@@ -104,7 +104,7 @@ function useKeptFocus(row: React.RefObject<HTMLElement>): Pick<React.HTMLAttribu
     onBlur: event => {
       const button = event.target;
       window.setTimeout(() => {
-        if (button.isConnected) {
+        if (button.isConnected && !row.current?.contains(document.activeElement)) {
           at.current = null; // the person went elsewhere; a button that is gone lost the focus with it
         }
       });
