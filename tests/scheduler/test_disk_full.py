@@ -14,6 +14,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.errors import Unavailable
 
 from .agents import FakeAgent
+from .databases import check_invariants, used_in
 from .nursery import Child, Nursery
 
 ROOM = 600_000
@@ -58,8 +59,12 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp
     async def story() -> None:
         child = nursery.start(tmp_path, limit_bytes=ROOM)
         client, agent = child.client(), FakeAgent()
-        async with agent.linked(client):
-            known = await fill(client)
+        async with agent.linked(client) as link:
+            first = await client.submit(asking(9999))
+            await agent.until(lambda: agent.holds)
+            known = [first.id, *await fill(client)]
+            agent.use()
+            await agent.report(link)
             assert await ids(client) == set(known)
             with pytest.raises(Unavailable):
                 await client.end(known[0])
@@ -69,8 +74,11 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp
             known.append((await client.submit(asking(5000))).id)
             assert (await client.end(known[0])).ended
             assert await ids(client) == set(known[1:])
+            await agent.until_taken(link, client)
         client.transport.close()
         child.kill()
+        check_invariants(f"sqlite:///{tmp_path}/scheduler.sqlite")
+        assert used_in(f"sqlite:///{tmp_path}/scheduler.sqlite") == agent.used > 0
         again = nursery.start(tmp_path)
         client = again.client()
         assert await ids(client) == set(known[1:])

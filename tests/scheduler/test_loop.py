@@ -20,7 +20,7 @@ from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 
 from .agents import node
-from .databases import tables
+from .databases import check_invariants, tables
 from .doors import asking, open_house
 from .nursery import Nursery
 
@@ -131,6 +131,14 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
     bench.service.end(ADMIN, "a")
     bench.tick()
     assert bench.state("c") == "running"
+    rows = bench.store.lease_spans(0)
+    assert sorted(body.workload for body, _, end in rows if end is None) == ["b", "c"]
+    for body, _, _ in rows:
+        row = m.LeaseUsage(lease=body.id, held_ms=7, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)
+        bench.service.agent_said("n0", m.UsageReport(since_ms=0, life="x", number=1 + len(bench.store.usage()), rows=[row]))
+        bench.tick()
+    assert sum(row["held_ms"] for row in bench.store.usage()) == 7 * len(rows)
+    check_invariants(f"sqlite:///{tmp_path}/x.db")
 
 
 def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
