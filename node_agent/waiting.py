@@ -28,7 +28,8 @@ def why(node: Node, book: Book, step: Wait, now: int) -> str:
 
 
 def _copy(node: Node, book: Book, copying: Book, now: int) -> str:
-    story, mib = node.story, copying.image() if copying.transit == "in" else copying.held()
+    # A simulated image leaves host memory before the copy is through.
+    story, mib = node.story, (copying.image() if copying.transit == "in" else 0) or copying.held()
     passed = now - copying.copying_since
     what = story.waits_for_copy(mib, own=copying is book, back=copying.transit == "in")
     if passed < SLOW_MS:

@@ -202,6 +202,21 @@ def test_suspend_and_resume_by_word_keep_the_contents():
     play(story())
 
 
+def test_a_cell_that_waits_for_its_own_memory_is_told_how_much_comes_back():
+    async def story():
+        async with World(copy_gib_s=8) as world:
+            a = await world.server.launch("a")
+            world.scheduler.grant("a", gpu=0, request=HALF)
+            await a.run("bufs.append(simgpu.alloc('10GiB'))")
+            assert (await a.ask("suspend"))["body"]["state"] == "suspended"
+            cell = asyncio.ensure_future(a.run("result = 1"))
+            told = await world.until(lambda: "Bringing" in world.book("a").question.told and world.book("a").question.told)
+            assert told == "Bringing 10 GiB of saved GPU memory back."
+            assert (await cell)["result"] == 1
+
+    play(story())
+
+
 def test_a_dead_agents_socket_is_replaced_and_a_living_agents_is_not():
     async def story():
         async with World() as world:
