@@ -116,12 +116,6 @@ hub5: venv ## the story of the Hub with JupyterHub 5; `make test` plays it with 
 	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
 	$(VENV)/hub5/bin/python -m pytest -q tests/story/test_hub.py
 
-hub5: venv ## the story of the Hub with JupyterHub 5; `make test` plays it with the newest one
-	$(PYTHON) -m venv $(VENV)/hub5
-	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation hatchling hatch-nodejs-version hatch-jupyter-builder editables
-	$(VENV)/hub5/bin/python -m pip install -q --no-build-isolation -e '.[hub]' 'jupyterhub>=5,<6' jupyterlab psutil pytest pytest-timeout websocket-client
-	$(VENV)/hub5/bin/python -m pytest -q tests/story/test_hub.py
-
 bench: venv ## benchmarks; what they print goes to docs/measurements too
 	@set -e; for file in tests/benchmarks/bench_*.py; do name=$$(basename $$file .py); echo "== $$name"; \
 	  $(PY) -m tests.benchmarks.$$name | tee docs/measurements/$$name.txt; done
