@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -222,17 +223,21 @@ def test_a_pinned_kernel_has_a_notice_although_it_is_idle():
     play(story())
 
 
-def test_memory_given_back_during_the_notice_ends_it():
+def test_memory_given_back_during_the_notice_ends_it(tmp_path: Path):
     async def story():
         async with World(gpus=1, notice_ms=20_000) as world:
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("bufs += [simgpu.alloc('30GiB'), simgpu.alloc('40GiB')]")
-            mark = a.start("simgpu.busy(0.6); bufs.pop().free(); simgpu.busy(1)")
+            noticed = tmp_path / "noticed"
+            mark = a.start(f"import os\nwhile not os.path.exists({str(noticed)!r}): simgpu.busy(0.05)\nbufs.pop().free(); simgpu.busy(1)")
             await a.hear("running", mark)
             b = await world.server.launch("b")
             world.scheduler.grant("b", gpu=0, request=HALF)
-            assert "result" in await b.run("bufs.append(simgpu.alloc('40GiB'))")
+            asked = b.start("bufs.append(simgpu.alloc('40GiB'))")
+            await world.until(lambda: "notice" in world.scheduler.kinds("a"), "notice")
+            noticed.touch()
+            assert "result" in await b.hear("done", asked)
             await world.until(lambda: any(body.get("note", {}).get("type") == "notice_over" for body in a.said), "told that it is over")
             assert "suspended" not in world.scheduler.kinds("a")
 
