@@ -3,6 +3,7 @@ import { Dialog, ReactWidget } from '@jupyterlab/apputils';
 import { KernelSpec } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { IDisposable } from '@lumino/disposable';
+import { Message } from '@lumino/messaging';
 import * as React from 'react';
 
 import { KernelRequest } from '../schema';
@@ -55,6 +56,23 @@ class StartBody extends ReactWidget {
     this.gpushare.changed.disconnect(this.update, this);
     this.watching.dispose();
     super.dispose();
+  }
+
+  /** Enter is the form's: older dialogs of JupyterLab (4.2) take it for a button of their own, of which there is none. */
+  handleEvent(event: Event): void {
+    if ((event as KeyboardEvent).key === 'Enter' && this.node.contains(event.target as Node)) {
+      event.stopPropagation();
+    }
+  }
+
+  protected onAfterAttach(msg: Message): void {
+    super.onAfterAttach(msg);
+    document.addEventListener('keydown', this, true);
+  }
+
+  protected onBeforeDetach(msg: Message): void {
+    document.removeEventListener('keydown', this, true);
+    super.onBeforeDetach(msg);
   }
 
   protected render(): JSX.Element {
