@@ -205,6 +205,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def open(self, *_: str) -> None:
         """The handshake is done."""
         super().open()
+        self.set_nodelay(True)  # or a small frame waits up to 40 ms for the page to have answered the one before
         sharing = cast(Sharing, self.settings[SETTING])
         self._listener = listener = sharing.broadcast.listen()
         since = self.get_query_argument("since", "")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import websocket
+
+from tests.nagle import keeps_back
 
 from .world import Server, eventually
 
@@ -45,6 +49,17 @@ def test_the_second_shares_with_the_first_and_takes_over(two: tuple[Server, Serv
     c.shut_down()
     b.shut_down()
     second.nothing_is_left(within=60)
+
+
+def test_what_a_page_is_told_is_not_kept_back(two: tuple[Server, Server]) -> None:
+    """Small frames leave at once, though the page has not answered the one before: else some come 40 ms late."""
+    for server in two:
+        page = websocket.create_connection(f"ws://127.0.0.1:{server.port}/gpushare/api/stream?token={server.token}", timeout=30)
+        try:
+            assert json.loads(page.recv())["type"] == "state"
+            assert keeps_back(server.processes["jupyter"].pid, server.port) == [False]
+        finally:
+            page.close()
 
 
 def test_the_second_ends_and_the_first_goes_on(two: tuple[Server, Server]) -> None:

@@ -213,6 +213,7 @@ class _Socket(WebSocketHandler):
         return False
 
     def open(self, *_: str, **__: str) -> None:
+        self.set_nodelay(True)  # or a small frame waits up to 40 ms for the peer to have answered the one before
         self._task = asyncio.get_running_loop().create_task(self._run())
         if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
             self._watch = asyncio.get_running_loop().create_task(self._watch_token())
