@@ -5,7 +5,7 @@ The scheduler says what was asked and granted; the agent says what runs where. N
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..messages import (
@@ -31,6 +31,7 @@ from .request import shares
 __all__ = ["Directory", "Entry"]
 
 LONGEST_STORY: Final = 100
+MOST_EARLY: Final = 2
 AGENT_STATES: Final = ("attached", "suspended", "reclaiming", "lost")
 
 
@@ -49,6 +50,15 @@ class Entry:
     """The scheduler ended what it waited for, by a rule; `problem` says which."""
     agent: Kernel | None = None
     events: tuple[Event, ...] = ()
+    early: dict[str, WorkloadView | WorkloadGone] = field(default_factory=dict)
+    """The last news of requests that are not this kernel's, or not yet: the stream may be quicker than the answer to the submission."""
+
+    def put_by(self, workload_id: str, news: WorkloadView | WorkloadGone) -> None:
+        """For when it is known to be this kernel's."""
+        self.early.pop(workload_id, None)
+        self.early[workload_id] = news
+        while len(self.early) > MOST_EARLY:
+            del self.early[next(iter(self.early))]
 
     @property
     def lease(self) -> LeaseBody | None:
@@ -112,6 +122,11 @@ class Directory:
         entry.asked, entry.problem, entry.given_up = request, problem, False
         if entry.workload_id != workload_id:
             entry.workload_id, entry.workload = workload_id, None
+            early = entry.early.pop(workload_id, None)
+            if isinstance(early, WorkloadView):
+                self._workload(early)
+            elif early is not None:
+                self._workload_gone(workload_id, kernel_id, early.reason)
         return {kernel_id}
 
     def asks_nothing(self, kernel_id: str, problem: ReasonBody | None = None) -> set[str]:
@@ -130,6 +145,8 @@ class Directory:
             case WorkloadChanged(workload=workload):
                 return self._workload(workload)
             case WorkloadGone(id=workload_id, kernel_id=kernel_id, reason=reason):
+                if (entry := self._entries.get(kernel_id or "")) is not None and entry.workload_id != workload_id:
+                    entry.put_by(workload_id, frame)
                 return self._workload_gone(workload_id, kernel_id, reason)
             case WorkloadEvent(kernel_id=kernel_id, event=event):
                 return self.happened(kernel_id or "", event)
@@ -152,7 +169,10 @@ class Directory:
 
     def _workload(self, workload: WorkloadView) -> set[str]:
         entry = self._entries.get(workload.kernel_id or "")
-        if entry is None or entry.workload_id != workload.id:
+        if entry is None:
+            return set()
+        if entry.workload_id != workload.id:
+            entry.put_by(workload.id, workload)
             return set()
         if entry.workload is not None and workload.revision < entry.workload.revision:
             return set()

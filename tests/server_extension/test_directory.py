@@ -109,6 +109,35 @@ def test_what_is_asked_shows_before_the_scheduler_answers():
     assert directory().view("k").request == Share(gpu=0.5)
 
 
+def test_the_stream_may_be_quicker_than_the_answer():
+    """What is told of a request before its submission is answered is not lost, and the answer, which is older, does not undo it."""
+    it = Directory()
+    it.appeared("k")
+    it.scheduler_said(changed(workload(2, reason=WHY)))
+    assert it.view("k").state == "detached"
+    it.asks("k", KernelRequest(gpu=0.5), "k.1")
+    it.workload_answered(workload(1))
+    assert (it.view("k").state, it.view("k").reason) == ("pending", WHY)
+
+
+def test_what_is_over_before_it_was_answered_is_over():
+    it = Directory()
+    it.appeared("k")
+    it.scheduler_said(changed(workload(1)))
+    it.scheduler_said(WorkloadGone(revision=2, id="k.1", kernel_id="k"))
+    it.asks("k", KernelRequest(gpu=0.5), "k.1")
+    it.workload_answered(workload(1))
+    assert it.view("k").state == "detached"
+
+
+def test_news_of_strangers_is_not_heaped_up():
+    it = Directory()
+    it.appeared("k")
+    for number in range(50):
+        it.scheduler_said(changed(msgspec.structs.replace(workload(number), id=f"k.{number}")))
+    assert len(it.entry("k").early) <= 2
+
+
 def test_an_older_revision_changes_nothing():
     it = directory(changed(workload(5, granted=lease(), state="running")))
     assert it.scheduler_said(changed(workload(4))) == set()
