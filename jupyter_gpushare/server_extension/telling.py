@@ -35,7 +35,7 @@ class Telling:
                 self.outlook(kernel_id)
             elif self._shown.pop(kernel_id, None) is not None:
                 self._told.pop(kernel_id, None)
-                self._broadcast.publish(lambda revision, gone=kernel_id: StreamKernelGone(revision=revision, kernel_id=gone))  # type: ignore[misc]
+                self._gone(kernel_id)
 
     def _show(self, kernel_id: str) -> None:
         new, old = self._directory.view(kernel_id), self._shown.get(kernel_id)
@@ -48,6 +48,9 @@ class Telling:
         for event in new.events:
             if event not in known:
                 self._happened(kernel_id, event)
+
+    def _gone(self, kernel_id: str) -> None:
+        self._broadcast.publish(lambda revision: StreamKernelGone(revision=revision, kernel_id=kernel_id))
 
     def _happened(self, kernel_id: str, event: Event) -> None:
         self._broadcast.publish(lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event))
