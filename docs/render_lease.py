@@ -1,4 +1,4 @@
-"""Writes docs/lease.md from the table in jupyter_gpushare/core/lease.py, so that picture and code cannot part.
+"""Writes docs/lease.md from the table in jupyter_gpushare/core/model/lease.py, so that picture and code cannot part.
 
 Run `python docs/render_lease.py` after a change of the table; a test fails while the page is stale.
 """
@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jupyter_gpushare.core.lease import HOLDING, TRANSITIONS, LeaseState, diagram
+from jupyter_gpushare.core.model.lease import HOLDING, TRANSITIONS, LeaseState, diagram
 
 PAGE = Path(__file__).with_name("lease.md")
 
 HEAD = """\
 # The life of a lease
 
-<!-- Written by docs/render_lease.py from the table in jupyter_gpushare/core/lease.py; do not edit. -->
+<!-- Written by docs/render_lease.py from the table in jupyter_gpushare/core/model/lease.py; do not edit. -->
 
 A lease is an allocation in force, held by one pod until it is released or taken back.
 A fact that a state has no place for is refused and counted, never ignored.

@@ -16,8 +16,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, Unavailable
+
 from . import messages as m
-from .core.errors import GpuShareError, InvalidInput, Unavailable
 from .routes import API_ROOT, ROUTES
 from .transports import HttpTransport, Transport, Wire, error_from, token_in
 

@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-from .core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
+
 from .transports import HttpTransport, Wire, error_from
 
 __all__ = ["Failover", "to_schedulers"]

@@ -19,8 +19,9 @@ from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, OutOfTurn, Unavailable
+
 from . import messages as m
-from .core.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, OutOfTurn, Unavailable
 
 __all__ = ["UNIX", "HttpTransport", "Transport", "Wire", "error_from", "token_in"]
 

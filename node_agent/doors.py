@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 __all__ = ["prepared"]
 

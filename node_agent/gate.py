@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from msgspec import structs
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.messages import FromKernel, FromServer, KernelHello, ServerHello, ToKernel, ToServer, decode, encode
 
 from .doors import prepared

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.quantity import memory_text
+from jupyter_gpushare.core.model.units import memory_text
 
 __all__ = ["Group", "HostReading", "read_host", "refusal", "reserve_of"]
 

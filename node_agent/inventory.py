@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 
 from .devices import Devices
 from .devices.nvidia import TIERS, NvidiaDevices

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import Event, KernelOutlook, LeaseBody, LeaseLetGo, NodeRules, decode, encode
 
 from .books import Book

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Coroutine
 from typing import Final
 
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.messages import EndCell, EndKernel, KernelGone, KernelLaunched, RegisterKernel, RelaunchKernel
 
 from .books import Book, about

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import (
     EventKind,
     FromAgent,
@@ -123,7 +123,7 @@ class Node:
         """How long (ms) these took since the last report of usage."""
         self.rungs: Counter[str] = Counter()
         """How often each rung of the ladder was used for somebody else since then. What a kernel's owner wanted themselves is none."""
-        self.pressed: dict[NotReady, int] = {}
+        self.pressed: dict[NodeCondition, int] = {}
         """Why this machine takes nothing new, and when (ms) that was so last."""
         self.dirty = True
         """Something that the journal keeps has changed."""

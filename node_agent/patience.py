@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 
 from .devices.calls import hangs
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import Pressure
 
 __all__ = ["CALM_MS", "Vitals", "look", "lasting", "pressed"]
@@ -33,13 +33,13 @@ class Vitals:
     pids: int | None = None
 
 
-def pressed(vitals: Vitals, bounds: Pressure) -> frozenset[NotReady]:
+def pressed(vitals: Vitals, bounds: Pressure) -> frozenset[NodeCondition]:
     """The reasons that hold at this moment."""
     found = {
-        NotReady.DISK_PRESSURE: _below(vitals.disk_mib, bounds.disk_mib),
-        NotReady.MEMORY_PRESSURE: _below(vitals.memory_mib, bounds.memory_mib)
+        NodeCondition.DISK_PRESSURE: _below(vitals.disk_mib, bounds.disk_mib),
+        NodeCondition.MEMORY_PRESSURE: _below(vitals.memory_mib, bounds.memory_mib)
         or (vitals.memory_stall is not None and vitals.memory_stall > bounds.memory_stall_percent),
-        NotReady.PID_PRESSURE: _below(vitals.pids, bounds.pids),
+        NodeCondition.PID_PRESSURE: _below(vitals.pids, bounds.pids),
     }
     return frozenset(reason for reason, holds in found.items() if holds)
 
@@ -48,7 +48,7 @@ def _below(left: int | None, bound: int) -> bool:
     return left is not None and left < bound
 
 
-def lasting(known: Mapping[NotReady, int], now_pressed: frozenset[NotReady], now: int) -> dict[NotReady, int]:
+def lasting(known: Mapping[NodeCondition, int], now_pressed: frozenset[NodeCondition], now: int) -> dict[NodeCondition, int]:
     """Reason -> when (ms) it held last; those that have been gone for long enough are dropped."""
     seen = {**known, **dict.fromkeys(now_pressed, now)}
     return {reason: last for reason, last in seen.items() if now - last < CALM_MS or reason in now_pressed}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.core.quantity import duration_text, memory_text
+from jupyter_gpushare.core.model.units import duration_text, memory_text
 
 from .books import Book
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from jupyter_gpushare.core.errors import GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     ActDone,
     Answer,

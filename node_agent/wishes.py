@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from jupyter_gpushare.core.errors import Conflict
+from jupyter_gpushare.core.model.errors import Conflict
 
 from .books import Book
 from .desk import Desk

@@ -16,7 +16,7 @@ import click
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from jupyter_gpushare.core.errors import GpuShareError
+    from jupyter_gpushare.core.model.errors import GpuShareError
 
 __all__ = ["COMMANDS", "COMPLETE_VARIABLE", "BAD_INPUT", "REFUSED", "LazyGroup", "gpushare", "main", "say_error"]
 
@@ -104,7 +104,7 @@ def say_error(what: str, where: str | None = None) -> None:
 
 def main(args: Sequence[str] | None = None) -> Any:
     """The console script. Every error of ours, and every mistake in the arguments, is one line on stderr and an exit status."""
-    from jupyter_gpushare.core.errors import GpuShareError
+    from jupyter_gpushare.core.model.errors import GpuShareError
 
     try:
         status = gpushare.main(args=args, prog_name="jupyter gpushare", complete_var=COMPLETE_VARIABLE, standalone_mode=False)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
-from jupyter_gpushare.core.errors import InvalidInput, Unavailable
-from jupyter_gpushare.core.quantity import read_memory
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.model.units import read_memory
 
 from .logs import log_options, set_up
 from .tables import table

@@ -44,7 +44,7 @@ async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str
 def _asked(context: click.Context, what: str) -> dict[str, str]:
     """What the scheduler of this command line knows; nothing if it does not answer."""
     from jupyter_gpushare.cli.finding import ask, transport_to
-    from jupyter_gpushare.core.errors import GpuShareError
+    from jupyter_gpushare.core.model.errors import GpuShareError
 
     given = context.params
     question: Callable[[Any], Awaitable[Any]] = lambda client: asyncio.wait_for(_tables(client, what), PATIENCE_S)  # noqa: E731 - typed

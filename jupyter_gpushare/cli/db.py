@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from jupyter_gpushare.cli import REFUSED
-from jupyter_gpushare.core.errors import Conflict, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, NotFound, Unavailable
 
 __all__ = ["db"]
 

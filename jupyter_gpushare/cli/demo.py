@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
-from jupyter_gpushare.core.quantity import read_memory
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.core.model.units import read_memory
 
 __all__ = ["demo"]
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from jupyter_gpushare.client import SchedulerClient, token_in
-from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 from jupyter_gpushare.failover import Failover, to_schedulers
 from jupyter_gpushare.transports import UNIX, HttpTransport
 

@@ -12,7 +12,7 @@ import click
 
 from jupyter_gpushare.cli.completing import some_of
 from jupyter_gpushare.cli.tables import amount, csv_text, table
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 __all__ = ["Form", "cell", "form_options"]
 

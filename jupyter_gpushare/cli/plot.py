@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 
 __all__ = ["draw"]
 

@@ -16,7 +16,7 @@ from jupyter_gpushare.cli.forms import Form, form_options
 from jupyter_gpushare.cli.gpus import show_gpus
 from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
-from jupyter_gpushare.core.errors import NotFound
+from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.routes import API_ROOT
 
 __all__ = ["nodes", "pools", "projects", "queue", "status", "waiting", "what_if", "whoami", "why"]

@@ -18,7 +18,7 @@ from jupyter_gpushare.cli.completing import name_of
 from jupyter_gpushare.cli.finding import ask, late_scheduler_options
 from jupyter_gpushare.cli.forms import Form, form_options
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.callers.identity import Tokens

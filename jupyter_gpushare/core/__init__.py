@@ -1,14 +1,15 @@
-"""The scheduler's decisions: facts in, decisions out. No I/O, no clock (time is an argument), no logging; every tie ends in a name.
+"""The scheduler's decisions: events in, decisions out.
 
-Read it in the order in which a cycle goes:
+No I/O, no clock (time is an argument) and no logging; every tie ends in a name. Packages from top
+to bottom, each importing only those below it:
 
-    what there is        `model` (the nouns), `amounts`, `quantity` (amounts as text), `errors`, `facts` (what can happen), `cluster` (what the
-                         rest of the house sees), `state`, `work`, `pools`, `journal` (undo), `readiness`, `lease` (its life, as one table)
-    a cycle              `cycle`, `actions` (allocate, consolidate, reclaim, preempt, evict stale gangs), `decisions` (what comes out)
-    who is next          `fairshare`, `entitlement`, `quota`, `queue`, `turns`, `usage` (time-based fair share), `waiting`, `easier`
-    where it goes        `need`, `placement`, `devices`, `topology`, `gang`, `packing` and `fragmentation` (placement `defragment`), `capacity`
-    who makes room       `solver`, `structured`, `victims`, `reseating`, `consolidation`, `reclaim`, `preempt`, `smallest`, `reservation`
-    why one waits        `reasons`, `explain`, `case`, `why`, `helps`, `positions`
-    for how much longer  `foresight`, `likeness`, `expectation`
-    over time            `series`, `shelves` (views that outlive a cycle)
+    cycle        one scheduling cycle: its actions, and how it projects into the future
+    reasons      why a pending workload waits, and what would help
+    eviction     making room: reclaim, preemption, consolidation, and the solver they share
+    queueing     which workload is next: fair shares in force, queue order, reservations
+    allocation   where pods go: a node for one pod, or nodes for a whole gang
+    cluster      the in-memory model: nodes, pools, queues, topology, quota, pending workloads
+    fairness     dividing resources among queues; usage over time
+    estimates    how long similar requests waited
+    model        values: workloads, events, decisions, amounts, units, errors
 """

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Final
 
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import read_gpu, read_memory
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import read_gpu, read_memory
 
 from .cards import ShownKernel
 from .extension import Extension, current

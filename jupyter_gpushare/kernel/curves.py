@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from jupyter_gpushare.core.quantity import memory_text
+from jupyter_gpushare.core.model.units import memory_text
 
 from .link import Json
 

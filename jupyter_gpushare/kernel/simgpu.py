@@ -16,8 +16,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import exact_memory, memory_text
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import exact_memory, memory_text
 from jupyter_gpushare.simnode import Blocked, Detached, Exhausted, SimNode, start_of
 
 __all__ = ["Buffer", "NoGpuError", "OutOfMemoryError", "alloc", "busy", "device_count", "device_uuid", "memory_info"]

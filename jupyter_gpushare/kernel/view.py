@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from jupyter_gpushare.core.quantity import memory_text
+from jupyter_gpushare.core.model.units import memory_text
 
 from .link import Json
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 __all__ = ["bad_body", "convert", "decode", "encode", "to_json"]
 

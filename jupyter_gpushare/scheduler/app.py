@@ -16,7 +16,7 @@ from jupyter_core.application import JupyterApp
 from jupyter_core.paths import jupyter_data_dir
 from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, default
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.transports import token_in
 
 from .callers.hub import HubAddress, JupyterHub, managed_by_hub

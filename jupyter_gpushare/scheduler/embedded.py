@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanage
 from pathlib import Path
 
 from jupyter_gpushare.client import SchedulerClient, Wire
-from jupyter_gpushare.core.errors import GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES
 from node_agent.app import Agent, Config
 from node_agent.devices import Devices

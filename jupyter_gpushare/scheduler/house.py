@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Protocol
 
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.errors import Unavailable
 
 from .callers.identity import Groups, Tokens
 from .callers.limits import GENEROUS, Limits

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ..messages import StreamFrame, encode
+from jupyter_gpushare.messages import StreamFrame, encode
 
 __all__ = ["Broadcast", "Listener"]
 

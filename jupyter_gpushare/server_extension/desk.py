@@ -16,8 +16,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from ..core.errors import GpuShareError, NotAllowed, NotFound, Unavailable
-from ..messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
+from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
+
 from .directory import Directory
 from .request import checked, same, workload
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from ..messages import (
+from jupyter_gpushare.messages import (
     Event,
     ExpectedWait,
     Kernel,
@@ -26,6 +26,7 @@ from ..messages import (
     WorkloadGone,
     WorkloadView,
 )
+
 from .request import shares
 
 __all__ = ["Directory", "Entry"]

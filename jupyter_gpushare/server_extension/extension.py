@@ -12,7 +12,8 @@ from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Dict, List, Unicode, default
 
-from ..core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
+
 from .handlers import SETTING, handlers
 from .jupyter import JupyterServer, register_events
 from .line import SchedulerLine
@@ -21,7 +22,7 @@ from .presets import DEFAULT_PRESETS, presets_or_usual
 from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from ..scheduler.embedded import EmbeddedHouse
+    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
 
 __all__ = ["GpuShareExtension", "local_user"]
 

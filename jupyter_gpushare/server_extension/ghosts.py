@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from ..messages import SchedulerFrame, SchedulerState, WorkloadChanged, WorkloadGone, WorkloadView
+from jupyter_gpushare.messages import SchedulerFrame, SchedulerState, WorkloadChanged, WorkloadGone, WorkloadView
 
 __all__ = ["GRACE_MS", "Ghosts"]
 

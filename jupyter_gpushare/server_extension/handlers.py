@@ -19,9 +19,10 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ..core.errors import GpuShareError, InvalidInput, NotFound
-from ..core.series import minutes_in
-from ..messages import ErrorBody, ErrorDetail, KernelHistory, KernelRequest, StreamState, decode, encode
+from jupyter_gpushare.core.estimates.time_series import minutes_in
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound
+from jupyter_gpushare.messages import ErrorBody, ErrorDetail, KernelHistory, KernelRequest, StreamState, decode, encode
+
 from .broadcast import Listener
 from .sharing import Sharing
 from .tables import Table, as_csv

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from time import time_ns
 from typing import Final
 
-from ..core.series import Grain, Series, thinned
-from ..messages import Kernel, KernelHistory, KernelSample, stamp
+from jupyter_gpushare.core.estimates.time_series import Grain, Series, thinned
+from jupyter_gpushare.messages import Kernel, KernelHistory, KernelSample, stamp
 
 __all__ = ["Histories", "wall_ms"]
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jupyter_core.utils import ensure_async
 
-from ..messages import Event
+from jupyter_gpushare.messages import Event
 
 __all__ = ["EVENT_SCHEMA_ID", "JupyterServer", "register_events"]
 

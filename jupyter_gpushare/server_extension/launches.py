@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
-from ..core.errors import GpuShareError, Unavailable
-from ..messages import KernelGone, KernelLaunched, RegisterKernel
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
+from jupyter_gpushare.messages import KernelGone, KernelLaunched, RegisterKernel
+
 from . import unregistered
 from .machine import MachineLink
 

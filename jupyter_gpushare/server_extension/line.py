@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from ..client import Lost, SchedulerClient, Transport, token_in
-from ..core.errors import Unavailable
-from ..failover import to_schedulers
-from ..messages import (
+from jupyter_gpushare.client import Lost, SchedulerClient, Transport, token_in
+from jupyter_gpushare.core.model.errors import Unavailable
+from jupyter_gpushare.failover import to_schedulers
+from jupyter_gpushare.messages import (
     Ended,
     Evictions,
     Nodes,
@@ -22,7 +22,7 @@ from ..messages import (
     Workloads,
     WorkloadView,
 )
-from ..transports import UNIX
+from jupyter_gpushare.transports import UNIX
 
 __all__ = ["SchedulerLine"]
 

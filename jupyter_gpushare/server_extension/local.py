@@ -8,12 +8,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from ..core.errors import Unavailable
-from ..core.quantity import read_memory
-from ..transports import UNIX, HttpTransport
+from jupyter_gpushare.core.model.errors import Unavailable
+from jupyter_gpushare.core.model.units import read_memory
+from jupyter_gpushare.transports import UNIX, HttpTransport
 
 if TYPE_CHECKING:
-    from ..scheduler.embedded import EmbeddedHouse
+    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
 
 __all__ = ["Elsewhere", "start_local"]
 
@@ -41,7 +41,7 @@ async def start_local(
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
-    from ..scheduler.embedded import EmbeddedHouse, devices_here, found_patiently
+    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse, devices_here, found_patiently
 
     await _must_be_free(state_dir)
 
@@ -58,7 +58,7 @@ async def start_local(
 
 async def _must_be_free(state_dir: Path) -> None:
     """Raises Elsewhere. A server that is starting has the lock for a moment before it listens."""
-    from ..scheduler.embedded import is_served, own_socket, served_at
+    from jupyter_gpushare.scheduler.embedded import is_served, own_socket, served_at
 
     for _ in range(TRIES):
         if not is_served(state_dir):

@@ -14,8 +14,8 @@ from typing import Final
 
 from msgspec import structs
 
-from ..core.errors import GpuShareError, Unavailable
-from ..messages import (
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
+from jupyter_gpushare.messages import (
     ActDone,
     FromServer,
     KernelAct,

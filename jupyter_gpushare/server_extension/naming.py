@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from logging import Logger
 from typing import Protocol
 
-from ..core.errors import GpuShareError, NotFound, Unavailable
-from ..messages import WorkloadView
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.messages import WorkloadView
+
 from .directory import Directory
 
 __all__ = ["Naming", "SchedulerNames"]

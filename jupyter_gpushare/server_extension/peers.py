@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from ..client import Lost
-from ..messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
+from jupyter_gpushare.client import Lost
+from jupyter_gpushare.messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
+
 from .desk import SchedulerDesk
 from .naming import SchedulerNames
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from ..core.errors import InvalidInput
-from ..messages import KernelRequest, Preset, convert
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.messages import KernelRequest, Preset, convert
+
 from .request import checked
 
 __all__ = ["DEFAULT_PRESETS", "Presets", "presets_or_usual", "read_presets"]

@@ -18,8 +18,9 @@ from jupyter_client.provisioning.local_provisioner import LocalProvisioner
 from tornado.web import HTTPError
 from traitlets import Any as AnyTrait
 
-from ..core.errors import GpuShareError
-from ..messages import Event, KernelRequest, stamp
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.messages import Event, KernelRequest, stamp
+
 from .handlers import SETTING
 from .request import CONFIG_FIELDS, from_config, passed_over
 from .sharing import Sharing

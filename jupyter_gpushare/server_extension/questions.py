@@ -5,9 +5,10 @@ from __future__ import annotations
 from logging import Logger
 from typing import Any, Protocol
 
-from ..core.errors import GpuShareError, NotFound
-from ..core.series import minutes_in
-from ..messages import Answer, Asked, ErrorDetail, Kernel, KernelHistory, KernelRequest, WhatIfAnswer, convert, to_json
+from jupyter_gpushare.core.estimates.time_series import minutes_in
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
+from jupyter_gpushare.messages import Answer, Asked, ErrorDetail, Kernel, KernelHistory, KernelRequest, WhatIfAnswer, convert, to_json
+
 from .tables import Table
 
 __all__ = ["Answering", "answer"]

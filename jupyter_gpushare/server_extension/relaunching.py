@@ -8,7 +8,8 @@ import contextlib
 from logging import Logger
 from typing import Final
 
-from ..messages import EndKernel, RelaunchKernel
+from jupyter_gpushare.messages import EndKernel, RelaunchKernel
+
 from .peers import Jupyter
 
 __all__ = ["end_idle", "relaunch"]

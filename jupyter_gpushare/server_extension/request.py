@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Final
 
-from ..core.amounts import GPU
-from ..core.errors import InvalidInput
-from ..core.quantity import read_gpu, read_memory
-from ..messages import KernelRequest, PodRequest, Share, WorkloadRequest, convert
+from jupyter_gpushare.core.model.amounts import GPU
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import read_gpu, read_memory
+from jupyter_gpushare.messages import KernelRequest, PodRequest, Share, WorkloadRequest, convert
 
 __all__ = ["CONFIG_FIELDS", "checked", "from_config", "passed_over", "pools_of", "same", "shares", "workload"]
 

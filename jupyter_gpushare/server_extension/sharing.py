@@ -13,9 +13,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from ..client import Lost
-from ..core.errors import Conflict, GpuShareError, NotFound, Unavailable
-from ..messages import (
+from jupyter_gpushare.client import Lost
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.messages import (
     ActDone,
     Asked,
     EndKernel,
@@ -38,6 +38,7 @@ from ..messages import (
     ToServer,
     WhatIfAnswer,
 )
+
 from .broadcast import Broadcast
 from .desk import Desk
 from .directory import Directory

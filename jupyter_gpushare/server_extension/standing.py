@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ..messages import SchedulerStatus, ServerWelcome, ServiceStatus, Status
+from jupyter_gpushare.messages import SchedulerStatus, ServerWelcome, ServiceStatus, Status
+
 from .presets import Presets
 
 __all__ = ["status_of"]

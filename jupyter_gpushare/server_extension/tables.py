@@ -9,8 +9,8 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from ..core.errors import InvalidInput
-from ..messages import Evictions, KernelHistory, Nodes, Pools, Projects, QueueHistory, Queues, Workloads, to_json
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.messages import Evictions, KernelHistory, Nodes, Pools, Projects, QueueHistory, Queues, Workloads, to_json
 
 __all__ = ["Table", "as_csv"]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ..messages import Event, Kernel, KernelOutlook, Status, StreamEvent, StreamKernel, StreamKernelGone, StreamStatus
+from jupyter_gpushare.messages import Event, Kernel, KernelOutlook, Status, StreamEvent, StreamKernel, StreamKernelGone, StreamStatus
+
 from .broadcast import Broadcast
 from .directory import Directory
 from .history import Histories, wall_ms

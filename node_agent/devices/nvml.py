@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import pynvml
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 
 from .calls import CALLS
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import read_memory
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import read_memory
 from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 

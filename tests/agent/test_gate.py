@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import Answer, Asked, ErrorDetail, KernelAct, KernelLaunched, ReasonBody, Share
 from node_agent.app import Agent
 from tests.agent.world import GIB, World, play

@@ -16,9 +16,8 @@ from node_agent.devices import DevicesBusy, Kin
 from node_agent.devices.nvidia import NvidiaDevices
 from node_agent.devices.nvml import Nvml
 from node_agent.processes import Ident
+from tests.agent.played import loaded
 from tests.fakegpu.world import GIB, Faults, GpuWorld
-
-from .played import loaded
 
 CONTEXT = 256
 SLACK = 16

@@ -7,12 +7,11 @@ import os
 import pynvml
 import pytest
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from node_agent.devices.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
 from node_agent.inventory import find_devices
+from tests.agent.played import loaded, machine
 from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
-
-from .played import loaded, machine
 
 DRIVERS = (535, 550, 570, 580, 615)
 

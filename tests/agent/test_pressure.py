@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import NodeChangedReport, Pressure
 from node_agent.pressure import CALM_MS, Vitals, lasting, look, pressed
 from tests.agent.world import World, play
@@ -32,8 +32,8 @@ def test_bounds(vitals: Vitals, reasons: set[str]) -> None:
     assert pressed(vitals, BOUNDS) == reasons
 
 
-@given(st.lists(st.tuples(st.integers(0, 20_000), st.frozensets(st.sampled_from(list(NotReady)[:3])))))
-def test_a_reason_stays_until_it_has_been_gone_for_long(course: list[tuple[int, frozenset[NotReady]]]) -> None:
+@given(st.lists(st.tuples(st.integers(0, 20_000), st.frozensets(st.sampled_from(list(NodeCondition)[:3])))))
+def test_a_reason_stays_until_it_has_been_gone_for_long(course: list[tuple[int, frozenset[NodeCondition]]]) -> None:
     now, known, last = 0, {}, {}
     for passed, reasons in course:
         now += passed

@@ -13,9 +13,8 @@ from jupyter_gpushare.simnode import start_of
 from node_agent.devices import Kin
 from node_agent.devices.sampling import SETTLED_MS, SILENT_MS, Sampler, monotonic_ms
 from node_agent.owners import Owners
+from tests.agent.played import machine
 from tests.fakegpu.world import GIB, MIB, Faults
-
-from .played import machine
 
 CONTEXT = 256
 

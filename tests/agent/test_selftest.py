@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from node_agent.checkpointer import Checkpointer, Deadlines
 from node_agent.devices.calls import Calls, hangs
 from node_agent.mps import mps_runs

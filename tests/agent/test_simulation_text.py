@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from node_agent.devices.simulated import read_simulation
 
 READ = {

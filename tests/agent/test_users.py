@@ -22,7 +22,7 @@ import pytest
 from click.testing import CliRunner
 
 from jupyter_gpushare.cli import gpushare
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import (
     ActDone,
     Answer,

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
     AgentHello,
     KernelGone,

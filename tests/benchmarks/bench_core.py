@@ -14,13 +14,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.facts import NodeJoined, PodPlaced, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model import Department, Node, Pod, Policy, Project, Quota, Spot, Workload
-from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.events import NodeJoined, PodPlaced, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Department, Node, Pod, Policy, Project, Quota, Spot, Workload
+from jupyter_gpushare.core.model.reason import Reason
 
 Case = Callable[[int], tuple[Callable[[], object], Callable[[object], bool]]]
 

@@ -19,11 +19,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.facts import NodeJoined, WorkloadSubmitted
-from jupyter_gpushare.core.model import Department, Node, NodePool, Options, Pod, Policy, Project, Quota, Workload
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.events import NodeJoined, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Department, Node, NodePool, Options, Pod, Policy, Project, Quota, Workload
 from tests.benchmarks.traces import folder, rows
 
 CASES: Final = {

@@ -15,11 +15,11 @@ import sys
 from pathlib import Path
 from typing import Final, Literal
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.facts import NodeJoined, PodPlaced, PodReleased, WorkloadSubmitted
-from jupyter_gpushare.core.model import Department, Node, NodePool, Pod, Policy, Project, Quota, Spot, TimeBased, Workload
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.events import NodeJoined, PodPlaced, PodReleased, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Department, Node, NodePool, Pod, Policy, Project, Quota, Spot, TimeBased, Workload
 from tests.benchmarks.replay import HOUR, Job, Replay
 
 Row = dict[str, str | float]

@@ -20,8 +20,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.model import Department, Node, NodePool, Policy, Project, Quota, TimeBased
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.model import Department, Node, NodePool, Policy, Project, Quota, TimeBased
 from tests.benchmarks.replay import HOUR, Job, Replay, jain, water_filled
 from tests.benchmarks.traces import folder, rows
 

@@ -20,10 +20,9 @@ from pathlib import Path
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
-
-from ..scheduler.agents import node
-from ..scheduler.databases import running_cluster
-from ..scheduler.nursery import Nursery
+from tests.scheduler.agents import node
+from tests.scheduler.databases import running_cluster
+from tests.scheduler.nursery import Nursery
 
 GPUS = 8
 SHARES = (0.25, 0.5, 1, 2)

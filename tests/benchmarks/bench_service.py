@@ -19,9 +19,8 @@ from pathlib import Path
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
-
-from ..scheduler.agents import FakeAgent
-from ..scheduler.nursery import Nursery
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.nursery import Nursery
 
 POLICY = (
     "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"

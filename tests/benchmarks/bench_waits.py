@@ -23,9 +23,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.amounts import GPU
-from jupyter_gpushare.core.expectation import Expected
-from jupyter_gpushare.core.likeness import DAY, Wait, Waits, size_class
+from jupyter_gpushare.core.estimates.survival import WaitEstimate
+from jupyter_gpushare.core.estimates.wait_history import DAY, WaitHistory, WaitSample, size_class
+from jupyter_gpushare.core.model.amounts import GPU
 from tests.benchmarks.bench_philly import SPAN, STEP, replayed, sampled
 from tests.benchmarks.traces import folder, rows
 
@@ -38,20 +38,20 @@ MINUTE: Final = 60_000
 class Answer:
     """What was told, and what came: `remained` None: it never started."""
 
-    expected: Expected | None
+    expected: WaitEstimate | None
     remained: int | None
 
 
-def philly(data: Path, load: float) -> list[Wait]:
+def philly(data: Path, load: float) -> list[WaitSample]:
     """What the jobs of the fortnight waited for on a cluster with this load."""
     run, _ = replayed(sampled(data), load, None)
     return [
-        Wait(job.id, job.project, "default", size_class(job.gpus * GPU), job.arrival, job.first_start, job.first_start is not None)
+        WaitSample(job.id, job.project, "default", size_class(job.gpus * GPU), job.arrival, job.first_start, job.first_start is not None)
         for job in run.jobs.values()
     ]
 
 
-def openb(data: Path) -> list[Wait]:
+def openb(data: Path) -> list[WaitSample]:
     """Pods with a GPU, all in one pool; times of the trace are seconds."""
     waits = []
     for row in rows(data / "openb_pod_list_default.csv"):
@@ -59,39 +59,39 @@ def openb(data: Path) -> list[Wait]:
             begun, scheduled, deleted = (int(float(row[name]) * 1000) if row[name] else None for name in ("creation_time", "scheduled_time", "deletion_time"))
             assert begun is not None
             gpu = int(row["num_gpu"]) * int(row["gpu_milli"])
-            waits.append(Wait(row["name"], row["qos"], "default", size_class(gpu), begun, scheduled or deleted, scheduled is not None))
+            waits.append(WaitSample(row["name"], row["qos"], "default", size_class(gpu), begun, scheduled or deleted, scheduled is not None))
     return waits
 
 
-def asked_of(waits: Sequence[Wait], step: int) -> list[Wait]:
+def asked_of(waits: Sequence[WaitSample], step: int) -> list[WaitSample]:
     """Those who had to wait, after the first day: before it there is no past to go by."""
     begin = min(wait.begun for wait in waits) + DAY
     had_to = [wait for wait in waits if wait.begun > begin and (wait.ended is None or wait.ended - wait.begun > step)]
     return random.Random(1).sample(had_to, min(ASKED, len(had_to)))
 
 
-def answers(waits: Sequence[Wait], asked: Sequence[Wait], at: float, step: int) -> Iterator[Answer]:
+def answers(waits: Sequence[WaitSample], asked: Sequence[WaitSample], at: float, step: int) -> Iterator[Answer]:
     """Each is asked when this part of its wait is over (after its first cycle, when nothing is)."""
     horizon = max(wait.begun for wait in waits)
     for one in asked:
         end = horizon if one.ended is None else one.ended
         now = one.begun + max(step, int(at * (end - one.begun)))
         known = [_as_known(wait, now) for wait in waits if wait.begun < now and wait.id != one.id]
-        past = Waits([*(wait for wait in known if not _at_once(wait, step)), replace(one, ended=None, granted=False)], now)
+        past = WaitHistory([*(wait for wait in known if not _at_once(wait, step)), replace(one, ended=None, granted=False)], now)
         found = past.expected(one.pool, one.size, past.place(one.project, one.pool, one.id), now - one.begun)
         yield Answer(found and found.expected, one.ended - now if one.ended is not None and one.granted else None)
 
 
-def _as_known(wait: Wait, now: int) -> Wait:
+def _as_known(wait: WaitSample, now: int) -> WaitSample:
     return replace(wait, ended=None, granted=False) if wait.ended is None or wait.ended > now else wait
 
 
-def _at_once(wait: Wait, step: int) -> bool:
+def _at_once(wait: WaitSample, step: int) -> bool:
     """Virtual time goes in steps: who started within the first did not wait."""
     return wait.ended is not None and wait.ended - wait.begun <= step
 
 
-def _alone(waits: Sequence[Wait]) -> list[Wait]:
+def _alone(waits: Sequence[WaitSample]) -> list[WaitSample]:
     """As if everybody had a project to themselves: all places are 1, so waits are compared as they are."""
     return [replace(wait, project=wait.id) for wait in waits]
 

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Final
 
-from jupyter_gpushare.core.amounts import GPU, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.facts import NodeJoined, PodReleased, UsageMeasured, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model import Node, Pod, Policy, TimeBased, Workload
-from jupyter_gpushare.core.usage import Sample, usage_of
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.fairness.usage import UsageSample, usage_of
+from jupyter_gpushare.core.model.amounts import GPU, Amounts
+from jupyter_gpushare.core.model.events import NodeJoined, PodReleased, UsageMeasured, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, Pod, Policy, TimeBased, Workload
 
 __all__ = ["HOUR", "Job", "Replay", "jain", "water_filled"]
 
@@ -67,7 +67,7 @@ class Replay:
         self.step, self.usage_every = step, usage_every
         pool = policy.node_pools[0]
         self.time_based = pool.time_based
-        self.samples: deque[Sample] = deque()
+        self.samples: deque[UsageSample] = deque()
         self.lately: defaultdict[str, int] = defaultdict(int)
         """Milli-GPU x ms per queue since usage was measured last."""
         self.now = self.measured = self.cycles = self.position = 0
@@ -112,7 +112,7 @@ class Replay:
         """Tells the cluster what every queue used in the window."""
         length = self.now - self.measured
         means = {queue: Amounts(used // length) for queue, used in self.lately.items()}
-        self.samples.append(Sample(self.measured, length, self.capacity, means))
+        self.samples.append(UsageSample(self.measured, length, self.capacity, means))
         self.measured = self.now
         self.lately.clear()
         while self.samples[0].start + self.samples[0].length <= self.now - time_based.window:

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.cli import COMMANDS
-
-from .command import gpushare
+from tests.cli.command import gpushare
 
 
 def test_help_and_import_load_nothing_heavy() -> None:

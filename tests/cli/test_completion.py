@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.cli import COMMANDS, COMPLETE_VARIABLE
+from tests.cli.command import gpushare
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import Doors, asking, open_house
-
-from .command import gpushare
 
 BIN = Path(sys.executable).parent
 

@@ -10,8 +10,7 @@ import pytest
 
 from jupyter_gpushare.scheduler.files.reading import FileProblems, parse
 from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares_of
-
-from .command import gpushare
+from tests.cli.command import gpushare
 
 
 def divided(text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 import yaml
 
-from .command import gpushare
+from tests.cli.command import gpushare
 
 FOUR = "projects: [{name: vision, pools: {default: {gpu: {quota: 4}}}}]\n"
 TWO = FOUR.replace("quota: 4", "quota: 2")

@@ -9,8 +9,7 @@ import pytest
 
 from jupyter_gpushare.scheduler.simulation.scenario import run
 from jupyter_gpushare.scheduler.simulation.scenario_file import ScenarioProblems, parse_scenario
-
-from .command import gpushare
+from tests.cli.command import gpushare
 
 TWO = """
 name: two

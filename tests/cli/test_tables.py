@@ -13,11 +13,10 @@ from typing import Any
 import pytest
 
 from jupyter_gpushare import messages as m
+from tests.cli.command import Result
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import Doors, asking, open_house
 from tests.scheduler.test_commands import shell
-
-from .command import Result
 
 pytestmark = pytest.mark.slow
 HOUR_MS = 3_600_000

@@ -7,14 +7,13 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.facts import Fact, NodeJoined, PodEnded, PodPlaced, PodReleased, WorkloadSubmitted
-from jupyter_gpushare.core.model import (
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.events import Fact, NodeJoined, PodEnded, PodPlaced, PodReleased, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import (
     Department,
-    Group,
     Node,
     NodePool,
     Options,
@@ -23,6 +22,7 @@ from jupyter_gpushare.core.model import (
     Project,
     Quota,
     Spot,
+    SubGroup,
     Topology,
     TopologyConstraint,
     Workload,
@@ -197,7 +197,7 @@ def workloads(draw: st.DrawFn, id_: str, created: int) -> Workload:
     grouped = count > 1 and draw(st.integers(0, 3)) == 0
     names = [("g0", "g1")[i % 2] if grouped else "" for i in range(count)]
     members = tuple(draw(pods(f"{id_}-{i}", names[i])) for i in range(count))
-    groups = tuple(Group(g, 1) for g in sorted(set(names))) if grouped else ()
+    groups = tuple(SubGroup(g, 1) for g in sorted(set(names))) if grouped else ()
     topology = TopologyConstraint("fabric", "rack") if draw(st.integers(0, 5)) == 0 else None
     priority = draw(st.sampled_from([50, 50, 75, 100]))
     return Workload(

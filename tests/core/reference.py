@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cmp_to_key
 
-from jupyter_gpushare.core.fairshare import Claim, divide
+from jupyter_gpushare.core.fairness.fairshare import Claim, divide
 
 __all__ = ["BIG", "Job", "Queue", "Task", "World", "run_cycle"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from core_worlds import policy_of, run, workload, world
 
-from jupyter_gpushare.core.facts import PodEnded, PodEvicted, PodReleased
-from jupyter_gpushare.core.model import Node
+from jupyter_gpushare.core.model.events import PodEnded, PodEvicted, PodReleased
+from jupyter_gpushare.core.model.model import Node
 
 CASES = {
     "what counts comes back": (True, 2, True),

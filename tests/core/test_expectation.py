@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.expectation import FEWEST, Curve, Expected
+from jupyter_gpushare.core.estimates.survival import FEWEST, SurvivalCurve, WaitEstimate
 
 
 class Past(NamedTuple):
@@ -20,9 +20,9 @@ class Past(NamedTuple):
     granted: bool = True
 
 
-def curve(past: Iterable[Past]) -> Curve:
+def curve(past: Iterable[Past]) -> SurvivalCurve:
     rows = list(past)
-    return Curve([one.waited for one in rows], [one.granted for one in rows])
+    return SurvivalCurve([one.waited for one in rows], [one.granted for one in rows])
 
 
 GRANTED = [Past(waited) for waited in range(1, 10)]
@@ -35,15 +35,15 @@ def given_up(*waited: int) -> list[Past]:
 CASES = {
     "nobody waited before": ([], 0, None),
     "four say too little": (GRANTED[:4], 0, None),
-    "five tell half of it, and not nine in ten": (GRANTED[:5], 0, Expected(3, None, 5)),
-    "eight do not tell nine in ten": (GRANTED[:8], 0, Expected(5, None, 8)),
-    "of nine the longest is nine in ten": (GRANTED, 0, Expected(5, 9, 9)),
-    "who has waited goes by those who waited longer": (GRANTED, 3, Expected(4, None, 6)),
+    "five tell half of it, and not nine in ten": (GRANTED[:5], 0, WaitEstimate(3, None, 5)),
+    "eight do not tell nine in ten": (GRANTED[:8], 0, WaitEstimate(5, None, 8)),
+    "of nine the longest is nine in ten": (GRANTED, 0, WaitEstimate(5, 9, 9)),
+    "who has waited goes by those who waited longer": (GRANTED, 3, WaitEstimate(4, None, 6)),
     "who has waited longer than all others is told nothing": (GRANTED, 9, None),
-    "one that was given up before all grants changes nothing": (GRANTED + given_up(0), 0, Expected(5, 9, 9)),
-    "those who gave up late make it longer": (GRANTED + given_up(10, 10, 10), 0, Expected(7, None, 9)),
-    "most who wait still leave half of it open": (GRANTED[:5] + given_up(*[9] * 20), 0, Expected(None, None, 5)),
-    "who gave up at the time of a grant still waited then": ([*GRANTED, *given_up(5)], 0, Expected(6, None, 9)),
+    "one that was given up before all grants changes nothing": (GRANTED + given_up(0), 0, WaitEstimate(5, 9, 9)),
+    "those who gave up late make it longer": (GRANTED + given_up(10, 10, 10), 0, WaitEstimate(7, None, 9)),
+    "most who wait still leave half of it open": (GRANTED[:5] + given_up(*[9] * 20), 0, WaitEstimate(None, None, 5)),
+    "who gave up at the time of a grant still waited then": ([*GRANTED, *given_up(5)], 0, WaitEstimate(6, None, 9)),
 }
 
 
@@ -105,5 +105,5 @@ def test_where_all_were_granted_it_is_the_order_statistic_that_covers_the_next_w
 def test_the_unit_of_time_does_not_matter(past, so_far, factor):
     found = curve(past).expected(so_far)
     scaled = curve(Past(one.waited * factor, one.granted) for one in past).expected(so_far * factor)
-    wanted = found and Expected(*(None if one is None else one * factor for one in (found.median, found.p90)), found.based_on)
+    wanted = found and WaitEstimate(*(None if one is None else one * factor for one in (found.median, found.p90)), found.based_on)
     assert scaled == wanted

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED
-from jupyter_gpushare.core.fairshare import Claim, divide
+from jupyter_gpushare.core.fairness.fairshare import Claim, divide
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED
 
 
 def claim(

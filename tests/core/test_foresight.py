@@ -9,9 +9,9 @@ from core_worlds import picture, policy_of, quota, run, workload, world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.foresight import STEPS, foresee
-from jupyter_gpushare.core.model import Node, Policy, Project
+from jupyter_gpushare.core.cycle.projection import STEPS, foresee
+from jupyter_gpushare.core.model.events import PodEvicted, PodReleased, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, Policy, Project
 from tests.effort import examples
 
 NOTICE = 30_000

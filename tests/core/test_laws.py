@@ -12,12 +12,12 @@ from core_worlds import copy_of, nodes, picture, policies, release, steps, workl
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle, what_if
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.devices import HELD, LEAVING, PROMISED
-from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model import Node, Policy, Workload
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cluster.nodes import HELD, LEAVING, PROMISED
+from jupyter_gpushare.core.cycle.cycle import cycle, what_if
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, Policy, Workload
 from tests.effort import examples
 
 EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", examples(40))), deadline=None, suppress_health_check=list(HealthCheck))

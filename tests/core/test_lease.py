@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.errors import OutOfTurn
-from jupyter_gpushare.core.lease import HOLDING, TRANSITIONS, LeaseFact, LeaseState, diagram, step
+from jupyter_gpushare.core.model.errors import OutOfTurn
+from jupyter_gpushare.core.model.lease import HOLDING, TRANSITIONS, LeaseFact, LeaseState, diagram, step
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 from core_worlds import policy_of, release, run, workload, world
 
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.facts import UsageMeasured, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model import Node, NodePool, Policy, TimeBased
-from jupyter_gpushare.core.reasons import Code
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.events import UsageMeasured, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, NodePool, Policy, TimeBased
+from jupyter_gpushare.core.model.reason import ReasonCode
 
 
 def pool(**options: object) -> tuple[NodePool, ...]:
@@ -67,7 +67,7 @@ def test_those_who_wait_for_a_reservation_are_told() -> None:
     cluster.apply(WorkloadSubmitted(workload("late", "A", created=2)))
     decisions = cycle(cluster, 21_000)
     assert decisions.binds == ()
-    assert decisions.reasons["late"].code == Code.WAITING_FOR_RESERVATION
+    assert decisions.reasons["late"].code == ReasonCode.WAITING_FOR_RESERVATION
     assert decisions.reasons["late"].numbers["free_total"] == 2
     cluster.apply(WorkloadEnded("big"))
     assert [b.workload for b in cycle(cluster, 22_000).binds] == ["late"]

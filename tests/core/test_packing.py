@@ -6,15 +6,15 @@ from core_worlds import nodes, pods, policy_of, release, world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.amounts import GPU
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle, what_if
-from jupyter_gpushare.core.facts import WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.fragmentation import typical
-from jupyter_gpushare.core.model import Node, NodePool, Pod, Workload
-from jupyter_gpushare.core.need import Need
-from jupyter_gpushare.core.packing import Defragmenter
-from jupyter_gpushare.core.placement import best_seat
+from jupyter_gpushare.core.allocation.placement import best_seat
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cluster.fragmentation import typical
+from jupyter_gpushare.core.cluster.packing import Defragmenter
+from jupyter_gpushare.core.cycle.cycle import cycle, what_if
+from jupyter_gpushare.core.model.amounts import GPU
+from jupyter_gpushare.core.model.events import WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, NodePool, Pod, Workload
+from jupyter_gpushare.core.model.requirements import PodRequirements
 from tests.effort import examples
 
 EXAMPLES = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
@@ -39,8 +39,8 @@ def place_of(cluster: Cluster, id_: str) -> tuple[str, tuple[int, ...]]:
 
 def test_kinds_are_counted_in_whole_percents() -> None:
     """Rare kinds, CPU-only pods and MIG instances are left out; ties go by what is asked for."""
-    half, whole, rare = Need(Pod("a", gpu=500)), Need(Pod("b", gpu=GPU)), Need(Pod("c", gpu=250))
-    counts = {half: 300, whole: 300, rare: 2, Need(Pod("d", cpu=1000)): 500, Need(Pod("e", mig=(("1g.10gb", 1),))): 500}
+    half, whole, rare = PodRequirements(Pod("a", gpu=500)), PodRequirements(Pod("b", gpu=GPU)), PodRequirements(Pod("c", gpu=250))
+    counts = {half: 300, whole: 300, rare: 2, PodRequirements(Pod("d", cpu=1000)): 500, PodRequirements(Pod("e", mig=(("1g.10gb", 1),))): 500}
     assert typical(counts) == ((half, 50), (whole, 50))
     assert typical({half: 290, whole: 310, rare: 0}) == ((whole, 52), (half, 48))
 
@@ -70,7 +70,7 @@ def test_pods_without_gpus_prefer_machines_without() -> None:
     assert place_of(cluster, "c")[0] == "n1"
     packing = cluster._state.pools["default"].defragmenter
     assert packing is not None
-    assert [offer.node.name for offer in packing.offers(Need(Pod("d", cpu=1)))] == ["n1", "n0"]
+    assert [offer.node.name for offer in packing.offers(PodRequirements(Pod("d", cpu=1)))] == ["n1", "n0"]
 
 
 @EXAMPLES

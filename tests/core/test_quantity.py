@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from jupyter_gpushare.core.amounts import UNLIMITED
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import gpu_text, memory_text, read_cpu, read_duration, read_gpu, read_memory
+from jupyter_gpushare.core.model.amounts import UNLIMITED
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import gpu_text, memory_text, read_cpu, read_duration, read_gpu, read_memory
 
 READ = {
     "a tenth is exact": (read_gpu(0.1), 100),

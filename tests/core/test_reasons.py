@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pytest
 from core_worlds import policy_of, quota, release, workload, world
 
-from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle, what_if
-from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, PolicyChanged, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
-from jupyter_gpushare.core.model import Node, NodePool, Pod, Policy, Project, Topology, TopologyConstraint, Workload
-from jupyter_gpushare.core.reasons import Code, counted
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle, what_if
+from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
+from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, PolicyChanged, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, NodePool, Pod, Policy, Project, Topology, TopologyConstraint, Workload
+from jupyter_gpushare.core.model.reason import ReasonCode, counted
 
 N0 = Node("n0", gpus=2, gpu_memory=1000)
 
@@ -26,7 +26,7 @@ class Stuck:
     nodes: list[Node]
     others: list[Workload]
     asks: Workload
-    code: Code
+    code: ReasonCode
     remove: Callable[[Cluster], None]
     numbers: dict[str, float]
 
@@ -53,72 +53,72 @@ RACKS = replace(policy_of({"A": 2}), topologies=(Topology("fabric", ("rack",)),)
 RACKED = [Node(f"n{i}", gpus=2, gpu_memory=1000, labels={"rack": f"r{i}"}) for i in range(2)]
 CASES = {
     "held by its owner": Stuck(
-        policy_of({"A": 2}), [N0], [], replace(workload("w", "A"), held=True), Code.HELD, told(WorkloadHeld("w", False)), {},
+        policy_of({"A": 2}), [N0], [], replace(workload("w", "A"), held=True), ReasonCode.HELD, told(WorkloadHeld("w", False)), {},
     ),
     "a project that nobody knows": Stuck(
-        policy_of({"A": 2}), [N0], [], workload("w", "B"), Code.UNKNOWN_PROJECT, told(PolicyChanged(policy_of({"A": 2, "B": 2}))), {},
+        policy_of({"A": 2}), [N0], [], workload("w", "B"), ReasonCode.UNKNOWN_PROJECT, told(PolicyChanged(policy_of({"A": 2, "B": 2}))), {},
     ),
     "a pool that nobody knows": Stuck(
-        policy_of({"A": 2}), [N0], [], workload("w", "A", node_pools=("gold",)), Code.UNKNOWN_POOL,
+        policy_of({"A": 2}), [N0], [], workload("w", "A", node_pools=("gold",)), ReasonCode.UNKNOWN_POOL,
         lambda c: (c.apply(PolicyChanged(replace(policy_of({"A": 2}), node_pools=(NodePool("gold"),)))), c.apply(NodeJoined(Node("g", "gold", gpus=1))))[0],
         {},
     ),
     "a topology that nobody knows": Stuck(
         policy_of({"A": 2}), [replace(N0, labels={"rack": "r"})], [], workload("w", "A", topology=TopologyConstraint("fabric", "rack")),
-        Code.INVALID_REQUEST, told(PolicyChanged(RACKS)), {},
+        ReasonCode.INVALID_REQUEST, told(PolicyChanged(RACKS)), {},
     ),
     "larger than any node": Stuck(
-        policy_of({"A": 8}), [N0], [], workload("w", "A", 4), Code.NEVER_FITS, told(NodeJoined(Node("n1", gpus=4))), {"requested": 4, "free_largest": 2},
+        policy_of({"A": 8}), [N0], [], workload("w", "A", 4), ReasonCode.NEVER_FITS, told(NodeJoined(Node("n1", gpus=4))), {"requested": 4, "free_largest": 2},
     ),
     "a label that no node has": Stuck(
-        policy_of({"A": 2}), [N0], [], Workload("w", "A", (Pod("w-0", gpu=1000, node_selector={"rack": "r9"}),)), Code.NEVER_FITS,
+        policy_of({"A": 2}), [N0], [], Workload("w", "A", (Pod("w-0", gpu=1000, node_selector={"rack": "r9"}),)), ReasonCode.NEVER_FITS,
         told(NodeChanged(replace(N0, labels={"rack": "r9"}))), {},
     ),
     "the only node is not ready": Stuck(
-        policy_of({"A": 2}), [replace(N0, ready=False, reasons=("DiskPressure",))], [], workload("w", "A"), Code.NODE_NOT_READY,
+        policy_of({"A": 2}), [replace(N0, ready=False, reasons=("DiskPressure",))], [], workload("w", "A"), ReasonCode.NODE_NOT_READY,
         told(NodeChanged(N0)), {"requested": 1},
     ),
     "over the limit": Stuck(
-        LIMITED, [N0], [workload("a", "A", created=-1)], workload("w", "A"), Code.OVER_LIMIT, ends("a"), {"limit": 1, "allocated": 1, "requested": 1},
+        LIMITED, [N0], [workload("a", "A", created=-1)], workload("w", "A"), ReasonCode.OVER_LIMIT, ends("a"), {"limit": 1, "allocated": 1, "requested": 1},
     ),
     "non-preemptible beyond the quota": Stuck(
         policy_of({"A": 1}), [N0], [workload("a", "A", created=-1, preemptible=False)], workload("w", "A", preemptible=False),
-        Code.NON_PREEMPTIBLE_OVER_QUOTA, told(PolicyChanged(policy_of({"A": 2}))), {"quota": 1, "allocated": 1, "requested": 1, "free_total": 1},
+        ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, told(PolicyChanged(policy_of({"A": 2}))), {"quota": 1, "allocated": 1, "requested": 1, "free_total": 1},
     ),
     "beyond the fair share while others hold GPUs": Stuck(
         policy_of({"A": 1, "B": 1}), [N0], [workload("a", "A", created=-1), workload("b", "B", created=-1)], workload("w", "A"),
-        Code.WAITING_FOR_QUOTA, ends("b"), {"fair_share": 1, "allocated": 1, "requested": 1, "position": 1},
+        ReasonCode.WAITING_FOR_QUOTA, ends("b"), {"fair_share": 1, "allocated": 1, "requested": 1, "position": 1},
     ),
     "everything is in use": Stuck(
-        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A"), Code.WAITING_FOR_FREE_GPU, ends("a"),
+        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A"), ReasonCode.WAITING_FOR_FREE_GPU, ends("a"),
         {"free_total": 0, "free_largest": 0, "requested": 1},
     ),
     "too few for the whole gang": Stuck(
-        policy_of({"A": 2}), [N0], [workload("a", "A", created=-1)], workload("w", "A", pods=2), Code.WAITING_FOR_GANG, ends("a"), {"requested": 2},
+        policy_of({"A": 2}), [N0], [workload("a", "A", created=-1)], workload("w", "A", pods=2), ReasonCode.WAITING_FOR_GANG, ends("a"), {"requested": 2},
     ),
     "a promise that waits for its victims": Stuck(
-        policy_of({"A": 2, "B": 0}), [N0], [workload("b0", "B"), workload("b1", "B")], workload("w", "A"), Code.WAITING_FOR_RECLAIM,
+        policy_of({"A": 2, "B": 0}), [N0], [workload("b0", "B"), workload("b1", "B")], workload("w", "A"), ReasonCode.WAITING_FOR_RECLAIM,
         lambda cluster: None, {"victims": 1},
     ),
     "an elastic workload waits for its first pod, not for all": Stuck(
-        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A", pods=3, min_pods=1), Code.WAITING_FOR_FREE_GPU,
+        policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1)], workload("w", "A", pods=3, min_pods=1), ReasonCode.WAITING_FOR_FREE_GPU,
         ends("a"), {"requested": 1},
     ),
     "an elastic workload is bound by what its minimum needs": Stuck(
         policy_of({"A": 2}), [N0], [workload("a", "A", 1, created=-1, preemptible=False)],
-        workload("w", "A", pods=3, min_pods=2, preemptible=False), Code.NON_PREEMPTIBLE_OVER_QUOTA, ends("a"), {"requested": 2},
+        workload("w", "A", pods=3, min_pods=2, preemptible=False), ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, ends("a"), {"requested": 2},
     ),
     "no rack is large enough": Stuck(
-        RACKS, RACKED, [], workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), Code.NEVER_FITS,
+        RACKS, RACKED, [], workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), ReasonCode.NEVER_FITS,
         told(NodeJoined(Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"}))), {"requested": 4, "free_total": 4},
     ),
     "no rack has the room now": Stuck(
         RACKS, [*RACKED, Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"})], [workload("a", "A", 1, created=-1, preemptible=False)],
-        workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), Code.WAITING_FOR_FREE_GPU, ends("a"), {"requested": 4, "free_total": 5},
+        workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")), ReasonCode.WAITING_FOR_FREE_GPU, ends("a"), {"requested": 4, "free_total": 5},
     ),
     "no CPU left": Stuck(
         policy_of({"A": 2}), [replace(N0, cpu=1000)], [workload("a", "A", 0, cpu=1000, created=-1)], workload("w", "A", 0, cpu=500),
-        Code.WAITING_FOR_FREE_GPU, ends("a"), {},
+        ReasonCode.WAITING_FOR_FREE_GPU, ends("a"), {},
     ),
 }  # fmt: skip
 
@@ -189,7 +189,7 @@ def test_help_to_be_preemptible_is_true() -> None:
 
 def test_what_came_too_late_is_told_that_others_were_ahead() -> None:
     cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=0), workload("w", "A", created=1)])
-    assert cycle(cluster, 0).reasons["w"].code == Code.WAITING_BEHIND
+    assert cycle(cluster, 0).reasons["w"].code == ReasonCode.WAITING_BEHIND
 
 
 def test_places_interleave_between_projects() -> None:
@@ -213,7 +213,7 @@ def test_cpu_quota_is_told_in_cpus() -> None:
     rules = quota(2)._replace(limit=Amounts(UNLIMITED, 1500, UNLIMITED))
     cluster = world(Policy(projects=(Project("A", None, {"default": rules}),)), [N0], [workload("w", "A", 1, cpu=2000)])
     reason = cycle(cluster, 0).reasons["w"]
-    assert reason.code == Code.OVER_LIMIT
+    assert reason.code == ReasonCode.OVER_LIMIT
     assert reason.message == "Project A holds 0 of its limit of 1.5 CPUs and this request needs 2 more."
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.series import DAY, Grain, Series, minutes_in, thinned
+from jupyter_gpushare.core.estimates.time_series import DAY, Grain, Series, minutes_in, thinned
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 TWO = (Grain(step=10, span=100), Grain(step=50, span=1000))
 

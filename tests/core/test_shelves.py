@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.shelves import Shelves
+from jupyter_gpushare.core.cluster.cow_dict import CowDict
 
 KEYS = st.text(max_size=3) | st.integers(0, 30).map(str)
 STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "copy"]), KEYS, st.integers()), max_size=60)
@@ -15,8 +15,8 @@ STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "copy"]), KEYS, st.
 @given(STEPS)
 def test_copies_are_what_was_there(steps: list[tuple[str, str, int]]) -> None:
     plain: dict[str, int] = {}
-    shelves: Shelves[int] = Shelves()
-    copies: list[tuple[dict[str, int], Shelves[int]]] = []
+    shelves: CowDict[int] = CowDict()
+    copies: list[tuple[dict[str, int], CowDict[int]]] = []
     for what, key, value in steps:
         if what == "set":
             plain[key] = shelves[key] = value
@@ -34,7 +34,7 @@ def test_copies_are_what_was_there(steps: list[tuple[str, str, int]]) -> None:
 
 
 def test_a_copy_can_be_written_to_as_well() -> None:
-    first: Shelves[int] = Shelves()
+    first: CowDict[int] = CowDict()
     first["a"] = 1
     second = first.copy()
     second["a"] = 2

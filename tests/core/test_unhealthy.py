@@ -5,11 +5,11 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.facts import NodeChanged, NodeJoined, WorkloadSubmitted
-from jupyter_gpushare.core.model import Node, Pod, Policy, Project, Quota, Workload
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
+from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, WorkloadSubmitted
+from jupyter_gpushare.core.model.model import Node, Pod, Policy, Project, Quota, Workload
 from tests.effort import examples
 
 RICH = Quota(quota=Amounts(UNLIMITED, UNLIMITED, UNLIMITED))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from jupyter_gpushare.core.amounts import Amounts
-from jupyter_gpushare.core.usage import Sample, usage_of
+from jupyter_gpushare.core.fairness.usage import UsageSample, usage_of
+from jupyter_gpushare.core.model.amounts import Amounts
 
 HOUR = 3_600_000
 TEN = Amounts(10_000, 0, 0)
 
 
-def hour(start: int, **held: int) -> Sample:
+def hour(start: int, **held: int) -> UsageSample:
     """One hour from hour `start` on ten GPUs; what queues held, in GPUs."""
-    return Sample(start * HOUR, HOUR, TEN, {queue: Amounts(1000 * gpus) for queue, gpus in held.items()})
+    return UsageSample(start * HOUR, HOUR, TEN, {queue: Amounts(1000 * gpus) for queue, gpus in held.items()})
 
 
 def test_usage_is_the_share_of_capacity_over_time() -> None:
@@ -37,7 +37,7 @@ def test_half_life_weighs_an_old_hour_half() -> None:
 
 def test_one_long_sample_weighs_what_many_short_ones_do() -> None:
     """Decay is moment by moment: four hours in one piece, or in four."""
-    whole = Sample(0, 4 * HOUR, TEN, {"a": Amounts(5000)})
+    whole = UsageSample(0, 4 * HOUR, TEN, {"a": Amounts(5000)})
     pieces = [hour(i, a=5) for i in range(4)]
     later = hour(4, b=10)
     assert usage_of([whole, later], 5 * HOUR, window=24 * HOUR, half_life=HOUR) == usage_of(

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from .build import libraries
+from tests.fakegpu.build import libraries
 
 __all__ = ["GIB", "MIB", "Faults", "GpuWorld", "Toy"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from node_agent.checkpointer import Checkpointer
 from node_agent.devices.nvml import Nvml
 from tests.gpu import bench

@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from .fake_agent import FakeAgent
+from tests.kernel.fake_agent import FakeAgent
 
 
 @dataclass

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from node_agent.tally import Tally
 
 MIB = 80 * 1024

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.scheduler.store.store import Store
-
-from . import doors
-from .databases import Cluster, Database, cleared, running_cluster
+from tests.scheduler import doors
+from tests.scheduler.databases import Cluster, Database, cleared, running_cluster
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]  # it starts a server
 

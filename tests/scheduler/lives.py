@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.errors import NotFound
-
-from .agents import MIB, FakeAgent
-from .nursery import Child
+from jupyter_gpushare.core.model.errors import NotFound
+from tests.scheduler.agents import MIB, FakeAgent
+from tests.scheduler.nursery import Child
 
 
 @dataclass

@@ -108,7 +108,7 @@ def _run(config: dict[str, Any]) -> None:
 
     from traitlets.config import Config
 
-    from jupyter_gpushare.core.errors import GpuShareError
+    from jupyter_gpushare.core.model.errors import GpuShareError
     from jupyter_gpushare.scheduler.app import SchedulerApp
 
     if failpoints := config.pop("failpoints", None):

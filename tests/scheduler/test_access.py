@@ -12,13 +12,12 @@ import pytest
 from tornado.httpclient import HTTPResponse
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.routes import ROUTES, Route
 from jupyter_gpushare.scheduler.callers.access import CALLERS, OPENS, REACH, Caller, opens, reach
 from jupyter_gpushare.scheduler.policy.file import parse_policy
-
-from .agents import FakeAgent
-from .doors import Doors, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import Doors, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

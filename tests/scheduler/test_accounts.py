@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.scheduler.books.accounts import HOUR_MS
 from jupyter_gpushare.scheduler.books.audit import entries
 from jupyter_gpushare.scheduler.callers.identity import Identity
@@ -21,9 +21,8 @@ from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
 from node_agent.rules.lending import lent
 from tests.cli.command import gpushare
-
-from .agents import MIB, node
-from .doors import open_house
+from tests.scheduler.agents import MIB, node
+from tests.scheduler.doors import open_house
 
 POLICY = """\
 projects:

@@ -14,12 +14,11 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
 from tests.nagle import keeps_back
-
-from .agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
-from .doors import Doors, asking, open_house
+from tests.scheduler.agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
+from tests.scheduler.doors import Doors, asking, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

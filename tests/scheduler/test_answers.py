@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.decisions import WhatIf
+from jupyter_gpushare.core.model.decisions import WhatIf
 from jupyter_gpushare.messages import PodRequest, WorkloadRequest
 from jupyter_gpushare.scheduler.service.answers import alternatives_of
 

@@ -19,9 +19,8 @@ from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.links.dispatch import Answer
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from tests.effort import examples
-
-from .agents import MIB, node
-from .doors import POLICY
+from tests.scheduler.agents import MIB, node
+from tests.scheduler.doors import POLICY
 
 DOCUMENT = openapi(__version__)["paths"]
 PATHS = {route.name: route.path for route in ROUTES}

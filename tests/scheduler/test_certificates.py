@@ -13,13 +13,12 @@ import trustme
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.scheduler.doors.listening import Address, Listening
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.policy.file import parse_policy
-
-from .agents import FakeAgent
-from .doors import POLICY
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import POLICY
 
 
 class Papers:

@@ -18,11 +18,10 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import NotAllowed
+from jupyter_gpushare.core.model.errors import NotAllowed
 from tests.cli.command import Result, gpushare
-
-from .agents import FakeAgent
-from .doors import Doors, asking, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import Doors, asking, open_house
 
 
 async def shell(doors: Doors, *args: object, token: str | None = None) -> Result:

@@ -15,13 +15,12 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
-
-from .agents import FakeAgent
-from .databases import Cluster, Database, check_invariants, used_in
-from .nursery import Child, Nursery
-from .proxy import RoughNetwork
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.databases import Cluster, Database, check_invariants, used_in
+from tests.scheduler.nursery import Child, Nursery
+from tests.scheduler.proxy import RoughNetwork
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60

@@ -14,8 +14,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli import main
 from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
 from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
-
-from .databases import Cluster, Database, tables
+from tests.scheduler.databases import Cluster, Database, tables
 
 OLD = Path(__file__).parent / "old_database.sql"
 LEASE = {

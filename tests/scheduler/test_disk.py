@@ -14,13 +14,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.store import disk as disks
 from jupyter_gpushare.scheduler.store.disk import Disk
 from jupyter_gpushare.scheduler.store.store import Store
-
-from .agents import FakeAgent
-from .doors import asking, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import asking, open_house
 
 PATIENCE_S = 20
 

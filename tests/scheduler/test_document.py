@@ -23,8 +23,7 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare.routes import openapi
 from jupyter_gpushare.scheduler.callers.limits import Limits
 from tests.effort import examples
-
-from .threaded import Threaded, threaded_house
+from tests.scheduler.threaded import Threaded, threaded_house
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CHECKS = [

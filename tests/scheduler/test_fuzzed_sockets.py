@@ -13,13 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.scheduler.callers.limits import Limits
 from tests.effort import examples
-
-from .agents import node
-from .test_any_input import ODD
-from .threaded import Threaded, threaded_house
+from tests.scheduler.agents import node
+from tests.scheduler.test_any_input import ODD
+from tests.scheduler.threaded import Threaded, threaded_house
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FRAME = 100_000

@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.scheduler.books.history import MOST_POINTS
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.loop import Loop
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Store
-
-from .agents import node
-from .doors import asking, open_house
+from tests.scheduler.agents import node
+from tests.scheduler.doors import asking, open_house
 
 POLICY = """\
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]

@@ -13,14 +13,13 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.embedded import EmbeddedHouse, InProcessTransport
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.policy.file import PolicyProblems
-
-from .agents import FakeAgent
-from .doors import POLICY, asking, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import POLICY, asking, open_house
 
 
 async def until(what, *, patience: float = 20.0):

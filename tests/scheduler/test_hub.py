@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.scheduler.app import SchedulerApp
 from jupyter_gpushare.scheduler.callers.hub import ADMIN_SCOPE, HubAddress, JupyterHub, managed_by_hub
 from jupyter_gpushare.scheduler.callers.identity import Identity
@@ -20,9 +20,8 @@ from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
 from jupyter_gpushare.scheduler.with_hub import joined
-
-from .doors import POLICY, Doors, asking
-from .fake_hub import FakeHub
+from tests.scheduler.doors import POLICY, Doors, asking
+from tests.scheduler.fake_hub import FakeHub
 
 
 class Clock:

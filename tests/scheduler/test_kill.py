@@ -15,13 +15,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.client import AgentLink, SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
-
-from .agents import FakeAgent
-from .databases import Database, check_invariants, used_in
-from .lives import Told, asking, check
-from .nursery import Child, Nursery
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.databases import Database, check_invariants, used_in
+from tests.scheduler.lives import Told, asking, check
+from tests.scheduler.nursery import Child, Nursery
 
 pytestmark = pytest.mark.slow
 RUNS = int(os.environ.get("GPUSHARE_KILLS", "30"))

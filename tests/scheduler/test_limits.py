@@ -16,11 +16,10 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.scheduler.callers.limits import Bucket, Buckets, Limits, TooMany
-
-from .agents import node
-from .doors import Doors, asking, open_house
+from tests.scheduler.agents import node
+from tests.scheduler.doors import Doors, asking, open_house
 
 PATIENT = Limits(calls_per_s=0.001, calls_at_once=3)
 """Three calls, and then none for as long as a test lasts."""

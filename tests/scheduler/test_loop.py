@@ -18,11 +18,10 @@ from jupyter_gpushare.scheduler.service.loop import Loop
 from jupyter_gpushare.scheduler.service.lots import BREATH
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
-
-from .agents import node
-from .databases import check_invariants, tables
-from .doors import asking, open_house
-from .nursery import Nursery
+from tests.scheduler.agents import node
+from tests.scheduler.databases import check_invariants, tables
+from tests.scheduler.doors import asking, open_house
+from tests.scheduler.nursery import Nursery
 
 ADMIN = Identity("root", (), "admin")
 ONE, TWO = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n", "projects: [{name: two}]\n"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import NotFound
+from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.scheduler.books.audit import entries
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.store import schema

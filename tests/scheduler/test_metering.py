@@ -7,14 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.facts import UsageMeasured
+from jupyter_gpushare.core.model.events import UsageMeasured
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.metering import Span, usage_facts
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Store
-
-from .databases import Database
+from tests.scheduler.databases import Database
 
 HOUR = 3_600_000
 POLICY = """

@@ -16,8 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store import database, schema
 from jupyter_gpushare.scheduler.store.database import NEWEST, NeedsUpgrade, TooNew, bring_up_to_date, found_version, open_engine, steps
 from jupyter_gpushare.scheduler.store.store import Store
-
-from .databases import Database
+from tests.scheduler.databases import Database
 
 OLD = Path(__file__).parent / "old_database.sql"
 """A small database as version 0.1 made it: two workloads, a lease in force, an event, what was used, a token."""

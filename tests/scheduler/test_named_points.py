@@ -19,13 +19,12 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy
-
-from .agents import FakeAgent
-from .databases import Database, check_invariants, tables, used_in
-from .lives import Told, asking, check
-from .nursery import Child, DidNotStart, Nursery
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.databases import Database, check_invariants, tables, used_in
+from tests.scheduler.lives import Told, asking, check
+from tests.scheduler.nursery import Child, DidNotStart, Nursery
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 60

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.scheduler.policy.file import parse_policy
-
-from .agents import FakeAgent
-from .doors import asking, open_house
-from .test_commands import shell
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import asking, open_house
+from tests.scheduler.test_commands import shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_both")]
 LESS = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}]\n"

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.core.likeness import Alike, Expected
+from jupyter_gpushare.core.estimates.wait_history import SimilarRequests, WaitEstimate
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.expected import about, by_history
@@ -238,12 +238,12 @@ def test_times_are_said_no_more_exactly_than_they_are_known(ms: int, words: str)
 
 
 def test_nine_in_ten_are_said_where_that_says_more():
-    said = by_history(Alike(Expected(6 * MINUTE, 25 * MINUTE, 14), 500, 1), "t4", 0, None, waits=True).message
+    said = by_history(SimilarRequests(WaitEstimate(6 * MINUTE, 25 * MINUTE, 14), 500, 1), "t4", 0, None, waits=True).message
     assert said == "About 6 min more, in 9 of 10 cases at most 25 min (going by 14 like requests of the last day in pool t4)."
 
 
 def test_where_nine_in_ten_cannot_be_told_it_says_so():
-    said = by_history(Alike(Expected(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False).message
+    said = by_history(SimilarRequests(WaitEstimate(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False).message
     assert said == "Probably less than a minute, perhaps much longer (going by 6 requests of any size of the last week in pool a100)."
 
 

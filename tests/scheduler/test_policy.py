@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.core.amounts import UNLIMITED, Amounts
-from jupyter_gpushare.core.model import NodePool, TimeBased
+from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
+from jupyter_gpushare.core.model.model import NodePool, TimeBased
 from jupyter_gpushare.scheduler.policy.file import PolicyProblems, default_demo_policy, load_policy, parse_policy, policy_schema
 
 COMPLETE = """\

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import NotAllowed
+from jupyter_gpushare.core.model.errors import NotAllowed
 from jupyter_gpushare.scheduler.books.audit import entries
 from jupyter_gpushare.scheduler.policy.changes import changes
 from jupyter_gpushare.scheduler.policy.file import parse_policy

@@ -22,8 +22,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .doors import POLICY
-from .test_certificates import Papers
+from tests.scheduler.doors import POLICY
+from tests.scheduler.test_certificates import Papers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 CLI = (sys.executable, "-m", "jupyter_gpushare.cli")

@@ -15,16 +15,15 @@ import pytest
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, Lost, SchedulerClient, token_in
-from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, openapi
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.embedded import InProcessTransport
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.links.dispatch import LONGEST_BODY
 from jupyter_gpushare.scheduler.service.tables import csv_of
-
-from .agents import FakeAgent
-from .doors import asking, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import asking, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

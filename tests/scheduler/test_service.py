@@ -10,14 +10,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable, WorkloadRow
 from tests.effort import examples
-
-from .databases import Database, check_invariants
+from tests.scheduler.databases import Database, check_invariants
 
 ALICE = Identity("alice", (), "person")
 ADMIN = Identity("root", (), "admin")

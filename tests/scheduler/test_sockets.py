@@ -18,16 +18,15 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.callers.peers import PeerUsers
 from jupyter_gpushare.scheduler.doors.listening import Address, Listening
 from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
 from jupyter_gpushare.scheduler.house import House
 from jupyter_gpushare.scheduler.policy.file import parse_policy
-
-from .agents import FakeAgent
-from .doors import asking
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import asking
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 OTHER = "nobody"

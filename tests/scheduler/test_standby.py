@@ -20,17 +20,16 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient, token_in
-from jupyter_gpushare.core.errors import GpuShareError, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.failover import to_schedulers
 from jupyter_gpushare.scheduler.doors.listening import Address
 from jupyter_gpushare.scheduler.doors.standby import Standby
 from jupyter_gpushare.scheduler.store.leadership import Deposed, Leadership
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
-
-from .agents import FakeAgent
-from .databases import Database, check_invariants
-from .doors import open_house
-from .nursery import Child, Nursery
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.databases import Database, check_invariants
+from tests.scheduler.doors import open_house
+from tests.scheduler.nursery import Child, Nursery
 
 PATIENCE_S = 40
 

@@ -12,13 +12,12 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, Unavailable
-
-from .agents import FakeAgent
-from .databases import Cluster, Database, check_invariants
-from .nursery import Child, Nursery
-from .proxy import RoughNetwork
-from .test_standby import PATIENCE_S, asking, nurseries, raw, start, to_both, until_led
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.databases import Cluster, Database, check_invariants
+from tests.scheduler.nursery import Child, Nursery
+from tests.scheduler.proxy import RoughNetwork
+from tests.scheduler.test_standby import PATIENCE_S, asking, nurseries, raw, start, to_both, until_led
 
 __all__ = ["nurseries"]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

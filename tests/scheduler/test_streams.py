@@ -13,14 +13,13 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.callers.identity import Identity
 from jupyter_gpushare.scheduler.doors import rest
 from jupyter_gpushare.scheduler.links.streams import Hub
 from tests.effort import examples
-
-from .agents import FakeAgent
-from .doors import asking, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import asking, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

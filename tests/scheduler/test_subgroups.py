@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import Group, TopologyConstraint, Workload
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.model import SubGroup, TopologyConstraint, Workload
 from jupyter_gpushare.scheduler.books.requests import read_request
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 
@@ -34,7 +34,7 @@ def read(**given: object) -> Workload:
 def test_the_tree_arrives_as_it_was_sent():
     together = m.TogetherRequest(name="fabric", required="block", preferred="rack")
     workload = read(topology=together)
-    assert workload.groups == (Group("server", 1), Group("trainers", groups=(Group("left"), Group("right", 1))))
+    assert workload.groups == (SubGroup("server", 1), SubGroup("trainers", groups=(SubGroup("left"), SubGroup("right", 1))))
     assert workload.topology == TopologyConstraint("fabric", "block", "rack")
     assert [pod.group for pod in workload.pods] == ["server", "left", "left", "right", "right"]
 

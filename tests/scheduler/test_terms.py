@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import NotFound
+from jupyter_gpushare.core.model.errors import NotFound
 from jupyter_gpushare.scheduler.policy.file import parse_policy
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House

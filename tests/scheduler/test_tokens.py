@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
 from jupyter_gpushare.scheduler.callers.identity import Identity, NotKnown, Tokens, admin_token_file
 from jupyter_gpushare.scheduler.store.store import Store
-
-from .databases import Database
+from tests.scheduler.databases import Database
 
 DAY = 24 * 3600 * 1000
 

@@ -14,9 +14,8 @@ from jupyter_gpushare.scheduler.policy.file import parse_policy
 from jupyter_gpushare.scheduler.service.service import Service
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 from node_agent.tally import Tally
-
-from .agents import node
-from .databases import Database, used_in
+from tests.scheduler.agents import node
+from tests.scheduler.databases import Database, used_in
 
 ADMIN = Identity("root", scope="admin")
 NODES = ("n0", "n1")

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .agents import FakeAgent
-from .doors import Doors, open_house
+from tests.scheduler.agents import FakeAgent
+from tests.scheduler.doors import Doors, open_house
 
 
 class Threaded:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from jupyter_gpushare.messages import SchedulerState, ServiceStatus, WorkloadChanged, WorkloadGone
 from jupyter_gpushare.server_extension.ghosts import GRACE_MS, Ghosts
-
-from .test_directory import lease, workload
+from tests.server_extension.test_directory import lease, workload
 
 SELF = {"node": "n", "user": "me"}
 

@@ -7,11 +7,10 @@ import logging
 
 import msgspec
 
-from jupyter_gpushare.core.errors import GpuShareError, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.messages import WorkloadChanged, WorkloadView
 from jupyter_gpushare.server_extension.naming import Naming
-
-from .test_directory import changed, directory, workload
+from tests.server_extension.test_directory import changed, directory, workload
 
 LOG = logging.getLogger("test")
 

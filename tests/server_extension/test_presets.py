@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
 from jupyter_gpushare.server_extension.presets import DEFAULT_PRESETS, presets_or_usual, read_presets
 

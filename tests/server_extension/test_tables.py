@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import (
     DeviceMemory,
     DeviceRow,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from .world import Server
+from tests.story.world import Server
 
 
 @pytest.fixture

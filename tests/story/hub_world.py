@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from .world import Rest, RestError, eventually, free_port, processes_of
+from tests.story.world import Rest, RestError, eventually, free_port, processes_of
 
 ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "labextension/node_modules/.bin/configurable-http-proxy"

@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from tests.fakegpu.world import ROOT, GpuWorld
-
-from .world import Server
+from tests.story.world import Server
 
 __all__ = ["GPU", "PlayedServer"]
 

@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from .world import RestError, eventually
+from tests.story.world import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ALLOC = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('40GiB')\nprint(simgpu.device_uuid())"

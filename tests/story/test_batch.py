@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, NotFound
+from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
 from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
 
 pytestmark = pytest.mark.slow

@@ -16,9 +16,8 @@ from pathlib import Path
 import pytest
 
 from tests.fakegpu.world import GIB, MIB, ROOT
-
-from .played import PlayedServer
-from .world import Notebook, eventually
+from tests.story.played import PlayedServer
+from tests.story.world import Notebook, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -10,9 +10,8 @@ import pytest
 
 from node_agent.devices.nvidia import TIERS
 from tests.fakegpu.world import GIB, Faults, GpuWorld
-
-from .played import GPU, PlayedServer
-from .world import eventually
+from tests.story.played import GPU, PlayedServer
+from tests.story.world import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SMALL = 8 * GIB

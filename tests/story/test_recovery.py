@@ -8,9 +8,8 @@ import threading
 import pytest
 
 from tests.fakegpu.world import GIB, Faults
-
-from .played import GPU, PlayedServer
-from .world import RestError, eventually
+from tests.story.played import GPU, PlayedServer
+from tests.story.world import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 FILL = GPU + "p = g.alloc(2 << 30); g.write(p, b'every byte')"

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from .world import POLICY, Server, eventually
+from tests.story.world import POLICY, Server, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('6GiB')\nb.fill(3)\nprint(simgpu.device_uuid())"

@@ -15,9 +15,8 @@ import pytest
 
 from tests.agent.test_cgroups import real_subtree
 from tests.fakegpu.world import GIB, MIB, ROOT
-
-from .played import PlayedServer
-from .world import Notebook, eventually, processes_of
+from tests.story.played import PlayedServer
+from tests.story.world import Notebook, eventually, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -10,8 +10,7 @@ import pytest
 import websocket
 
 from tests.nagle import keeps_back
-
-from .world import Server, eventually
+from tests.story.world import Server, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from .world import Server, eventually
+from tests.story.world import Server, eventually
 
 pytestmark = pytest.mark.slow
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .lab import demo, play
+from tests.ui.lab import demo, play
 
 
 @pytest.mark.browser

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .lab import play, scripted
+from tests.ui.lab import play, scripted
 
 SCRIPTS = {
     "states.mjs": "every state and every action of the sidebar",

@@ -14,8 +14,8 @@ from typing import Any, Final
 import sqlalchemy as sql
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import read_duration
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import read_duration
 
 from ..store import schema as s
 from ..store.database import ours

@@ -12,12 +12,12 @@ from typing import Final
 from msgspec import structs
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import UNLIMITED
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.errors import NotFound
-from jupyter_gpushare.core.facts import NodeJoined
-from jupyter_gpushare.core.model import DEFAULT_POOL, Node, NodePool
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.model.amounts import UNLIMITED
+from jupyter_gpushare.core.model.errors import NotFound
+from jupyter_gpushare.core.model.events import NodeJoined
+from jupyter_gpushare.core.model.model import DEFAULT_POOL, Node, NodePool
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 
 from ..policy.file import LoadedPolicy
 from ..store.store import Store
@@ -39,9 +39,9 @@ class Fleet:
         self._sends: dict[str, Send] = {}
         self._silent_since: dict[str, int | None] = {}
         """Since when (ms) the agent is gone; None: said already that the node is not ready."""
-        self._problems: dict[str, NotReady] = {}
+        self._problems: dict[str, NodeCondition] = {}
         """What is wrong with the link to its agent."""
-        self._flags: dict[str, set[NotReady]] = {}
+        self._flags: dict[str, set[NodeCondition]] = {}
         """What is known here and not by the agents: cordoned, migrated."""
 
     @property
@@ -110,14 +110,14 @@ class Fleet:
         broken = {name for name, since in self._silent_since.items() if since is not None and now - since >= COMES_BACK_MS}
         return sorted(broken - self._problems.keys())
 
-    def not_ready(self, name: str, why: NotReady) -> None:
+    def not_ready(self, name: str, why: NodeCondition) -> None:
         """The link is at fault, until the agent is back."""
         self._problems[name] = why
-        if why is NotReady.AGENT_SILENT:
+        if why is NodeCondition.AGENT_SILENT:
             self._silent_since[name] = None
         self.rejoin(name)
 
-    def flag(self, name: str, why: NotReady, *, on: bool) -> bool:
+    def flag(self, name: str, why: NodeCondition, *, on: bool) -> bool:
         """Notes a reason, or takes it back; `rejoin` brings it into force. Gives whether that is news."""
         flags = self._flags.setdefault(name, set())
         if (why in flags) == on:
@@ -125,7 +125,7 @@ class Fleet:
         flags.symmetric_difference_update({why})
         return True
 
-    def is_flagged(self, name: str, why: NotReady) -> bool:
+    def is_flagged(self, name: str, why: NodeCondition) -> bool:
         return why in self._flags.get(name, ())
 
     def rejoin(self, name: str) -> None:
@@ -145,7 +145,7 @@ class Fleet:
         # Planned GPUs are indexes: one that fell ill must not renumber the others, so it stays in its place and is left out.
         ill = frozenset(device.index for device in report.devices if not device.healthy)
         reasons = list(report.reasons)
-        reasons += [NotReady.GPU_UNHEALTHY] if report.devices and len(ill) == len(report.devices) else []
+        reasons += [NodeCondition.GPU_UNHEALTHY] if report.devices and len(ill) == len(report.devices) else []
         reasons += [self._problems[report.name]] if report.name in self._problems else []
         reasons += sorted(self._flags.get(report.name, ()))
         labels = {"kubernetes.io/hostname": report.name, **report.labels}

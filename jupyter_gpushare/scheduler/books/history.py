@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import MILLI, is_unlimited
-from jupyter_gpushare.core.decisions import Evict, QueueShare
-from jupyter_gpushare.core.errors import InvalidInput, Unavailable
-from jupyter_gpushare.core.series import DAY, Series, thinned
+from jupyter_gpushare.core.estimates.time_series import DAY, Series, thinned
+from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.model.decisions import Evict, QueueShare
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 
 from ..store.store import Store, Write
 from .records import Record

@@ -15,10 +15,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.decisions import Decisions, Evict
-from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.facts import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.model.decisions import Decisions, Evict
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.events import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 
 from ..policy.file import LoadedPolicy
 from ..store.store import Store, WorkloadRow, Write

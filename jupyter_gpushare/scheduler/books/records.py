@@ -9,11 +9,11 @@ from typing import Literal
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import MILLI
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.model import Spot, Workload
-from jupyter_gpushare.core.quantity import gpu_text, memory_text
-from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.model.amounts import MILLI
+from jupyter_gpushare.core.model.model import Spot, Workload
+from jupyter_gpushare.core.model.reason import Reason
+from jupyter_gpushare.core.model.units import gpu_text, memory_text
 
 from ..store.store import EVENTS_KEPT, Over
 from .requests import share_of

@@ -10,10 +10,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import GPU, MILLI
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed
-from jupyter_gpushare.core.model import DEFAULT_POOL, NON_PREEMPTIBLE_FROM, Pod, Policy, Project, Workload
-from jupyter_gpushare.core.quantity import gpu_text, read_cpu, read_gpu, read_memory
+from jupyter_gpushare.core.model.amounts import GPU, MILLI
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
+from jupyter_gpushare.core.model.model import DEFAULT_POOL, NON_PREEMPTIBLE_FROM, Pod, Policy, Project, Workload
+from jupyter_gpushare.core.model.units import gpu_text, read_cpu, read_gpu, read_memory
 
 from ..policy.file import EVERYBODY
 from .subgroups import read_groups, read_together

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import Group, Policy, TopologyConstraint
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.model import Policy, SubGroup, TopologyConstraint
 
 __all__ = ["read_groups", "read_together"]
 
@@ -16,7 +16,7 @@ DEEPEST: Final = 16
 MOST: Final = 1_000
 
 
-def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[Group, ...]:
+def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, ...]:
     """The sub-groups of a workload; with none, its pods stand in none.
 
     Raises:
@@ -66,7 +66,7 @@ def _check_pods(pods: Sequence[m.PodRequest], leaves: set[str]) -> None:
             raise InvalidInput(f"pod {pod.name!r} {said}", field="group")
 
 
-def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> Group:
+def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> SubGroup:
     if group.groups and group.min_pods is not None:
         raise InvalidInput(f"group {group.name!r} has groups, so it has no min_pods of its own: all are required", field="min_pods")
     if not group.groups and not sizes[group.name]:
@@ -75,4 +75,4 @@ def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> Group:
         words = f"min_pods of group {group.name!r} must be 1 to {sizes[group.name]} (its pods), got {group.min_pods}"
         raise InvalidInput(words, field="min_pods")
     inner = tuple(_group(each, policy, sizes) for each in group.groups)
-    return Group(group.name, group.min_pods, read_together(group.topology, policy), inner)
+    return SubGroup(group.name, group.min_pods, read_together(group.topology, policy), inner)

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 
 from ..policy.hub_quotas import HubGroup
 from .identity import Groups, Identity

@@ -21,8 +21,8 @@ from typing import Final, Literal
 import msgspec
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.core.quantity import read_duration
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, NotFound
+from jupyter_gpushare.core.model.units import read_duration
 
 from ..books.audit import audit
 from ..store.store import Store, TokenRow

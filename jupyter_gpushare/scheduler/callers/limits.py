@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 
 __all__ = ["GENEROUS", "Bucket", "Buckets", "Limits", "Links", "TooMany"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import NotAllowed
+from jupyter_gpushare.core.model.errors import NotAllowed
 
 from ..books.requests import projects_of
 from ..policy.file import LoadedPolicy

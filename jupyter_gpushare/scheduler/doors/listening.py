@@ -16,7 +16,7 @@ from typing import Final
 from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 
-from jupyter_gpushare.core.errors import InvalidInput, Unavailable
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 from jupyter_gpushare.transports import UNIX
 
 from ..callers.identity import admin_token_file, write_secret

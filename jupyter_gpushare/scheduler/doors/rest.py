@@ -14,7 +14,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler, stream_request_body
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.routes import ROUTES
 
 from ..callers.identity import Identity

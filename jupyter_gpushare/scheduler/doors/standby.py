@@ -16,7 +16,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from jupyter_gpushare.core.errors import GpuShareError, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 
 from ..callers.identity import NotKnown
 from ..links.dispatch import error_answer

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jupyter_gpushare.core.amounts import MILLI, is_unlimited
-from jupyter_gpushare.core.model import NodePool, Options, Quota, TimeBased
+from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.model.model import NodePool, Options, Quota, TimeBased
 
 __all__ = ["Body", "options_body", "pool_body", "quota_body", "seconds"]
 

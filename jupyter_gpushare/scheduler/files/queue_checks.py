@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from jupyter_gpushare.core.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL
+from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL
 
 from .problems import unknown_name
 from .reading import Document, Place, Problem

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 __all__ = ["Document", "FileProblems", "Place", "Problem", "dotted", "parse", "read"]
 

@@ -12,10 +12,10 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
-from jupyter_gpushare.core.amounts import MILLI, UNLIMITED, Amounts
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import ACTIONS, NodePool, Options, Quota, Strategy, TimeBased, Topology
-from jupyter_gpushare.core.quantity import duration_text, exact_gpu, read_cpu, read_duration, read_gpu, read_memory
+from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED, Amounts
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.model import ACTIONS, NodePool, Options, Quota, Strategy, TimeBased, Topology
+from jupyter_gpushare.core.model.units import duration_text, exact_gpu, read_cpu, read_duration, read_gpu, read_memory
 
 __all__ = [
     "Age",

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 
 from ..callers.identity import Identity
 from ..service.service import Service

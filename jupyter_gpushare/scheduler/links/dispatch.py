@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, Route, openapi
 from jupyter_gpushare.version import __version__
 

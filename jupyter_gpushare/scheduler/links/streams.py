@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 from ..callers.identity import Identity
 from ..callers.visibility import without_names

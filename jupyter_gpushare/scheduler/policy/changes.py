@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.model import Department, Project
-from jupyter_gpushare.core.quantity import duration_text
+from jupyter_gpushare.core.model.model import Department, Project
+from jupyter_gpushare.core.model.units import duration_text
 
 from ..files.bodies import options_body, pool_body, quota_body
 from .file import LoadedPolicy

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import is_unlimited
-from jupyter_gpushare.core.model import Policy, Project, Quota
-from jupyter_gpushare.core.quantity import duration_text, gpu_text
+from jupyter_gpushare.core.model.amounts import is_unlimited
+from jupyter_gpushare.core.model.model import Policy, Project, Quota
+from jupyter_gpushare.core.model.units import duration_text, gpu_text
 
 from .file import EVERYBODY, LoadedPolicy
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Department, NodePool, Policy, Project, Topology
+from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Department, NodePool, Policy, Project, Topology
 
 from ..files.problems import shaped
 from ..files.queue_checks import IMPLICIT_DEPARTMENT, problems_between

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.model import DEFAULT_POOL
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.model import DEFAULT_POOL
 
 from ..files.reading import FileProblems
 from .file import LoadedPolicy, parse_policy

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.quantity import read_duration
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import read_duration
 
 from ..files.shapes import Bytes, Shape, Whole, refused
 

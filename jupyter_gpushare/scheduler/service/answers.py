@@ -8,10 +8,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import MILLI
-from jupyter_gpushare.core.decisions import WhatIf
-from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.quantity import gpu_text, read_gpu
+from jupyter_gpushare.core.model.amounts import MILLI
+from jupyter_gpushare.core.model.decisions import WhatIf
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.units import gpu_text, read_gpu
 
 from ..books.fleet import Fleet
 from ..books.records import Record, reason_of

@@ -11,8 +11,8 @@ import logging
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.facts import PodEnded
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.events import PodEnded
 
 from ..books.ledger import Ledger
 from ..books.records import Record

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, Literal
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.likeness import Alike
+from jupyter_gpushare.core.estimates.wait_history import SimilarRequests
 
 __all__ = ["about", "bounded", "by_history", "unknown"]
 
@@ -30,7 +30,7 @@ def about(ms: float) -> str:
     return f"{max(2, round(ms / DAY))} days"
 
 
-def by_history(found: Alike, pool: str, now: int, at_most: int | None, *, waits: bool) -> m.ExpectedWait:
+def by_history(found: SimilarRequests, pool: str, now: int, at_most: int | None, *, waits: bool) -> m.ExpectedWait:
     """What like requests of the past say, and the bound where there is one. `waits`: it waits already, so this is what is left."""
     median, p90 = (None if one is None else one if at_most is None else min(one, at_most) for one in (found.expected.median, found.expected.p90))
     assert median is not None  # otherwise nothing was found

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.errors import GpuShareError, Unavailable
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 
 from ..policy.file import LoadedPolicy, PolicyProblems, load_policy
 from ..store.store import Retention

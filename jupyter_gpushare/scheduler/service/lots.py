@@ -8,8 +8,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.reasons import Code, Reason
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.reason import Reason, ReasonCode
 
 from ..books.ledger import Ledger
 from ..books.records import Record, reason_of, state_of, view
@@ -40,7 +40,7 @@ class Lots:
     def lot(self, record: Record) -> tuple[Reason | None, int | None]:
         """Why it waits and its place, by the last cycle."""
         if record.rests:
-            return Reason(Code.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
+            return Reason(ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
         decisions = self._ledger.decisions
         return decisions.reasons.get(record.id), decisions.positions.get(record.id)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import sqlalchemy as sql
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 
 from ..books.audit import audit
 from ..books.ledger import Ledger
@@ -41,7 +41,7 @@ class Marks:
         with ours(), ledger.store.engine.connect() as connection:
             for row in connection.execute(sql.select(s.node_marks).where(s.node_marks.c.cordoned)):
                 self._marks[row.name] = _Mark(row.draining, row.actor)
-                ledger.fleet.flag(row.name, NotReady.SCHEDULING_DISABLED, on=True)
+                ledger.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
                 ledger.fleet.rejoin(row.name)
 
     def is_cordoned(self, node: str) -> bool:
@@ -90,12 +90,12 @@ class Marks:
             lease.node for record in self.ledger.records.values() for lease in record.leases.values() if lease.pool != pools.get(lease.node)
         }
         for node in suspects:
-            if self.ledger.fleet.flag(node, NotReady.UNDRAINED_MIGRATED_NODE, on=node in old):
+            if self.ledger.fleet.flag(node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old):
                 self._rejoin(node)
 
     def _may_be_old(self, node: str, pool: str) -> bool:
         """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has changed in this life, or at its start."""
-        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(node, NotReady.UNDRAINED_MIGRATED_NODE):
+        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(node, NodeCondition.UNDRAINED_MIGRATED_NODE):
             return False
         self._pools[node] = pool
         return True
@@ -105,7 +105,7 @@ class Marks:
             self._store(write, node, mark)
             audit(write, self.ledger.clock(), actor, action, f"node {node}", _words(node, mark is not None, False, self._here(node)))
         self._marks = {name: known for name, known in self._marks.items() if name != node} | ({node: mark} if mark else {})
-        self.ledger.fleet.flag(node, NotReady.SCHEDULING_DISABLED, on=mark is not None)
+        self.ledger.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
         self._rejoin(node)
 
     def _store(self, write: Write, node: str, mark: _Mark | None) -> None:

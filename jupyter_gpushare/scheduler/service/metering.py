@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
 import jupyter_gpushare.messages as m
-from jupyter_gpushare.core.amounts import GPU, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.facts import UsageMeasured
-from jupyter_gpushare.core.model import NodePool, Policy
-from jupyter_gpushare.core.usage import Sample, usage_of
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.fairness.usage import UsageSample, usage_of
+from jupyter_gpushare.core.model.amounts import GPU, Amounts
+from jupyter_gpushare.core.model.events import UsageMeasured
+from jupyter_gpushare.core.model.model import NodePool, Policy
 
 from ..files.queue_checks import IMPLICIT_DEPARTMENT
 
@@ -80,10 +80,10 @@ def _in_pool(pool: NodePool, by_pool: dict[str, list[Span]], above: dict[str, li
     window, half_life = pool.time_based.window, pool.time_based.half_life
     spans = [span for span in by_pool.get(pool.name, []) if span.end > now - window]
     begun = max(now - window, min((span.start for span in spans), default=now))
-    samples = [Sample(begun, now - begun, Amounts(capacity), {})]
+    samples = [UsageSample(begun, now - begun, Amounts(capacity), {})]
     for span in spans:
         held = {queue: Amounts(span.gpu) for queue in above.get(span.project, [])}
-        samples.append(Sample(span.start, span.end - span.start, Amounts(), held))
+        samples.append(UsageSample(span.start, span.end - span.start, Amounts(), held))
     usage = usage_of(samples, now, window=window, half_life=half_life)
     queues = sorted({queue for path in above.values() for queue in path})
     return [UsageMeasured(queue, pool.name, usage.get(queue, (0, 0, 0))) for queue in queues]

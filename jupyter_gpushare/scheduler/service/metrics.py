@@ -11,7 +11,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.decisions import Decisions
+from jupyter_gpushare.core.model.decisions import Decisions
 
 from ..books.records import Record
 from ..store.store import EVENTS_KEPT

@@ -12,14 +12,14 @@ from contextlib import closing
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import MILLI
-from jupyter_gpushare.core.decisions import Evict, WhatIf
-from jupyter_gpushare.core.facts import PodReleased, WorkloadEnded
-from jupyter_gpushare.core.foresight import Coming, foresee
-from jupyter_gpushare.core.likeness import WEEK, Wait, Waits, size_class
-from jupyter_gpushare.core.model import Workload
-from jupyter_gpushare.core.quantity import read_gpu
-from jupyter_gpushare.core.reasons import Code, Reason
+from jupyter_gpushare.core.cycle.projection import Coming, foresee
+from jupyter_gpushare.core.estimates.wait_history import WEEK, WaitHistory, WaitSample, size_class
+from jupyter_gpushare.core.model.amounts import MILLI
+from jupyter_gpushare.core.model.decisions import Evict, WhatIf
+from jupyter_gpushare.core.model.events import PodReleased, WorkloadEnded
+from jupyter_gpushare.core.model.model import Workload
+from jupyter_gpushare.core.model.reason import Reason, ReasonCode
+from jupyter_gpushare.core.model.units import read_gpu
 
 from ..books.ledger import Ledger
 from ..books.records import Record
@@ -43,14 +43,14 @@ BUDGET: Final = 0.02
 """Seconds that a look ahead may take; what it has not reached by then is not bounded."""
 
 HOPELESS: Final = {
-    Code.NEVER_FITS: "It never starts as it is asked, so there is no time to tell.",
-    Code.INVALID_REQUEST: "It never starts as it is asked, so there is no time to tell.",
-    Code.UNKNOWN_PROJECT: "It does not start before the project is in the policy again.",
-    Code.UNKNOWN_POOL: "It does not start before one of its node pools exists.",
-    Code.NODE_NOT_READY: "How long is not known: it waits for a node to come back.",
+    ReasonCode.NEVER_FITS: "It never starts as it is asked, so there is no time to tell.",
+    ReasonCode.INVALID_REQUEST: "It never starts as it is asked, so there is no time to tell.",
+    ReasonCode.UNKNOWN_PROJECT: "It does not start before the project is in the policy again.",
+    ReasonCode.UNKNOWN_POOL: "It does not start before one of its node pools exists.",
+    ReasonCode.NODE_NOT_READY: "How long is not known: it waits for a node to come back.",
 }
 """The past says nothing about these: they wait for something else than their turn."""
-OWN: Final = (Code.OVER_LIMIT, Code.NON_PREEMPTIBLE_OVER_QUOTA)
+OWN: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
 """They wait for their own project."""
 
 
@@ -61,9 +61,9 @@ class Outlook:
         self._ledger = ledger
         now = ledger.clock()
         past = past_waits(ledger.store, now - WEEK, MOST)
-        self._over: deque[Wait] = deque((self._of_past(one) for one in past), maxlen=MOST)
-        self._going: dict[str, Wait] = {}
-        self._waits, self._due = Waits((), now), 0
+        self._over: deque[WaitSample] = deque((self._of_past(one) for one in past), maxlen=MOST)
+        self._going: dict[str, WaitSample] = {}
+        self._waits, self._due = WaitHistory((), now), 0
         self._latest: dict[str, int] = {}
         """By when (ms) those who wait start at the latest, as far as that is bound."""
         self._look_at = 0
@@ -77,7 +77,7 @@ class Outlook:
         if record.waits_since is not None and record.waits_since == record.workload.created:
             wait = self._wait(record)
             ended = max(wait.begun, self._ledger.clock())
-            self._over.append(Wait(wait.id, wait.project, pool or wait.pool, wait.size, wait.begun, ended, granted))
+            self._over.append(WaitSample(wait.id, wait.project, pool or wait.pool, wait.size, wait.begun, ended, granted))
         self._going.pop(record.id, None)
 
     def evicting(self, evict: Evict, notice: int) -> None:
@@ -89,11 +89,11 @@ class Outlook:
     def expected(self, record: Record, reason: Reason | None) -> m.ExpectedWait | None:
         """How much longer it waits; None: it does not, or nobody has decided about it yet."""
         now = self._ledger.clock()
-        if reason is None or record.waits_since is None or record.rests or reason.code == Code.HELD:
+        if reason is None or record.waits_since is None or record.rests or reason.code == ReasonCode.HELD:
             return None
         pool = self._pool(record.workload)
         at_most = None if (latest := self._latest.get(record.id)) is None or latest <= now else latest - now
-        if reason.code == Code.WAITING_FOR_RECLAIM:
+        if reason.code == ReasonCode.WAITING_FOR_RECLAIM:
             return self._promised(max(self._leaving.get(name, 0) for name in pools_tried(record.workload, self._ledger.loaded.policy)), now)
         self._look_back(now)
         return self._told(record.workload, pool, record.id, reason, max(0, now - record.waits_since), at_most, now, waits=True)
@@ -110,7 +110,7 @@ class Outlook:
         if found.after_eviction:
             return self._promised(now + self._ledger.loaded.admin.notice + SAVING, now)
         self._look_back(now)
-        reason = found.reason or Reason(Code.PENDING_EVALUATION, "")
+        reason = found.reason or Reason(ReasonCode.PENDING_EVALUATION, "")
         at_most = None if reason.code in HOPELESS else self._bound(workload, now)
         return self._told(workload, self._pool(workload), "", reason, 0, at_most, now, waits=False)
 
@@ -120,7 +120,7 @@ class Outlook:
         if reason.code in HOPELESS:
             return unknown(now, HOPELESS[reason.code])
         if reason.code in OWN and all(help_.change != "wait" for help_ in reason.helps):
-            return unknown(now, HOPELESS[Code.NEVER_FITS])  # it is larger than what its project may have at all
+            return unknown(now, HOPELESS[ReasonCode.NEVER_FITS])  # it is larger than what its project may have at all
         if reason.code in OWN:
             why = f"How long is not known: it waits until project {work.project} or its department gives GPUs back."
             return unknown(now, why) if at_most is None else bounded(at_most, now)
@@ -148,7 +148,7 @@ class Outlook:
         while self._over and (self._over[0].ended or 0) < now - WEEK:
             self._over.popleft()
         going = [self._wait(record) for record in self._ledger.records.values() if self._counts(record)]
-        self._waits = Waits([*self._over, *going], now)
+        self._waits = WaitHistory([*self._over, *going], now)
         self._due = now + PER_WAIT * (len(self._over) + len(going))
 
     def _counts(self, record: Record) -> bool:
@@ -157,17 +157,17 @@ class Outlook:
             return False
         return record.reason is None or not (record.reason.code in HOPELESS or record.reason.code in OWN)
 
-    def _wait(self, record: Record) -> Wait:
+    def _wait(self, record: Record) -> WaitSample:
         if record.id not in self._going:
             work = record.workload
-            self._going[record.id] = Wait(work.id, work.project, self._pool(work), _size(work), work.created)
+            self._going[record.id] = WaitSample(work.id, work.project, self._pool(work), _size(work), work.created)
         return self._going[record.id]
 
-    def _of_past(self, past: PastWait) -> Wait:
+    def _of_past(self, past: PastWait) -> WaitSample:
         project = next((one for one in self._ledger.loaded.policy.projects if one.name == past.project), None)
         asked = past.request.node_pools or (project.node_pools if project else ()) or ("default",)
         size = size_class(sum(_milli_gpu(pod) for pod in past.request.pods))
-        return Wait(past.id, past.project, past.pool or asked[0], size, past.begun, max(past.begun, past.ended), past.pool is not None)
+        return WaitSample(past.id, past.project, past.pool or asked[0], size, past.begun, max(past.begun, past.ended), past.pool is not None)
 
     def _pool(self, workload: Workload) -> str:
         """The first of its list: that is where it wants to be."""

@@ -6,10 +6,10 @@ import logging
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.decisions import Evict
-from jupyter_gpushare.core.errors import Conflict, InvalidInput
-from jupyter_gpushare.core.facts import PodEvicted, PodReleased, WorkloadHeld
-from jupyter_gpushare.core.readiness import NotReady
+from jupyter_gpushare.core.model.decisions import Evict
+from jupyter_gpushare.core.model.errors import Conflict, InvalidInput
+from jupyter_gpushare.core.model.events import PodEvicted, PodReleased, WorkloadHeld
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
 
 from ..books.accounts import REPORTED, Accounts
 from ..books.fleet import Send
@@ -182,12 +182,12 @@ class Reports:
         """What the passing of time changes: agents that are silent for too long."""
         for name in self.ledger.fleet.cut_off(now):
             with self.ledger.together():
-                self.ledger.fleet.not_ready(name, NotReady.NETWORK_UNAVAILABLE)
+                self.ledger.fleet.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
             log.warning("node %s is not ready: the link to its agent is broken", name, extra={"node": name})
             self.ledger.wake()
         for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
             with self.ledger.together():
-                self.ledger.fleet.not_ready(name, NotReady.AGENT_SILENT)
+                self.ledger.fleet.not_ready(name, NodeCondition.AGENT_SILENT)
             log.warning("node %s is not ready: its agent is silent", name, extra={"node": name})
             if self.ledger.loaded.admin.requeue_lost:
                 self._requeue(name)

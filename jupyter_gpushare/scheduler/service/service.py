@@ -15,10 +15,10 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.cycle import cycle, what_if
-from jupyter_gpushare.core.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.core.facts import PolicyChanged, WorkloadSubmitted
+from jupyter_gpushare.core.cycle.cycle import cycle, what_if
+from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, WhatIf
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.events import PolicyChanged, WorkloadSubmitted
 
 from ..books.audit import audit
 from ..books.fleet import Send

@@ -13,8 +13,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.core.series import minutes_in
+from jupyter_gpushare.core.estimates.time_series import minutes_in
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.version import __version__
 
 from ..books.accounts import by_in, period_in, report

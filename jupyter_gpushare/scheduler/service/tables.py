@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.amounts import MILLI, is_unlimited
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.decisions import QueueShare
-from jupyter_gpushare.core.devices import NodeState
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.model import NodePool, Policy
-from jupyter_gpushare.core.readiness import NotReady
-from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cluster.nodes import NodeState
+from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.model.decisions import QueueShare
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.model import NodePool, Policy
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
+from jupyter_gpushare.core.model.reason import Reason
 
 from ..books.fleet import Fleet
 from ..books.records import Record
@@ -140,7 +140,7 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
         tiers=list(report.tiers),
         tier_problems=dict(report.tier_problems),
         driver=report.driver,
-        cordoned=NotReady.SCHEDULING_DISABLED in node.reasons,
+        cordoned=NodeCondition.SCHEDULING_DISABLED in node.reasons,
         devices=[_device_row(device, held, sees) for device in report.devices],
     )
 

@@ -12,8 +12,8 @@ from typing import Final
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.facts import WorkloadHeld
-from jupyter_gpushare.core.quantity import duration_text
+from jupyter_gpushare.core.model.events import WorkloadHeld
+from jupyter_gpushare.core.model.units import duration_text
 
 from ..books.ledger import Ledger
 from ..books.records import Record, reason_of

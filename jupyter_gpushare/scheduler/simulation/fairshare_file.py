@@ -14,10 +14,10 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from jupyter_gpushare.core.amounts import MILLI, UNLIMITED
-from jupyter_gpushare.core.errors import InvalidInput
-from jupyter_gpushare.core.fairshare import Claim, divide
-from jupyter_gpushare.core.quantity import exact_cpu, exact_gpu, exact_memory
+from jupyter_gpushare.core.fairness.fairshare import Claim, divide
+from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.core.model.units import exact_cpu, exact_gpu, exact_memory
 
 from ..files.problems import refuse_if, shaped, unknown_name
 from ..files.queue_checks import entries, names, twice

@@ -10,14 +10,14 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from jupyter_gpushare.core.amounts import MILLI, Amounts
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.cycle import cycle
-from jupyter_gpushare.core.decisions import Decisions
-from jupyter_gpushare.core.errors import GpuShareError
-from jupyter_gpushare.core.facts import PodReleased
-from jupyter_gpushare.core.model import Spot
-from jupyter_gpushare.core.reasons import Reason
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cycle.cycle import cycle
+from jupyter_gpushare.core.model.amounts import MILLI, Amounts
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.events import PodReleased
+from jupyter_gpushare.core.model.model import Spot
+from jupyter_gpushare.core.model.reason import Reason
 
 from ..files.reading import Problem
 from .scenario_file import Scenario, ScenarioProblems

@@ -11,13 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from jupyter_gpushare.core.facts import Fact, NodeJoined, PodEnded, PodNominated, PodPlaced, StaleSince, UsageMeasured, WorkloadSubmitted
-from jupyter_gpushare.core.model import (
+from jupyter_gpushare.core.model.events import (
+    Fact,
+    NodeJoined,
+    PodEnded,
+    PodNominated,
+    PodPlaced,
+    StaleSince,
+    UsageMeasured,
+    WorkloadSubmitted,
+)
+from jupyter_gpushare.core.model.model import (
     BUILT_IN_PRIORITY_CLASSES,
     DEFAULT_POOL,
     NON_PREEMPTIBLE_FROM,
     Department,
-    Group,
     Node,
     NodePool,
     Pod,
@@ -25,6 +33,7 @@ from jupyter_gpushare.core.model import (
     Project,
     Quota,
     Spot,
+    SubGroup,
     Workload,
 )
 
@@ -174,8 +183,8 @@ def _pod(shape: PodShape) -> Pod:
     )  # fmt: skip
 
 
-def _group(shape: GroupShape) -> Group:
-    return Group(shape.name, shape.min_pods, shape.topology.to_core() if shape.topology else None, tuple(map(_group, shape.groups)))
+def _group(shape: GroupShape) -> SubGroup:
+    return SubGroup(shape.name, shape.min_pods, shape.topology.to_core() if shape.topology else None, tuple(map(_group, shape.groups)))
 
 
 def _as_number(text: str) -> int | None:

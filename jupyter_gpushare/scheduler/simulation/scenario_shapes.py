@@ -6,8 +6,8 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from jupyter_gpushare.core.amounts import GPU, UNLIMITED
-from jupyter_gpushare.core.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Affinity, TopologyConstraint
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED
+from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Affinity, TopologyConstraint
 
 from ..files.shapes import (
     Age,

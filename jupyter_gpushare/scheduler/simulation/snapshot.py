@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jupyter_gpushare.core.amounts import MILLI, is_unlimited
-from jupyter_gpushare.core.cluster import Cluster
-from jupyter_gpushare.core.model import (
+from jupyter_gpushare.core.cluster.cluster import Cluster
+from jupyter_gpushare.core.cluster.work import Member, Work
+from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
+from jupyter_gpushare.core.model.model import (
     Affinity,
     Department,
-    Group,
     Pod,
     Policy,
     Project,
     Spot,
+    SubGroup,
     TopologyConstraint,
 )
-from jupyter_gpushare.core.work import Member, Work
 
 from ..files.bodies import Body, options_body, pool_body, quota_body, seconds
 from ..files.queue_checks import IMPLICIT_DEPARTMENT
@@ -122,7 +122,7 @@ def _min_pods(work: Work) -> int | None:
     return work.podsets[0].minimum if workload.done_counts and work.succeeded and not workload.groups else workload.min_pods
 
 
-def _group(group: Group) -> Body:
+def _group(group: SubGroup) -> Body:
     inner = [_group(each) for each in group.groups]
     return {"name": group.name, "min_pods": group.min_pods, "topology": _together(group.topology), "groups": inner}
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import sqlalchemy as sql
 from sqlalchemy.exc import ArgumentError, DataError, OperationalError, SQLAlchemyError
 
-from jupyter_gpushare.core.errors import Conflict, GpuShareError, InvalidInput, Unavailable
+from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, InvalidInput, Unavailable
 
 from .schema import metadata
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import sqlalchemy as sql
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import InvalidInput
+from jupyter_gpushare.core.model.errors import InvalidInput
 
 from . import schema as s
 from .database import NEWEST, found_version, ours

@@ -6,7 +6,7 @@ import fcntl
 import os
 from pathlib import Path
 
-from jupyter_gpushare.core.errors import Unavailable
+from jupyter_gpushare.core.model.errors import Unavailable
 
 __all__ = ["is_held", "lock_of", "only_one"]
 

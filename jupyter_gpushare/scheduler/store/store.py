@@ -15,7 +15,7 @@ import sqlalchemy as sql
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.errors import GpuShareError
+from jupyter_gpushare.core.model.errors import GpuShareError
 
 from . import schema as s
 from .database import StoreUnavailable, file_in, open_engine, ours, prepare

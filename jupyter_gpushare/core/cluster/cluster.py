@@ -1,0 +1,304 @@
+"""The one model of the cluster that the rest of the house sees: facts come in through `apply`, everything else is read.
+
+Between cycles the caller reports what happened: evicted pods that let go (`PodReleased`), pods that ended, nodes that came and went. A
+bound pod becomes running, and a promised one pending again, when the next cycle begins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, cast
+
+from ..model.amounts import NOTHING
+from ..model.errors import Conflict, InvalidInput, NotFound
+from ..model.events import (
+    Fact,
+    NodeChanged,
+    NodeJoined,
+    NodeLeft,
+    PodEnded,
+    PodEvicted,
+    PodNominated,
+    PodPlaced,
+    PodReleased,
+    PolicyChanged,
+    StaleSince,
+    UsageMeasured,
+    WorkloadEnded,
+    WorkloadHeld,
+    WorkloadSubmitted,
+)  # fmt: skip
+from ..model.model import Node, Policy, Spot, Workload
+from .nodes import NodeState
+from .pools import PoolState
+from .state import State
+from .work import Member, Status, Work
+
+__all__ = ["Cluster"]
+
+
+class Cluster:
+    """Changed by facts and by `cycle`. `checkpoint`, `rollback` and `forget` bracket changes that may have to be undone."""
+
+    def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen: one shared default is safe)
+        self._state = State(policy)
+        self._stamps: dict[int, list[tuple[PoolState, int, int]]] = {}
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Policy:
+        return self._state.policy
+
+    @property
+    def nodes(self) -> Mapping[str, NodeState]:
+        return MappingProxyType(self._state.nodes)
+
+    @property
+    def workloads(self) -> Mapping[str, Work]:
+        return MappingProxyType(self._state.works)
+
+    @property
+    def usage(self) -> Mapping[tuple[str, str], tuple[int, int, int]]:
+        """What was measured last, by (queue, pool): see `UsageMeasured`."""
+        return MappingProxyType(self._state.usage)
+
+    def spot(self, workload: str, pod: str) -> Spot | None:
+        """Where the pod is, or is promised to be. None: nowhere, or no such pod."""
+        work = self._state.works.get(workload)
+        member = work.members.get(pod) if work else None
+        return None if member is None else member.spot()
+
+    def nominated(self, workload: str, pod: str) -> str | None:
+        """The node that a pending or promised pod will prefer in the next cycle, because the last one promised it. Raises `NotFound`."""
+        member = self._state.member(workload, pod)
+        if member.status == "pipelined" and member.node is not None:
+            return member.node.name
+        return member.nominated if member.status in ("pending", "releasing") else None
+
+    def state(self, workload: str, pod: str) -> Status:
+        """Raises `NotFound`."""
+        return self._state.member(workload, pod).status
+
+    # -- undoing ---------------------------------------------------------------------------------------------------
+
+    def checkpoint(self) -> int:
+        """A mark to roll back to. It costs memory until it is rolled back to or forgotten."""
+        mark = self._state.journal.open()
+        self._stamps[mark] = self._state.stamp()
+        return mark
+
+    def rollback(self, mark: int) -> None:
+        """Undoes everything since the mark, exactly; the mark is used up."""
+        self._state.journal.undo_to(mark)
+        self._state.journal.close(mark)
+        self._state.refresh()
+        stamps = self._stamps.pop(mark, [])
+        if all(self._state.pools.get(pool.name) is pool for pool, _, _ in stamps):
+            self._state.restamp(stamps)
+
+    def forget(self, mark: int) -> None:
+        """Keeps what was done since the mark."""
+        self._stamps.pop(mark, None)
+        self._state.journal.close(mark)
+
+    # -- changing --------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: Fact) -> None:
+        """Takes over what happened. Raises `InvalidInput`, `Conflict` or `NotFound`, and then has changed nothing."""
+        state = self._state
+        mark = state.journal.mark()
+        try:
+            _HANDLERS[type(fact)](state, fact)
+        except Exception:
+            state.journal.undo_to(mark)
+            raise
+        state.journal.settle()
+
+
+def _policy_changed(state: State, fact: PolicyChanged) -> None:
+    before = state.policy
+    state.install(fact.policy)
+    state.journal.push(state.install, before)
+
+
+def _node_joined(state: State, fact: NodeJoined) -> None:
+    known = state.nodes.get(fact.node.name)
+    _check_node(fact.node)
+    if known is None:
+        state.join(fact.node)
+    else:
+        state.reload(known, fact.node)
+
+
+def _node_changed(state: State, fact: NodeChanged) -> None:
+    known = _node(state, fact.node.name)
+    _check_node(fact.node)
+    state.reload(known, fact.node)
+
+
+def _node_left(state: State, fact: NodeLeft) -> None:
+    known = _node(state, fact.name)
+    for member in state.members_on(known):
+        if member.old is known:
+            state.put(member, member.status, member.node, member.devices, member.charge)
+        if member.node is known and member.old is None:
+            _give_up(state, member)
+        elif member.node is known:
+            state.put(member, "releasing", member.old, member.old_devices)
+    state.leave(known)
+
+
+def _submitted(state: State, fact: WorkloadSubmitted) -> None:
+    workload = fact.workload
+    known = state.works.get(workload.id)
+    if known is not None:
+        if known.workload != workload:
+            raise Conflict(f"workload {workload.id} is known with another content", field="id")
+        return
+    _check_workload(workload)
+    work = Work(workload, state.needs)
+    _add_work(state, work)
+    state.journal.push(_remove_work, state, work)
+
+
+def _held(state: State, fact: WorkloadHeld) -> None:
+    work = _work(state, fact.id)
+    state.journal.assign(work, "held", fact.held)
+    state.journal.push(_touch, state, work)
+    _touch(state, work)
+
+
+def _ended(state: State, fact: WorkloadEnded) -> None:
+    work = _work(state, fact.id)
+    for member in work.members.values():
+        if member.status != "succeeded":
+            state.put(member, "failed")
+    _remove_work(state, work)
+    state.journal.push(_add_work, state, work)
+
+
+def _placed(state: State, fact: PodPlaced) -> None:
+    member = state.member(fact.workload, fact.pod)
+    node = _node(state, fact.spot.node)
+    status: Status = "running" if fact.state == "running" else "releasing"
+    devices = fact.spot.devices or _any_devices(node, member)
+    if any(device < 0 for device in devices):
+        raise InvalidInput(f"pod {fact.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot")
+    state.put(member, status, node, devices, member.need.charge(node.capacity) if status == "running" else NOTHING)
+    if member.work.started is None or fact.started < member.work.started:
+        state.journal.assign(member.work, "started", fact.started)
+
+
+def _evicted(state: State, fact: PodEvicted) -> None:
+    member = state.member(fact.workload, fact.pod)
+    if member.status in ("running", "bound"):
+        state.put(member, "releasing", member.node, member.devices)
+    elif member.status == "pipelined" and member.old is not None:
+        state.put(member, "releasing", member.old, member.old_devices)
+    elif member.status != "releasing":
+        raise Conflict(f"pod {fact.pod} of workload {fact.workload} is {member.status} and holds nothing to be taken", field="pod")
+
+
+def _released(state: State, fact: PodReleased) -> None:
+    member = state.member(fact.workload, fact.pod)
+    if member.status == "pipelined" and member.old is not None:  # moved: it has left the old place and keeps the promise of the new one
+        state.put(member, "pipelined", member.node, member.devices, member.charge)
+    elif member.status == "releasing":
+        _give_up(state, member)
+    elif member.status != "pending":
+        raise Conflict(f"pod {fact.pod} of workload {fact.workload} is {member.status} and was not asked to go", field="pod")
+
+
+def _pod_ended(state: State, fact: PodEnded) -> None:
+    state.put(state.member(fact.workload, fact.pod), "succeeded" if fact.outcome == "succeeded" else "failed")
+
+
+def _usage(state: State, fact: UsageMeasured) -> None:
+    key = (fact.queue, fact.pool)
+    before = state.usage.get(key, (0, 0, 0))
+    _set_usage(state, key, fact.usage)
+    state.journal.push(_set_usage, state, key, before)
+
+
+def _stale(state: State, fact: StaleSince) -> None:
+    state.journal.assign(_work(state, fact.workload), "stale_since", fact.since)
+
+
+def _nominated(state: State, fact: PodNominated) -> None:
+    state.nominate(state.member(fact.workload, fact.pod), fact.node)
+
+
+def _set_usage(state: State, key: tuple[str, str], usage: tuple[int, int, int]) -> None:
+    state.usage[key] = usage
+    if key[1] in state.pools:
+        state.pools[key[1]].fair_stamp = ()
+
+
+def _give_up(state: State, member: Member) -> None:
+    """A pod without a place asks again, with its age, or is over."""
+    state.put(member, "failed" if member.work.workload.ends_when_evicted else "pending")
+
+
+def _any_devices(node: NodeState, member: Member) -> tuple[int, ...]:
+    """GPUs for a pod of which nobody said which ones it has: its own if there are idle ones, else whatever is least used."""
+    need, held = member.need, node.gpu[0]
+    if need.mig:
+        found = node.choose(need, "spread")
+        return found[0] if found else ()
+    wanted = need.whole or need.devices
+    ranked = sorted(range(node.node.gpus), key=lambda d: (held[d] + node.gpu[1][d], d))
+    return tuple(sorted(ranked[:wanted]))
+
+
+def _add_work(state: State, work: Work) -> None:
+    state.works[work.id] = work
+    _touch(state, work)
+
+
+def _remove_work(state: State, work: Work) -> None:
+    del state.works[work.id]
+    _touch(state, work)
+
+
+def _touch(state: State, work: Work) -> None:
+    state.dirty[work] = None
+
+
+def _work(state: State, id_: str) -> Work:
+    if id_ not in state.works:
+        raise NotFound(f"there is no workload {id_}", field="id")
+    return state.works[id_]
+
+
+def _node(state: State, name: str) -> NodeState:
+    if name not in state.nodes:
+        raise NotFound(f"there is no node {name}", field="node")
+    return state.nodes[name]
+
+
+def _check_node(node: Node) -> None:
+    for field in ("gpus", "gpu_memory", "cpu", "memory", "max_pods"):
+        if getattr(node, field) < 0:
+            raise InvalidInput(f"node {node.name} has a negative {field}", field=field)
+
+
+def _check_workload(workload: Workload) -> None:
+    if not workload.id:
+        raise InvalidInput("a workload needs an id", field="id")
+    if not workload.pods:
+        raise InvalidInput(f"workload {workload.id} has no pods", field="pods")
+    if workload.min_pods is not None and workload.min_pods < 0:
+        raise InvalidInput(f"workload {workload.id} wants at least {workload.min_pods} pods", field="min_pods")
+
+
+_HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
+    "dict[type[Any], Callable[[State, Any], None]]",
+    {
+        PolicyChanged: _policy_changed, NodeJoined: _node_joined, NodeChanged: _node_changed, NodeLeft: _node_left,
+        WorkloadSubmitted: _submitted, WorkloadHeld: _held, WorkloadEnded: _ended, PodPlaced: _placed, PodEvicted: _evicted,
+        PodReleased: _released, PodNominated: _nominated, PodEnded: _pod_ended, UsageMeasured: _usage,
+        StaleSince: _stale,
+    },
+)  # fmt: skip

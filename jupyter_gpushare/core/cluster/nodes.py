@@ -1,0 +1,264 @@
+"""What a node has free, device by device, and which devices a pod would get there. Knows nothing of queues or of other nodes.
+
+Three kinds of use are kept apart: *held* (running or bound), *leaving* (evicted, not gone yet) and *promised* (pipelined onto what is
+leaving). A pod starts now on `capacity - held - leaving` (and never on what was promised); it can be promised `capacity - held - promised`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..model.amounts import GPU, Amounts
+from ..model.model import Node, Strategy
+from ..model.requirements import UNKNOWN_MEMORY, PodRequirements, mig_slices
+
+__all__ = ["HELD", "LEAVING", "NodeState", "PROMISED"]
+
+HELD: Final = 0
+LEAVING: Final = 1
+PROMISED: Final = 2
+
+
+class NodeState:
+    """One node and its devices: whole GPUs first, then MIG instances by profile. Indexes are what `Spot.devices` holds.
+
+    `idle` counts GPUs that nobody uses, `room` those that are idle or will be; `shared_now` and `shared_later` are the most MiB that a
+    GPU which already is shared can give. All four follow `change`.
+    """
+
+    __slots__ = (
+        "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now",
+        "slots", "static", "usable",
+    )  # fmt: skip
+
+    def __init__(self, node: Node, pool: str) -> None:
+        self.gpu: tuple[list[int], list[int], list[int]] = ([], [], [])
+        self.cpu = [0, 0, 0]
+        self.memory = [0, 0, 0]
+        self.slots = [0, 0, 0]
+        self.pods: dict[object, PodRequirements] = {}
+        self.load(node, pool)
+
+    def load(self, node: Node, pool: str) -> None:
+        """Takes over what is known of the machine; what pods use of it stays."""
+        self.node, self.name, self.pool = node, node.name, pool
+        self.capacity = node.gpu_memory or UNKNOWN_MEMORY
+        self.usable = tuple(device for device in range(node.gpus) if device not in node.unhealthy)
+        self.profiles = tuple(profile for profile in sorted(node.mig) for _ in range(node.mig[profile]))
+        self.static: dict[PodRequirements, bool] = {}
+        wanted = node.gpus + len(self.profiles)
+        for uses in self.gpu:
+            uses.extend([0] * (wanted - len(uses)))
+            while len(uses) > wanted and not uses[-1]:
+                uses.pop()
+        for uses in self.gpu:  # a device that somebody still uses stays in all three lists
+            uses.extend([0] * (max(map(len, self.gpu)) - len(uses)))
+        self.count()
+
+    @property
+    def total(self) -> Amounts:
+        """What the node adds to its pool: MIG instances count their slices."""
+        slices = sum(map(mig_slices, self.profiles))
+        return Amounts((len(self.usable) + slices) * GPU, self.node.cpu, self.node.memory)
+
+    def change(self, need: PodRequirements, devices: tuple[int, ...], use: int, sign: int) -> None:
+        """Adds (+1) or takes away (-1) one pod's use of these devices and of CPU, memory and a pod slot."""
+        self.cpu[use] += sign * need.cpu
+        self.memory[use] += sign * need.ram
+        self.slots[use] += sign
+        if devices:
+            uses = self.gpu[use]
+            portion = sign * (1 if need.mig else need.portion(self.capacity))
+            self.reach(max(devices))
+            for device in devices:
+                uses[device] += portion
+            self.count()
+
+    def reach(self, device: int) -> None:
+        """Makes place for a device that was named but is not known (any more): what runs, runs."""
+        for uses in self.gpu:
+            if len(uses) <= device:
+                uses.extend([0] * (device + 1 - len(uses)))
+
+    def count(self) -> None:
+        """Counts idle and free devices afresh; a few microseconds, and no way to drift."""
+        idle = room = now = later = 0
+        capacity = self.capacity
+        held, leaving, promised = self.gpu
+        for device in self.usable:
+            h, p = held[device], promised[device]
+            if h == 0 and p == 0:
+                room += 1
+                idle += leaving[device] == 0
+            else:
+                free = capacity - h - p
+                if free > later:
+                    later = free
+                free = min(free, capacity - h - leaving[device])
+                if free > now:
+                    now = free
+        self.idle, self.room, self.shared_now, self.shared_later = idle, room, now, later
+
+    def admits(self, need: PodRequirements) -> bool:
+        """Whether labels, names and taints let such a pod run here at all (not whether there is room)."""
+        if need.is_plain and not self.node.taints:
+            return True
+        verdict = self.static.get(need)
+        if verdict is None:
+            verdict = self.static[need] = self._matches(need)
+        return verdict
+
+    def _matches(self, need: PodRequirements) -> bool:
+        return (not need.node_names or self.name in need.node_names) and self.carries(need)
+
+    def carries(self, need: PodRequirements) -> bool:
+        """Whether the labels that the pod selects are there, and it tolerates the taints."""
+        labels = self.node.labels
+        if any(labels.get(key) != value for key, value in need.selector):
+            return False
+        return all(_tolerated(taint, need.tolerations) for taint in self.node.taints)
+
+    def has_spare(self, need: PodRequirements) -> bool:
+        """Whether CPU, memory and a pod slot can be had, now or when leaving pods are gone."""
+        node = self.node
+        return (
+            self.slots[HELD] + self.slots[PROMISED] < node.max_pods
+            and node.cpu - self.cpu[HELD] - self.cpu[PROMISED] >= need.cpu
+            and node.memory - self.memory[HELD] - self.memory[PROMISED] >= need.ram
+        )
+
+    def has_spare_now(self, need: PodRequirements) -> bool:
+        """Whether CPU, memory and a pod slot are free at once, beside what was promised."""
+        node = self.node
+        return (
+            self.slots[HELD] + max(self.slots[LEAVING], self.slots[PROMISED]) < node.max_pods
+            and node.cpu - self.cpu[HELD] - max(self.cpu[LEAVING], self.cpu[PROMISED]) >= need.cpu
+            and node.memory - self.memory[HELD] - max(self.memory[LEAVING], self.memory[PROMISED]) >= need.ram
+        )
+
+    def fits(self, need: PodRequirements) -> int:
+        """0: no room; 1: room when leaving pods are gone; 2: room now. Labels and taints are not looked at."""
+        if not self.has_spare(need):
+            return 0
+        if not need.gpu:
+            return 2 if self.has_spare_now(need) else 1
+        if need.whole:
+            if self.room < need.whole:
+                return 0
+            return 2 if self.idle >= need.whole and self.has_spare_now(need) else 1
+        found = self.choose(need, "binpack")
+        if found is None:
+            return 0
+        return 2 if found[1] and self.has_spare_now(need) else 1
+
+    def is_shareable(self, need: PodRequirements) -> bool:
+        """Whether a GPU that is already shared can take this fraction."""
+        return need.is_fraction and self.shared_later >= need.portion(self.capacity)
+
+    def choose(self, need: PodRequirements, strategy: Strategy) -> tuple[tuple[int, ...], bool] | None:
+        """The devices that the pod would get and whether they are free now. None: there are not enough.
+
+        Ties go to the lower index. Devices that are free now come before those that are being left: the rules' own score would make
+        a fraction wait for a fuller device while another one could start it at once.
+        """
+        if not need.gpu:
+            return (), True
+        if need.mig:
+            return self._choose_instances(need)
+        held, leaving, promised = self.gpu
+        if need.whole:
+            free = [d for d in self.usable if held[d] == 0 and promised[d] == 0]
+            free.sort(key=lambda d: leaving[d] > 0)
+            chosen = free[: need.whole]
+            wanted = need.whole
+        else:
+            wanted = need.devices
+            chosen = self._choose_shares(need, strategy)[:wanted]
+        if len(chosen) < wanted:
+            return None
+        size = need.portion(self.capacity)
+        now = all(self.capacity - held[d] - max(leaving[d], promised[d]) >= size for d in chosen)
+        return tuple(sorted(chosen)), now
+
+    def _choose_shares(self, need: PodRequirements, strategy: Strategy) -> list[int]:
+        """Devices that can take the fraction, best first: the fullest under bin-pack, the emptiest under spread."""
+        held, leaving, promised = self.gpu
+        size, capacity = need.portion(self.capacity), self.capacity
+        ranked = []
+        for d in self.usable:
+            later = capacity - held[d] - promised[d]
+            if later >= size:
+                used = held[d] + promised[d]  # a device that everybody is leaving counts as whole
+                waits = capacity - held[d] - max(leaving[d], promised[d]) < size
+                ranked.append((waits, -used if strategy == "binpack" else used, d))
+        ranked.sort()
+        return [device for _, _, device in ranked]
+
+    def _choose_instances(self, need: PodRequirements) -> tuple[tuple[int, ...], bool] | None:
+        held, leaving, promised = self.gpu
+        chosen: list[int] = []
+        for profile, count in need.mig:
+            free = [
+                d for d, p in enumerate(self.profiles, start=self.node.gpus) if p == profile and held[d] == 0 and promised[d] == 0
+            ]  # fmt: skip
+            free.sort(key=lambda d: leaving[d] > 0)
+            if len(free) < count:
+                return None
+            chosen += free[:count]
+        return tuple(sorted(chosen)), all(leaving[d] == 0 for d in chosen)
+
+    def is_free_on(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
+        """Whether exactly these devices could still hold the pod later, and the node its CPU and memory."""
+        held, _, promised = self.gpu
+        if not self.has_spare(need):
+            return False
+        if need.mig:
+            return all(held[d] == 0 and promised[d] == 0 for d in devices)
+        size = need.portion(self.capacity)
+        return all(self.capacity - held[d] - promised[d] >= size and d not in self.node.unhealthy for d in devices)
+
+    def would_fit(self, need: PodRequirements, without: list[tuple[PodRequirements, tuple[int, ...]]]) -> bool:
+        """Whether the pod could be promised a place here if these held pods went. The cheap question before a simulation."""
+        node = self.node
+        if self.slots[HELD] + self.slots[PROMISED] - len(without) >= node.max_pods:
+            return False
+        if node.cpu - self.cpu[HELD] - self.cpu[PROMISED] + sum(n.cpu for n, _ in without) < need.cpu:
+            return False
+        if node.memory - self.memory[HELD] - self.memory[PROMISED] + sum(n.ram for n, _ in without) < need.ram:
+            return False
+        if not need.gpu:
+            return True
+        taken = [h + p for h, p in zip(self.gpu[HELD], self.gpu[PROMISED], strict=True)]
+        for gone, devices in without:
+            portion = 1 if gone.mig else gone.portion(self.capacity)
+            for device in devices:
+                taken[device] -= portion
+        if need.mig:
+            start = self.node.gpus
+            free = [p for d, p in enumerate(self.profiles, start=start) if taken[d] <= 0]
+            return all(free.count(profile) >= count for profile, count in need.mig)
+        size = need.portion(self.capacity)
+        return sum(self.capacity - taken[d] >= size for d in self.usable) >= (need.whole or need.devices)
+
+    def is_free_now(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
+        """Whether the pod could start at once on these devices."""
+        held, leaving, promised = self.gpu
+        size = need.portion(self.capacity) if devices else 0
+        return self.has_spare_now(need) and all(self.capacity - held[d] - max(leaving[d], promised[d]) >= size for d in devices)
+
+    def releasing(self) -> int:
+        """GPUs whose users are all leaving."""
+        held, leaving, _ = self.gpu
+        return sum(1 for d in range(self.node.gpus) if held[d] == 0 and leaving[d] > 0)
+
+    def emptied(self) -> int:
+        """GPUs that nobody uses, promised or not: what a person sees as idle."""
+        held, leaving, _ = self.gpu
+        return sum(1 for d in self.usable if held[d] == 0 and leaving[d] == 0)
+
+
+def _tolerated(taint: tuple[str, str, str], tolerations: tuple[tuple[str, str], ...]) -> bool:
+    key, value, effect = taint
+    if effect == "PreferNoSchedule":
+        return True
+    return any(k in (key, "*") and v in (value, "", "*") for k, v in tolerations)

@@ -1,0 +1,255 @@
+"""What became of each workload so far, and which of its pods may ask next. Knows nothing of nodes' room or of other workloads."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, Literal
+
+from ..model.amounts import NOTHING, Amounts
+from ..model.errors import InvalidInput
+from ..model.model import Pod, Spot, SubGroup, TopologyConstraint, Workload
+from ..model.requirements import PodRequirements, RequirementsCache
+from .nodes import NodeState
+
+if TYPE_CHECKING:
+    from .queue_positions import WaitingClass
+
+__all__ = ["ACTIVE", "EquivalenceClass", "Member", "PodSet", "Status", "Work"]
+
+Status = Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
+
+ACTIVE: Final = frozenset({"running", "bound", "pipelined"})
+"""Members that a gang may count on (section 1.1, ActiveAllocated)."""
+FAR_LAST: Final = 1 << 62
+
+
+class Member:
+    """One pod and where it is. `old` and `old_devices`: the place that a moved pod has not left yet."""
+
+    __slots__ = (
+        "charge", "devices", "evicted", "name", "need", "node", "nominated", "old", "old_devices", "podset", "pod", "status", "work",
+    )  # fmt: skip
+
+    def __init__(self, work: Work, podset: PodSet, pod: Pod, need: PodRequirements) -> None:
+        self.work, self.podset, self.pod, self.name, self.need = work, podset, pod, pod.name, need
+        self.status: Status = "pending"
+        self.node: NodeState | None = None
+        self.devices: tuple[int, ...] = ()
+        self.charge: Amounts = NOTHING
+        self.old: NodeState | None = None
+        self.old_devices: tuple[int, ...] = ()
+        self.nominated: str | None = None
+        """The node that it was promised in the cycle before."""
+        self.evicted = False
+        """Evicted by the cycle that is going on, so that a simulation may put it back."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.work.id, self.name
+
+    def spot(self) -> Spot | None:
+        """Where it is or is promised to be."""
+        return None if self.node is None else Spot(self.node.name, self.devices, self.node.pool)
+
+    def old_spot(self) -> Spot | None:
+        """Where it still is although it was promised another place."""
+        return None if self.old is None else Spot(self.old.name, self.old_devices, self.old.pool)
+
+
+class PodSet:
+    """The pods of one sub-group (or of a workload without groups), in the order in which they ask."""
+
+    __slots__ = ("active", "done", "members", "minimum", "name", "pending", "running", "used", "wanted")
+
+    def __init__(self, name: str, minimum: int) -> None:
+        self.name, self.minimum, self.wanted, self.done = name, minimum, minimum, 0
+        self.members: list[Member] = []
+        self.active = self.used = self.pending = self.running = 0
+
+    def waiting(self) -> Iterator[Member]:
+        """Pending members in order."""
+        return (member for member in self.members if member.status == "pending")
+
+    def did(self, sign: int) -> None:
+        """One more of its members has succeeded (or, at -1, has not after all), and the others need not wait for it (`Workload.done_counts`)."""
+        self.done += sign
+        self.minimum = max(1, self.wanted - self.done)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether enough members are alive to reach the minimum."""
+        return self.active + self.pending >= self.minimum
+
+
+class Work:
+    """A workload in the cluster. `started` and `stale_since` are ms, None: never, not stale."""
+
+    __slots__ = (
+        "alike", "created", "held", "id", "listed", "members", "podsets", "preemptible", "priority", "project", "shape", "started",
+        "succeeded", "stale_since", "workload",
+    )  # fmt: skip
+
+    def __init__(self, workload: Workload, needs: RequirementsCache) -> None:
+        self.workload, self.id, self.project = workload, workload.id, workload.project
+        self.priority, self.preemptible, self.created = workload.priority, workload.preemptible, workload.created
+        self.started: int | None = None
+        self.stale_since: int | None = None
+        self.succeeded = 0
+        self.held = workload.held
+        self.alike: EquivalenceClass | None = None
+        self.listed: tuple[str, tuple[int, int, int, str]] | None = None
+        """The pool in whose list of possible victims it stands, and under which key."""
+        self.podsets = _podsets(workload)
+        self.members: dict[str, Member] = {}
+        by_name = {podset.name: podset for podset in self.podsets}
+        for pod in sorted(workload.pods, key=lambda p: (-p.priority if p.priority is not None else FAR_LAST, p.name)):
+            self._adopt(pod, by_name, needs)
+        for podset in self.podsets:
+            if podset.minimum < 0:
+                podset.minimum = len(podset.members)
+            podset.minimum = podset.wanted = max(1, podset.minimum)
+        self.shape = (
+            tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets), workload.topology, workload.groups,
+        )  # fmt: skip
+
+    def _adopt(self, pod: Pod, by_name: dict[str, PodSet], needs: RequirementsCache) -> None:
+        if pod.name in self.members:
+            raise InvalidInput(f"workload {self.id} has two pods named {pod.name}", field="pods")
+        podset = by_name.get(pod.group if self.workload.groups else "")
+        if podset is None:
+            message = f"pod {pod.name} of workload {self.id} is in group {pod.group!r}, which is no leaf group of it"
+            raise InvalidInput(message, field="group")
+        member = Member(self, podset, pod, needs.of(pod))
+        podset.members.append(member)
+        podset.pending += 1
+        self.members[pod.name] = member
+
+    def order_key(self) -> tuple[int, int, int, str]:
+        """Who is served first inside a queue: priority, then below, at, above the minimum, then age, then id (section 3.3)."""
+        return -self.priority, self.elastic(), self.created, self.id
+
+    def turn_order(self) -> tuple[bool, int, int, int, str]:
+        """The same among those who wait, after those who were promised a place in the cycle before.
+
+        By the rules a promise only scores the node. But then a colleague with a large request, who cannot start, speaks for the queue,
+        another queue comes first and takes the room that was made, and the two would evict each other for ever.
+        """
+        return not any(m.nominated for m in self.members.values()), *self.order_key()
+
+    def elastic(self) -> int:
+        """0: a group is below its minimum; 1: all are exactly at it; 2: one is above."""
+        state = 1
+        for podset in self.podsets:
+            if podset.active < podset.minimum:
+                return 0
+            if podset.active > podset.minimum:
+                state = 2
+        return state
+
+    def asking(self) -> list[Member]:
+        """The members that ask in one turn: every group's way to its minimum, or one more above it (section 3.4)."""
+        if len(self.members) == 1:
+            return [m for m in self.members.values() if m.status == "pending"]
+        below = [s for s in self.podsets if s.active < s.minimum]
+        below.sort(key=lambda s: (s.active / s.minimum, s.name))
+        if below:
+            return [m for s in below for m in list(s.waiting())[: s.minimum - s.active]]
+        above = sorted((s for s in self.podsets if s.pending), key=lambda s: (s.active / s.minimum, s.name))
+        return [next(above[0].waiting())] if above else []
+
+    @property
+    def is_fresh(self) -> bool:
+        """Whether every pod is pending."""
+        return all(podset.pending == len(podset.members) for podset in self.podsets)
+
+    @property
+    def is_ready(self) -> bool:
+        return all(podset.is_ready for podset in self.podsets)
+
+    @property
+    def pending(self) -> int:
+        return sum(podset.pending for podset in self.podsets)
+
+    @property
+    def running(self) -> int:
+        return sum(podset.running for podset in self.podsets)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a gang lost members below its minimum and did not finish (section 7.3)."""
+        if self.succeeded or not any(podset.used for podset in self.podsets):
+            return False
+        return any(podset.used < podset.minimum for podset in self.podsets)
+
+    def pool(self) -> str | None:
+        """The pool where it already holds something: the rest has to go there too."""
+        for member in self.members.values():
+            if member.node is not None and member.status in ACTIVE:
+                return member.node.pool
+        return None
+
+    def constraint(self) -> TopologyConstraint | None:
+        return self.workload.topology
+
+
+class EquivalenceClass:
+    """Pending workloads of one project that no rule can tell apart but by age: same pools, priority, preemptibility and shape.
+
+    When the oldest finds no room, none of the others does before something is freed; so one verdict serves them all.
+    """
+
+    __slots__ = (
+        "_frozen", "filing", "found", "head_key", "key", "line", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants",
+    )  # fmt: skip
+
+    def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None) -> None:
+        self.filing = filing
+        self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
+        self.members: list[tuple[int, str]] = []
+        """(created, id), oldest first."""
+        self._frozen: tuple[tuple[int, str], ...] | None = None
+        self.ready = sample.is_ready
+        self.wants: dict[str, Amounts] = {}
+        """What one of them wants, per pool."""
+        self.refused: dict[str, int] = {}
+        """Per pool: the pool's count of releases at which the last try failed. The verdict stands until that count moves."""
+        self.found: dict[str, int] = {}
+        """Per pool: how many of the pods found room in the last try."""
+        self.tried: dict[tuple[str, str], int] = {}
+        """Per pool and action that evicts: the state in which it last failed."""
+        self.head_key = sample.turn_order()
+        self.line: WaitingClass | None = None
+        """As they stood in the last view; it serves the next one too, while nothing changes."""
+
+    def join(self, work: Work) -> None:
+        insort(self.members, (work.created, work.id))
+        self._frozen = None
+
+    def leave(self, work: Work) -> None:
+        del self.members[bisect_left(self.members, (work.created, work.id))]
+        self._frozen = None
+
+    def frozen(self) -> tuple[tuple[int, str], ...]:
+        """The members as they are now, for a view that outlives the cycle; made anew only when they have changed."""
+        if self._frozen is None:
+            self._frozen = tuple(self.members)
+        return self._frozen
+
+
+def _podsets(workload: Workload) -> list[PodSet]:
+    """One per leaf group, by name; -1 stands for "all its pods" until they are counted."""
+    if not workload.groups:
+        return [PodSet("", -1 if workload.min_pods is None else workload.min_pods)]
+    leaves = list(_leaves(workload.groups))
+    if len({leaf.name for leaf in leaves}) < len(leaves):
+        raise InvalidInput(f"workload {workload.id} has two groups of one name", field="groups")
+    return [PodSet(leaf.name, -1 if leaf.min_pods is None else leaf.min_pods) for leaf in sorted(leaves, key=lambda leaf: leaf.name)]
+
+
+def _leaves(groups: tuple[SubGroup, ...]) -> Iterator[SubGroup]:
+    for group in groups:
+        if group.groups:
+            yield from _leaves(group.groups)
+        else:
+            yield group

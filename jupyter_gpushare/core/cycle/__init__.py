@@ -1,0 +1,1 @@
+"""One scheduling cycle. `cycle` runs it, `actions` are its steps, `projection` plays cycles forward."""

@@ -1,0 +1,130 @@
+"""One cycle: from facts to decisions, with time as an argument; and the same on trial, for a workload that was not submitted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from ..cluster.cluster import Cluster
+from ..cluster.pools import PoolState
+from ..cluster.state import State
+from ..cluster.work import Member
+from ..model.decisions import Bind, Decisions, Evict, Pipeline, WhatIf
+from ..model.events import WorkloadEnded, WorkloadSubmitted
+from ..model.model import Workload
+from ..model.requirements import PodRequirements
+from ..queueing.entitlement import entitle
+from ..queueing.reservation import reserve
+from ..reasons.explain import Explainer, FreeCapacity, eviction_message, free_in
+from .actions import ACTIONS_BY_NAME, Notes
+
+__all__ = ["cycle", "what_if"]
+
+
+def _nobody_counts(action: str) -> None:
+    del action
+
+
+def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
+    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing else.
+
+    `done` is called with the name of each action when it is over: the core has no clock, but its caller may hold a stopwatch.
+    """
+    state = cluster._state
+    decisions = _run(state, now, done)
+    state.journal.settle()
+    return decisions
+
+
+def _run(state: State, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
+    """The cycle on the inner state; the journal keeps everything, so the caller may undo it."""
+    _settle(state)
+    state.refresh()
+    for pool in state.pools.values():
+        entitle(state, pool)
+        reserve(state, pool, now)
+        _learn_mix(state, pool)
+    before = {pool.name: free_in(pool) for pool in state.pools.values()}
+    notes: Notes = {}
+    for action in state.policy.options.actions:
+        ACTIONS_BY_NAME[action](state, now, notes)
+        state.refresh()
+        done(action)
+    for member in list(state.nominees):  # a promise is good for one cycle; who got something again keeps it through that
+        state.nominate(member, None)
+    state.refresh()
+    return _decisions(state, notes, before)
+
+
+def _settle(state: State) -> None:
+    """What was bound runs; what was promised asks again, preferring its promise."""
+    for member in list(state.unsettled):
+        if member.status == "bound":
+            state.put(member, "running", member.node, member.devices, member.charge)
+        else:
+            assert member.node is not None
+            state.nominate(member, member.node.name)
+            if member.old is None:
+                state.put(member, "pending")
+            else:
+                state.put(member, "releasing", member.old, member.old_devices)
+
+
+def _learn_mix(state: State, pool: PoolState) -> None:
+    """What is typical in a pool that is to be kept unfragmented: what runs there and, counted here, what waits."""
+    if pool.defragmenter is None:
+        return
+    waiting: Counter[PodRequirements] = Counter()
+    for alike in state.alike.values():
+        if pool.name in alike.pools:
+            for member in alike.sample.members.values():
+                waiting[member.need] += len(alike.members) if member.status == "pending" else 0
+    pool.defragmenter.study(waiting)
+
+
+def what_if(cluster: Cluster, workload: Workload, now: int, instead_of: str | None = None) -> WhatIf:
+    """Where the workload would go now and whom it would displace, else why not. Changes nothing. `instead_of`: a workload whose place is given
+    up for it; one that there is not gives up nothing.
+
+    Raises what submitting it would raise.
+    """
+    mark = cluster.checkpoint()
+    try:
+        if instead_of is not None and instead_of in cluster.workloads:
+            cluster.apply(WorkloadEnded(instead_of))
+        cluster.apply(WorkloadSubmitted(workload))
+        decisions = _run(cluster._state, now)
+        members = cluster.workloads[workload.id].members.values()
+        spots = {m.name: spot for m in members if (spot := m.spot()) is not None}
+        return WhatIf(
+            starts_now=bool(members) and all(m.status == "bound" for m in members),
+            after_eviction=any(m.status == "pipelined" for m in members),
+            spots=spots,
+            displaces=tuple(e for e in decisions.evictions if e.by == workload.id),
+            reason=decisions.reasons.get(workload.id),
+        )
+    finally:
+        cluster.rollback(mark)
+
+
+def _decisions(state: State, notes: Notes, before: dict[str, FreeCapacity]) -> Decisions:
+    binds, pipelines = [], []
+    for member in state.unsettled:
+        spot = member.spot()
+        assert spot is not None
+        if member.status == "bound":
+            binds.append(Bind(member.work.id, member.name, spot))
+        else:
+            pipelines.append(Pipeline(member.work.id, member.name, spot))
+    evictions = tuple(_eviction(state, m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
+    explainer = Explainer(state, before, evictions)
+    return Decisions(
+        tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues(), explainer.counting,
+        explainer.glimpse,
+    )  # fmt: skip
+
+
+def _eviction(state: State, member: Member, action: str, by: str | None) -> Evict:
+    spot = member.old_spot() or member.spot()
+    assert spot is not None
+    return Evict(member.work.id, member.name, spot, action, by, eviction_message(member, action, state.works.get(by) if by else None))

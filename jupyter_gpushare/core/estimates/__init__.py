@@ -1,0 +1,1 @@
+"""Expected waits: `wait_history` finds similar requests, `survival` estimates from them; `time_series` keeps samples."""

@@ -1,0 +1,50 @@
+"""Taking inside a project by priority: a workload may displace strictly lower ones of its own queue. Fairness plays no role here.
+
+Source: scheduling rules, sections 7.2 and 7.4.
+"""
+
+from __future__ import annotations
+
+from ..cluster.pools import PoolState
+from ..cluster.queues import QueueState
+from ..cluster.quota import is_within_quota
+from ..cluster.state import State
+from ..cluster.work import Work
+from ..queueing.order import NextWorkload
+from .victim_candidates import ALL, NONE, SURPLUS, VictimCandidates
+
+__all__ = ["PreemptionStrategy", "protected_until"]
+
+
+def protected_until(state: State, victim: QueueState, started: int | None) -> int:
+    """Until when a minimum run time protects a workload from its colleagues, ms: the first value from the project upwards."""
+    if started is None:
+        return 0
+    for queue in victim.path:
+        if queue.rules.preempt_min_runtime is not None:
+            return started + queue.rules.preempt_min_runtime
+    return started + state.policy.options.preempt_min_runtime
+
+
+class PreemptionStrategy:
+    """The rules of one preemption."""
+
+    def __init__(self, state: State, pool: PoolState, turn: NextWorkload, now: int) -> None:
+        self.state, self.pool, self.leaf, self.work, self.ask, self.now = state, pool, turn.leaf, turn.work, turn.ask, now
+
+    def may_ask(self) -> bool:
+        """Non-preemptible work must be within quota; and there must be somebody of lower priority."""
+        lenders = self.leaf.lenders
+        if not lenders or -lenders[-1][0][0] >= self.work.priority:
+            return False
+        return self.work.preemptible or is_within_quota(self.leaf, self.ask)
+
+    def victims(self) -> VictimCandidates:
+        return VictimCandidates(self.pool, [self.leaf], self._accepts)
+
+    def _accepts(self, work: Work) -> int:
+        if work.priority >= self.work.priority or work is self.work:
+            return NONE
+        if self.now >= protected_until(self.state, self.leaf, work.started):
+            return ALL
+        return SURPLUS if work.elastic() == 2 else NONE

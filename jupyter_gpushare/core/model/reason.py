@@ -1,0 +1,54 @@
+"""Why a workload waits: a closed set of codes, the numbers behind each, one sentence for a person, and what would help."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+__all__ = ["ReasonCode", "Suggestion", "Reason", "counted"]
+
+
+def counted(number: float, noun: str, many: str = "") -> str:
+    """A number with its noun: 1 GPU, 2 GPUs, 0.5 GPU, 0 GPUs."""
+    return f"{number:.10g} {noun}" if 0 < number <= 1 else f"{number:.10g} {many or noun + 's'}"
+
+
+class ReasonCode(StrEnum):
+    """The closed set (shown everywhere with the same words)."""
+
+    HELD = "Held"
+    UNKNOWN_PROJECT = "UnknownProject"
+    UNKNOWN_POOL = "UnknownPool"
+    INVALID_REQUEST = "InvalidRequest"
+    NEVER_FITS = "NeverFits"
+    OVER_LIMIT = "OverLimit"
+    NON_PREEMPTIBLE_OVER_QUOTA = "NonPreemptibleOverQuota"
+    WAITING_FOR_QUOTA = "WaitingForQuota"
+    WAITING_BEHIND = "WaitingBehind"
+    WAITING_FOR_FREE_GPU = "WaitingForFreeGPU"
+    WAITING_FOR_GANG = "WaitingForGang"
+    WAITING_FOR_RECLAIM = "WaitingForReclaim"
+    WAITING_FOR_RESERVATION = "WaitingForReservation"
+    NODE_NOT_READY = "NodeNotReady"
+    PENDING_EVALUATION = "PendingEvaluation"
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """One thing that the person could change: `change` is what (`gpu`, `priority`, `node_pools`, `preemptible`, `wait`), `to` the
+    value, `message` a sentence."""
+
+    change: str
+    to: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why one workload is not running. `numbers` holds those of requested, quota, allocated, fair_share, limit, free_total,
+    free_largest, position, victims that apply; GPUs as floats (not milli)."""
+
+    code: ReasonCode
+    message: str
+    numbers: dict[str, float] = field(default_factory=dict)
+    helps: tuple[Suggestion, ...] = ()

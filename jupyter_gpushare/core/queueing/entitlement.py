@@ -1,0 +1,72 @@
+"""What every queue of a pool is entitled to in this cycle: its fair share of each resource, frozen until the next one.
+
+Collects the claims (what queues hold and want) and lets `fairshare` divide. Source: scheduling rules, sections 1.4 and 2.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+from ..cluster.pools import PoolState
+from ..cluster.queues import QueueState
+from ..cluster.state import State
+from ..fairness.fairshare import Claim, divide
+from ..model.amounts import GPU, Amounts, is_unlimited
+
+__all__ = ["entitle"]
+
+UNITS: Final = (GPU, 1, 1)
+"""Surplus is divided in whole GPUs, milli-cores and MiB."""
+WHOLE: Final = 1_000_000
+"""Usage that equals the capacity, in millionths."""
+
+
+def entitle(state: State, pool: PoolState) -> None:
+    """Sets request, fair share and share of every queue of the pool. Does nothing when nothing changed since the last time."""
+    if pool.fair_stamp == (pool.version,):
+        return
+    queues = sorted(pool.queues.values(), key=lambda q: q.name)
+    for queue in queues:
+        queue.usage = state.usage.get((queue.name, pool.name), (0, 0, 0))
+    requests = {queue: queue.allocated.plus(queue.wanted) for queue in queues}
+    shares = [_divided(pool, requests, resource) for resource in range(3)]
+    for queue, request in requests.items():
+        queue.set_fair(request, Amounts(*(share.get(queue.name, 0) for share in shares)))
+    pool.fair_stamp = (pool.version,)
+
+
+def _divided(pool: PoolState, requests: dict[QueueState, Amounts], resource: int) -> dict[str, int]:
+    wanting = [queue for queue, request in requests.items() if request[resource] > 0]
+    total = pool.total[resource]
+    if all(is_unlimited(q.quota[resource]) for q in wanting):
+        return _as_requested(total, wanting, requests, resource)
+    time_based = pool.config.time_based
+    usage = _usage(pool, wanting, resource) if time_based else {}
+    claims = [
+        Claim(
+            q.name, None if q.parent is None else q.parent.name, q.rank, q.created, q.quota[resource], q.limit[resource],
+            q.rules.weight[resource], requests[q][resource], usage.get(q, 0),
+        )
+        for q in wanting
+    ]  # fmt: skip
+    return divide(total, claims, unit=UNITS[resource], k=time_based.k if time_based else 0)
+
+
+def _as_requested(total: int, wanting: list[QueueState], requests: dict[QueueState, Amounts], resource: int) -> dict[str, int]:
+    """Where every quota is unlimited, phase 1 gives each queue what it wants, as far as its parent has it: no division needed."""
+    given: dict[str, int] = {}
+    for queue in sorted(wanting, key=lambda q: len(q.path)):
+        above = total if queue.parent is None else given.get(queue.parent.name, 0)
+        given[queue.name] = min(above, queue.limit[resource], requests[queue][resource])
+    return given
+
+
+def _usage(pool: PoolState, queues: list[QueueState], resource: int) -> dict[QueueState, int]:
+    """Historical usage, of the pool's capacity, or (option `usage: siblings`) as part of what the siblings used together."""
+    if pool.config.usage == "cluster":
+        return {queue: queue.usage[resource] for queue in queues}
+    sums: defaultdict[QueueState | None, int] = defaultdict(int)
+    for queue in queues:
+        sums[queue.parent] += queue.usage[resource]
+    return {queue: queue.usage[resource] * WHOLE // sums[queue.parent] if sums[queue.parent] else 0 for queue in queues}

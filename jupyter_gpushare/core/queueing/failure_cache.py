@@ -1,0 +1,66 @@
+"""Which requests need not be tried because an easier one has just failed. Knows nothing of why it failed.
+
+Source: scheduling rules, section 5 (skip rule): after a failure, workloads under the same constraints that ask for as many pods or more, none
+of them smaller, are passed over for the rest of the action.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..cluster.work import Member, Work
+
+__all__ = ["FailureCache"]
+
+Size = tuple[int, int, int, int, int]
+"""(whole GPUs, share, MiB of GPU memory, CPU, memory) of one pod."""
+
+
+class FailureCache:
+    """The smallest requests that failed, by key and constraints."""
+
+    __slots__ = ("_sizes",)
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[object, ...], list[tuple[Size, ...]]] = {}
+
+    def is_no_easier(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> bool:
+        """Whether something failed that asked for no more than this."""
+        if not _is_comparable(work, members):
+            return False
+        sizes = _sizes(members)
+        return any(_covers(sizes, failed) for failed in self._sizes.get((*key, _constraints(members)), ()))
+
+    def add(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> None:
+        """Remembers a failure; larger ones that it makes superfluous are forgotten."""
+        if _is_comparable(work, members):
+            sizes = _sizes(members)
+            known = self._sizes.setdefault((*key, _constraints(members)), [])
+            known[:] = [other for other in known if not _covers(other, sizes)]
+            known.append(sizes)
+
+
+def _is_comparable(work: Work, members: Sequence[Member]) -> bool:
+    """Sub-groups, topology, affinity and MIG are tried each for itself."""
+    if work.workload.topology is not None or work.workload.groups:
+        return False
+    return not any(m.need.mig or m.need.affinity or m.need.anti_affinity or m.nominated for m in members)
+
+
+def _constraints(members: Sequence[Member]) -> tuple[object, ...]:
+    """What must be the same: where the pods may run, and in which way they ask for GPUs."""
+    found = {(m.need.selector, m.need.node_names, m.need.tolerations, m.need.devices, bool(m.need.whole), bool(m.need.share)) for m in members}
+    return tuple(sorted(found, key=repr))
+
+
+def _sizes(members: Sequence[Member]) -> tuple[Size, ...]:
+    """Largest first."""
+    needs = [m.need for m in members]
+    return tuple(sorted(((n.whole, n.share, n.memory, n.cpu, n.ram) for n in needs), reverse=True))
+
+
+def _covers(sizes: tuple[Size, ...], failed: tuple[Size, ...]) -> bool:
+    """Whether `sizes` asks for at least as many pods, each at least as large in everything."""
+    if len(sizes) < len(failed):
+        return False
+    return all(all(mine >= theirs for mine, theirs in zip(a, b, strict=True)) for a, b in zip(sizes, failed, strict=False))
