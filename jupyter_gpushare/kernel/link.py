@@ -1,6 +1,6 @@
 """The kernel's line to the node agent: one unix socket, owned by one daemon thread, that comes back by itself.
 
-Bodies are plain dicts with the shapes of `jupyter_gpushare.messages.machine` (a test compares them): a kernel must not pay for the
+Bodies are plain dicts with the shapes of `jupyter_gpushare.messages.agent_socket` (a test compares them): a kernel must not pay for the
 server's dependencies. Nothing here decides anything and nothing here touches IPython.
 """
 

@@ -11,11 +11,11 @@ ISO 8601 with a zone (`Stamp`). Four conversations use these bodies:
 
 from __future__ import annotations
 
-from .accounts import *  # noqa: F403 - the face of the package: each part lists its names
 from .agent import *  # noqa: F403 - the face of the package: each part lists its names
+from .agent_socket import *  # noqa: F403 - the face of the package: each part lists its names
 from .codec import *  # noqa: F403 - the face of the package: each part lists its names
+from .common import *  # noqa: F403 - the face of the package: each part lists its names
 from .history import *  # noqa: F403 - the face of the package: each part lists its names
 from .jupyter import *  # noqa: F403 - the face of the package: each part lists its names
-from .machine import *  # noqa: F403 - the face of the package: each part lists its names
-from .nouns import *  # noqa: F403 - the face of the package: each part lists its names
 from .scheduler import *  # noqa: F403 - the face of the package: each part lists its names
+from .usage import *  # noqa: F403 - the face of the package: each part lists its names

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import field
 
-from .nouns import Body, Event, Tagged
+from .common import Body, Event, Tagged
 from .scheduler import LeaseBody, LeaseReport
 
 __all__ = [

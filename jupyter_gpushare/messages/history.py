@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .nouns import Body, KernelState, Stamp
+from .common import Body, KernelState, Stamp
 
 __all__ = ["EvictionRow", "Evictions", "KernelHistory", "KernelSample", "QueueHistory", "QueueSample"]
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from .nouns import Body, Event, ExpectedWait, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .common import Body, Event, ExpectedWait, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
     "Action",

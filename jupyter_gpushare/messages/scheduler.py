@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from .nouns import Body, Event, ExpectedWait, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .common import Body, Event, ExpectedWait, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
 
 __all__ = [
     "CommandRequest",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .nouns import Body, Stamp
+from .common import Body, Stamp
 
 __all__ = ["Audit", "AuditRow", "Usage", "UsageRow"]
 

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import field
 
+from .common import Body, ErrorDetail, Event, ExpectedWait, Json, ReasonBody, Share, Tagged
 from .jupyter import Kernel
-from .nouns import Body, ErrorDetail, Event, ExpectedWait, Json, ReasonBody, Share, Tagged
 
 __all__ = [
     "ActDone",
