@@ -13,8 +13,8 @@ import click
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
-from jupyter_gpushare.scheduler.callers.access import CALLERS, REACH, WORDS, Caller, opens, reach
-from jupyter_gpushare.scheduler.policy.file import policy_schema
+from jupyter_gpushare.scheduler.auth.permissions import CALLERS, REACH, WORDS, Caller, opens, reach
+from jupyter_gpushare.scheduler.policy.policy_file import policy_schema
 
 FOLDER = Path(__file__).with_name("reference")
 WRITTEN = "<!-- Written by docs/render_reference.py; do not edit. -->"

@@ -127,7 +127,7 @@ def _dump(url: str, target: Path) -> None:
 def check(url: str) -> int:
     """Say what is wrong with the database: its version, the file, leases without workloads, GPUs that are booked twice."""
     from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
-    from jupyter_gpushare.scheduler.store.examination import problems_in
+    from jupyter_gpushare.scheduler.store.integrity_check import problems_in
 
     engine = open_engine(url)
     try:

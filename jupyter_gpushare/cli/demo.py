@@ -98,7 +98,7 @@ def _findable(state: Path) -> Iterator[None]:
 
 def _policy(folder: Path, gpus: int, given: str | None) -> Path:
     """The policy in force: a given one is checked and used where it is, so that changes to it are seen."""
-    from jupyter_gpushare.scheduler.policy.file import default_demo_policy, load_policy
+    from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, load_policy
     from jupyter_gpushare.server_extension.extension import local_user
 
     if given is not None:

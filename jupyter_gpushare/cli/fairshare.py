@@ -18,15 +18,15 @@ __all__ = ["fairshare"]
 @click.option("--format", "form", type=click.Choice(["json", "table"]), default="json", show_default=True, help="How to print the result.")
 def fairshare(files: tuple[str, ...], form: str) -> int:
     """Divide the resources of each FILE among its queues. JSON: one object per file per line, in the same order."""
-    from jupyter_gpushare.scheduler.files.problems import error_object, name_in
-    from jupyter_gpushare.scheduler.files.reading import FileProblems
+    from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
+    from jupyter_gpushare.scheduler.config.documents import FileErrors
     from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares
 
     status = 0
     for file in files:
         try:
             result = fair_shares(file)
-        except FileProblems as error:
+        except FileErrors as error:
             status = BAD_INPUT
             say_error(error.message, error.where)
             result = error_object(name_in(file), error)

@@ -32,7 +32,7 @@ def schema() -> int:
 
     With the YAML language server, make the first line of the file `# yaml-language-server: $schema=FILE`.
     """
-    from jupyter_gpushare.scheduler.policy.file import policy_schema
+    from jupyter_gpushare.scheduler.policy.policy_file import policy_schema
 
     click.echo(json.dumps(policy_schema(), indent=2))
     return 0
@@ -54,12 +54,12 @@ def diff(file: str, other: str | None, connect: Callable[[], HttpTransport | Fai
 
 def _between(file: str, other: str) -> m.PolicyCheck:
     """Two files; nobody is affected, because nobody is known."""
-    from jupyter_gpushare.scheduler.policy.changes import changes
-    from jupyter_gpushare.scheduler.policy.file import PolicyProblems, load_policy
+    from jupyter_gpushare.scheduler.policy.diff import changes
+    from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, load_policy
 
     try:
         return m.PolicyCheck(changes=changes(load_policy(file), load_policy(other)))
-    except PolicyProblems as error:
+    except PolicyErrors as error:
         return m.PolicyCheck(problems=[str(problem) for problem in error.problems])
 
 

@@ -34,7 +34,7 @@ def scheduler(config: str | None, policy: str | None, log_level: str, log_format
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
-    from jupyter_gpushare.scheduler.files.reading import FileProblems
+    from jupyter_gpushare.scheduler.config.documents import FileErrors
 
     set_up(log_level, log_format)
     # traitlets would make a logger with a form of its own
@@ -46,7 +46,7 @@ def scheduler(config: str | None, policy: str | None, log_level: str, log_format
     app.update_config(Config(SchedulerApp=stated))
     try:
         asyncio.run(app.serve(click.echo))
-    except FileProblems as error:
+    except FileErrors as error:
         say_error(error.message, error.where)
         return BAD_INPUT
     return 0

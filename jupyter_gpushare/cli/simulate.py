@@ -21,8 +21,8 @@ __all__ = ["simulate"]
 @click.option("--plot", type=click.Path(), metavar="FILE.png", help="Also draw allocation and fair share of the queues over the cycles.")
 def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
     """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that cannot be read gives its error."""
-    from jupyter_gpushare.scheduler.files.problems import error_object, name_in
-    from jupyter_gpushare.scheduler.files.reading import FileProblems
+    from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
+    from jupyter_gpushare.scheduler.config.documents import FileErrors
     from jupyter_gpushare.scheduler.simulation.scenario import run
     from jupyter_gpushare.scheduler.simulation.scenario_file import read_scenario
 
@@ -30,7 +30,7 @@ def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
     for file in scenarios:
         try:
             result = run(read_scenario(file))
-        except FileProblems as error:
+        except FileErrors as error:
             status = BAD_INPUT
             say_error(error.message, error.where)
             result = error_object(name_in(file), error)

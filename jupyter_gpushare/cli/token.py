@@ -21,7 +21,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.scheduler.callers.identity import Tokens
+    from jupyter_gpushare.scheduler.auth.identity import TokenService
 
 __all__ = ["token"]
 
@@ -52,17 +52,17 @@ class _Desk:
     def revoke(self, id_: str) -> m.TokenView:
         return self._ask(lambda tokens: tokens.revoke(id_, _somebody()), lambda client: client.revoke_token(id_))
 
-    def _ask(self, here: Callable[[Tokens], Any], there: Callable[[SchedulerClient], Any]) -> Any:
+    def _ask(self, here: Callable[[TokenService], Any], there: Callable[[SchedulerClient], Any]) -> Any:
         if not self._db_url and not self._state_dir:
             return ask(self._connect(), there)
         with self._database() as tokens:
             return here(tokens)
 
     @contextmanager
-    def _database(self) -> Iterator[Tokens]:
+    def _database(self) -> Iterator[TokenService]:
         """Made when it is not there yet. A scheduler that runs on it knows of a change within a second."""
-        from jupyter_gpushare.scheduler.callers.identity import Tokens
-        from jupyter_gpushare.scheduler.house import make_state_dir, own_database, wall_clock
+        from jupyter_gpushare.scheduler.auth.identity import TokenService
+        from jupyter_gpushare.scheduler.server import make_state_dir, own_database, wall_clock
         from jupyter_gpushare.scheduler.store.store import Store
 
         url = self._db_url
@@ -72,7 +72,7 @@ class _Desk:
             url = own_database(folder / "scheduler.sqlite")
         store = Store(url, upgrade=False)
         try:
-            yield Tokens(store, wall_clock)
+            yield TokenService(store, wall_clock)
         finally:
             store.close()
 

@@ -24,7 +24,7 @@ __all__ = ["validate"]
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead.")
 def validate(policy: str | None, schema: bool, dry_run: bool, connect: Callable[[], HttpTransport | Failover]) -> int:
     """Check the policy file POLICY; print `FILE:LINE: field: problem` for every problem."""
-    from jupyter_gpushare.scheduler.policy.file import PolicyProblems, load_policy, policy_schema
+    from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, load_policy, policy_schema
 
     if schema:
         import json
@@ -35,7 +35,7 @@ def validate(policy: str | None, schema: bool, dry_run: bool, connect: Callable[
         raise click.UsageError("Missing argument 'POLICY'.")
     try:
         loaded = load_policy(policy).policy
-    except PolicyProblems as error:
+    except PolicyErrors as error:
         for problem in error.problems:
             click.echo(str(problem))
         count = len(error.problems)

@@ -19,17 +19,17 @@ from traitlets import Bool, Dict, Float, Integer, List, TraitError, Unicode, def
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
 from jupyter_gpushare.transports import token_in
 
-from .callers.hub import HubAddress, JupyterHub, managed_by_hub
-from .callers.limits import GENEROUS, Limits
-from .callers.peers import PeerUsers
-from .doors.listening import Address, Listening
-from .doors.standby import Standby, keep_leading
-from .garbage import Garbage
-from .house import House
+from .auth.jupyterhub import HubAddress, JupyterHub, managed_by_hub
+from .auth.peer_credentials import UnixPeers
+from .auth.rate_limits import GENEROUS, RateLimits
+from .gc_tuning import GcTuning
+from .http.listeners import ListenAddress, Listeners
+from .http.standby import StandbyServer, keep_leading
+from .hub_integration import joined
+from .server import SchedulerServer
 from .store.database import StoreUnavailable, is_shared, open_engine, prepare
 from .store.leadership import SILENT_S, Leadership
 from .store.store import Retention
-from .with_hub import joined
 
 __all__ = ["SchedulerApp", "state_directory"]
 
@@ -83,7 +83,7 @@ class SchedulerApp(JupyterApp):
     hub_refresh_s = Float(30.0, min=1, config=True, help="Seconds between two readings of JupyterHub's groups.")
     groups = Dict(List(Unicode()), config=True, help="Members of the groups that the policy names: {'vision': ['alice']}.")
 
-    _house: House | None = None
+    _house: SchedulerServer | None = None
     """The one that leads now."""
 
     @default("state_dir")
@@ -107,9 +107,9 @@ class SchedulerApp(JupyterApp):
             raise InvalidInput(f"the configuration cannot be used: {error}", field=self.config_file or None) from error
         super().exit(exit_status)
 
-    def house(self, leadership: Leadership | None = None) -> House:
+    def house(self, leadership: Leadership | None = None) -> SchedulerServer:
         """What is configured. Raises GpuShareError."""
-        house = House(
+        house = SchedulerServer(
             Path(self.state_dir),
             leadership=leadership,
             one_sync_for_many=True,
@@ -119,7 +119,7 @@ class SchedulerApp(JupyterApp):
             retention=Retention(self.retention_days * DAY_MS, self.event_retention_days * DAY_MS, self.usage_retention_days * DAY_MS),
             groups_of=self._groups_of,
             open_metrics=not self.protect_metrics,
-            limits=Limits(
+            limits=RateLimits(
                 calls_per_s=self.calls_per_second,
                 calls_at_once=self.calls_at_once,
                 body_bytes=self.body_bytes,
@@ -128,7 +128,7 @@ class SchedulerApp(JupyterApp):
                 links=self.links_per_caller,
             ),
         )
-        house.loop.tidy = Garbage(lambda: len(house.service.records), lambda: house.service.ended).tick
+        house.loop.tidy = GcTuning(lambda: len(house.service.records), lambda: house.service.ended).tick
         return house
 
     def _groups_of(self, user: str) -> tuple[str, ...]:
@@ -141,16 +141,16 @@ class SchedulerApp(JupyterApp):
         token = token_in(self.hub_api_token_file)() if self.hub_api_token_file else os.environ.get("JUPYTERHUB_API_TOKEN", "")
         return HubAddress(self.hub_api_url, token, self.hub_service)
 
-    def know_people(self, house: House) -> None:
+    def know_people(self, house: SchedulerServer) -> None:
         """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput, Unavailable."""
-        house.callers.peers = PeerUsers(self.admin_users, self._groups_of)
+        house.callers.peers = UnixPeers(self.admin_users, self._groups_of)
         if (address := self._hub_address()) is not None:
             hub = JupyterHub(
                 address, groups_of=self._groups_of, remember=self.hub_remember_s, refresh=self.hub_refresh_s, ca_file=self.hub_ca_file
             )
             joined(house, hub)
 
-    def address(self) -> Address:
+    def address(self) -> ListenAddress:
         """Where to listen: as configured, else where the Hub that started us will look for us."""
         managed = managed_by_hub() is not None
         stated, by_hub = self.config.SchedulerApp, urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "") if managed else "")
@@ -158,7 +158,7 @@ class SchedulerApp(JupyterApp):
         if by_hub.hostname and "port" not in stated:
             host, port = by_hub.hostname, by_hub.port or port
         only_socket = bool(self.socket) and not by_hub.hostname and "port" not in stated and "host" not in stated
-        return Address(
+        return ListenAddress(
             host, None if only_socket else port, self.certfile, self.keyfile, self.client_ca,
             socket=Path(self.socket) if self.socket else None,
             socket_mode=self.socket_mode,
@@ -181,7 +181,7 @@ class SchedulerApp(JupyterApp):
         leadership, address = Leadership(self.db_url, f"{platform.node()}:{os.getpid()}", silent_s=self.leader_silent_s), self.address()
         try:
             while not over.is_set():
-                standby = Standby(leadership, address, self.public_url)
+                standby = StandbyServer(leadership, address, self.public_url)
                 address = standby.address
                 try:
                     await first_of(standby.turn(lambda words: say(f"jupyter gpushare scheduler {words}")), over.wait())
@@ -204,12 +204,12 @@ class SchedulerApp(JupyterApp):
         finally:
             engine.dispose()
 
-    async def _lead(self, address: Address, leadership: Leadership | None, over: asyncio.Event, say: Callable[[str], None]) -> None:
+    async def _lead(self, address: ListenAddress, leadership: Leadership | None, over: asyncio.Event, say: Callable[[str], None]) -> None:
         """Decides and answers until it is over, or until another scheduler leads."""
         house = self.house(leadership)
         try:
             self.know_people(house)
-            listening = Listening(house, address, Path(self.state_dir))
+            listening = Listeners(house, address, Path(self.state_dir))
         except BaseException:
             await house.stop()
             raise
@@ -228,7 +228,7 @@ class SchedulerApp(JupyterApp):
             await listening.stop()
             await house.stop()
 
-    def _announce(self, house: House, listening: Listening, say: Callable[[str], None]) -> None:
+    def _announce(self, house: SchedulerServer, listening: Listeners, say: Callable[[str], None]) -> None:
         listening.leave_note()
         urls = " and ".join(dict.fromkeys(url for url in (listening.url, listening.socket_url) if url))
         say(f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})")
@@ -236,7 +236,7 @@ class SchedulerApp(JupyterApp):
             self.log.info("the admin's token is in %s", listening.token_file)
 
     @staticmethod
-    async def _until_over(house: House, leadership: Leadership | None, over: asyncio.Event) -> None:
+    async def _until_over(house: SchedulerServer, leadership: Leadership | None, over: asyncio.Event) -> None:
         if leadership is None:
             await first_of(over.wait(), house.over.wait())
         elif (why := await first_of(over.wait(), house.over.wait(), keep_leading(leadership))) and isinstance(why, str):

@@ -21,17 +21,17 @@ from node_agent.devices.simulated import read_simulation
 from node_agent.inventory import find_devices
 from node_agent.patience import found_patiently
 
-from .callers.identity import Identity
-from .callers.peers import PeerUsers
-from .doors.listening import NOTE, Address, Listening
-from .house import LOCK, House, make_state_dir
-from .links.agent_link import AgentSession
-from .links.streams import revision_in
-from .policy.file import default_demo_policy, load_policy, parse_policy
+from .api.agent_sessions import AgentSession
+from .api.event_stream import revision_in
+from .auth.identity import Identity
+from .auth.peer_credentials import UnixPeers
+from .http.listeners import NOTE, ListenAddress, Listeners
+from .policy.policy_file import default_demo_policy, load_policy, parse_policy
+from .server import LOCK, SchedulerServer, make_state_dir
 from .store.locks import is_held
 
 __all__ = [
-    "EmbeddedHouse", "InProcessTransport", "devices_here", "found_patiently", "is_served", "own_socket", "served_at",
+    "EmbeddedServer", "InProcessTransport", "devices_here", "found_patiently", "is_served", "own_socket", "served_at",
     "this_node",
 ]  # fmt: skip
 
@@ -41,7 +41,7 @@ log = logging.getLogger("gpushare.scheduler")
 class InProcessTransport:
     """A `client.Transport` to a scheduler in this process, as this identity."""
 
-    def __init__(self, house: House, identity: Identity) -> None:
+    def __init__(self, house: SchedulerServer, identity: Identity) -> None:
         self._house, self._identity = house, identity
 
     async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
@@ -61,18 +61,18 @@ class InProcessTransport:
     async def _listen(self, since: str | None) -> AsyncIterator[Wire]:
         frames = self._house.hub.subscribe(self._identity, revision_in(since))
         async with aclosing(frames):
-            yield _Stream(frames)
+            yield _InProcessStream(frames)
 
     @asynccontextmanager
     async def _speak(self) -> AsyncIterator[Wire]:
         session = self._house.agents.open(self._identity)
         try:
-            yield _Link(session)
+            yield _InProcessAgentLink(session)
         finally:
             session.end("its agent stopped")
 
 
-class _Stream:
+class _InProcessStream:
     """Frames go one way: what is sent is not read, as over HTTP."""
 
     def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
@@ -85,7 +85,7 @@ class _Stream:
         return self._frames
 
 
-class _Link:
+class _InProcessAgentLink:
     def __init__(self, session: AgentSession) -> None:
         self._session = session
 
@@ -132,7 +132,7 @@ def devices_here(state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", n
     return find_devices(node or this_node(), state_dir, simulation)
 
 
-class EmbeddedHouse:
+class EmbeddedServer:
     """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or `client`; `stop` leaves the kernels alone."""
 
     def __init__(
@@ -145,11 +145,11 @@ class EmbeddedHouse:
         self._devices = devices or devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node)
         count = len(self._devices.reports())
         policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")
-        self._house = House(state_dir, policy_file=policy_file, policy=policy)
+        self._house = SchedulerServer(state_dir, policy_file=policy_file, policy=policy)
         self.transport = InProcessTransport(self._house, Identity(user, scope="admin", source="process"))
         self.client = SchedulerClient(self.transport)
         self._agent: Agent | None = None
-        self._listening: Listening | None = None
+        self._listening: Listeners | None = None
 
     async def start(self) -> None:
         """Begins to decide and to manage. Raises GpuShareError when another agent manages this machine; then nothing runs."""
@@ -166,9 +166,9 @@ class EmbeddedHouse:
     def _listen(self, state_dir: Path) -> None:
         """On a unix socket, for the command line of the same person and nobody else. Not being able to is no disaster."""
         try:
-            self._house.callers.peers = PeerUsers(only_owner=True)
-            address = Address(port=None, socket=own_socket(state_dir), socket_mode=0o600)
-            self._listening = Listening(self._house, address, state_dir)
+            self._house.callers.peers = UnixPeers(only_owner=True)
+            address = ListenAddress(port=None, socket=own_socket(state_dir), socket_mode=0o600)
+            self._listening = Listeners(self._house, address, state_dir)
             self._listening.leave_note()
         except (GpuShareError, OSError) as error:
             log.warning("`jupyter gpushare status` and the like will not find this scheduler: %s", error)

@@ -22,7 +22,7 @@ from .presets import DEFAULT_PRESETS, presets_or_usual
 from .sharing import Sharing
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
+    from jupyter_gpushare.scheduler.embedded import EmbeddedServer
 
 __all__ = ["GpuShareExtension", "local_user"]
 
@@ -95,7 +95,7 @@ class GpuShareExtension(ExtensionApp):
     # ---- with the server
 
     def initialize_settings(self) -> None:
-        self._local: EmbeddedHouse | None = None
+        self._local: EmbeddedServer | None = None
         self._starting: asyncio.Task[None] | None = None
         register_events(self.serverapp)
         self._scheduler = self._line()

@@ -13,7 +13,7 @@ from jupyter_gpushare.core.model.units import read_memory
 from jupyter_gpushare.transports import UNIX, HttpTransport
 
 if TYPE_CHECKING:
-    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
+    from jupyter_gpushare.scheduler.embedded import EmbeddedServer
 
 __all__ = ["Elsewhere", "start_local"]
 
@@ -32,7 +32,7 @@ class Elsewhere(Unavailable):
 async def start_local(
     *, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str, host_memory: str = "",
     tell: Callable[[str], None],
-) -> EmbeddedHouse:  # fmt: skip
+) -> EmbeddedServer:  # fmt: skip
     """Start both in the running loop. `tell` hears why that takes long ("": it goes on): a driver may hang for ever.
 
     Raises:
@@ -41,7 +41,7 @@ async def start_local(
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
-    from jupyter_gpushare.scheduler.embedded import EmbeddedHouse, devices_here, found_patiently
+    from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, found_patiently
 
     await _must_be_free(state_dir)
 
@@ -49,7 +49,7 @@ async def start_local(
     # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not answer at all.
     devices = await found_patiently(lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell)
     await _must_be_free(state_dir)
-    house = EmbeddedHouse(
+    house = EmbeddedServer(
         state_dir, simulate=simulate, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound, devices=devices
     )
     await house.start()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_gpushare.scheduler.files.reading import FileProblems, parse
+from jupyter_gpushare.scheduler.config.documents import FileErrors, parse
 from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares_of
 from tests.cli.command import gpushare
 
@@ -74,7 +74,7 @@ def test_usage_moves_surplus() -> None:
     for k, expected in {"": [3, 7], "k: 1.0,": [3, 7], "k: 0,": [5, 5], "k: -1,": None}.items():
         text = f"{{{k} total: {{gpu: 10}}, queues: {queues}}}"
         if expected is None:
-            with pytest.raises(FileProblems, match="negative"):
+            with pytest.raises(FileErrors, match="negative"):
                 divided(text)
         else:
             assert [share["gpu"] for share in divided(text)["fair_share"].values()] == expected
@@ -99,7 +99,7 @@ PROBLEMS = {
 
 @pytest.mark.parametrize(("text", "field", "message"), PROBLEMS.values(), ids=PROBLEMS)
 def test_problem(text: str, field: str, message: str) -> None:
-    with pytest.raises(FileProblems) as raised:
+    with pytest.raises(FileErrors) as raised:
         divided(text)
     assert [p.field for p in raised.value.problems] == [field]
     assert message in raised.value.problems[0].message

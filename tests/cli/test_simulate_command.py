@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.scheduler.simulation.scenario import run
-from jupyter_gpushare.scheduler.simulation.scenario_file import ScenarioProblems, parse_scenario
+from jupyter_gpushare.scheduler.simulation.scenario_file import ScenarioErrors, parse_scenario
 from tests.cli.command import gpushare
 
 TWO = """
@@ -151,7 +151,7 @@ workloads:
 
 @pytest.mark.parametrize(("text", "field", "message"), PROBLEMS.values(), ids=PROBLEMS)
 def test_problem(text: str, field: str, message: str) -> None:
-    with pytest.raises(ScenarioProblems) as raised:
+    with pytest.raises(ScenarioErrors) as raised:
         parse_scenario(text, "s.yaml")
     assert [problem.field for problem in raised.value.problems] == [field]
     assert message in raised.value.problems[0].message

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from jupyter_gpushare.core.cycle.cycle import cycle
-from jupyter_gpushare.scheduler.files.reading import Document
+from jupyter_gpushare.scheduler.config.documents import Document
 from jupyter_gpushare.scheduler.simulation.scenario import build, run, settle, step
 from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario, scenario_of
 from jupyter_gpushare.scheduler.simulation.snapshot import snapshot

@@ -21,7 +21,7 @@ from pathlib import Path
 import sqlalchemy as sql
 
 from jupyter_gpushare.scheduler.store.database import open_engine
-from jupyter_gpushare.scheduler.store.examination import problems_in
+from jupyter_gpushare.scheduler.store.integrity_check import problems_in
 from jupyter_gpushare.scheduler.store.schema import metadata
 from jupyter_gpushare.scheduler.store.store import Store
 

@@ -12,9 +12,9 @@ from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
-from jupyter_gpushare.scheduler.doors.listening import Address, Listening
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.server import SchedulerServer
 
 POLICY = """\
 departments:
@@ -31,8 +31,8 @@ db_url: str | None = None
 
 @dataclass
 class Doors:
-    house: House
-    listening: Listening
+    house: SchedulerServer
+    listening: Listeners
 
     @property
     def url(self) -> str:
@@ -69,8 +69,8 @@ class Doors:
 @asynccontextmanager
 async def open_house(folder: Path, *, policy: str = POLICY, **more: object) -> AsyncIterator[Doors]:
     more.setdefault("db_url", db_url)
-    house = House(folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more)
-    listening = Listening(house, Address(), folder / "state")
+    house = SchedulerServer(folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more)
+    listening = Listeners(house, ListenAddress(), folder / "state")
     house.start()
     await house.decided.wait()
     try:

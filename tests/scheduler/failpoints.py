@@ -20,10 +20,10 @@ from tornado.web import RequestHandler
 from tornado.websocket import WebSocketHandler
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.books.fleet import Fleet
-from jupyter_gpushare.scheduler.links.streams import Hub
-from jupyter_gpushare.scheduler.service.reports import Reports
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.api.event_stream import EventStream
+from jupyter_gpushare.scheduler.service.reports import AgentReports
+from jupyter_gpushare.scheduler.service.service import SchedulerService
+from jupyter_gpushare.scheduler.state.nodes import NodeRegistry
 
 _WRITE = re.compile(r'\s*(INSERT INTO|UPDATE|DELETE FROM)\s+"?(\w+)')
 _TYPE = re.compile(rb'"type":"(\w+)"')
@@ -101,11 +101,11 @@ def install(*, points: str | None = None, die_at: str | None = None) -> None:
     """In this process, for good."""
     made = Points(Path(points) if points else None, die_at)
     for method in ("submit", "end", "run_cycle", "agent_hello"):
-        made.around(Service, method, lambda *_args, name=method: name, is_command=True)
-    made.around(Service, "agent_said", lambda _self, _node, said: f"agent says {_name(said)}", is_command=True)
-    made.around(Reports, "write_usage", lambda *_args: "usage", is_command=True)
-    made.around(Fleet, "send", lambda _self, _node, order: f"{_name(order)} is handed on")
-    made.around(Hub, "publish", lambda _self, frame, *_who: f"{_name(frame)} is published")
+        made.around(SchedulerService, method, lambda *_args, name=method: name, is_command=True)
+    made.around(SchedulerService, "agent_said", lambda _self, _node, said: f"agent says {_name(said)}", is_command=True)
+    made.around(AgentReports, "write_usage", lambda *_args: "usage", is_command=True)
+    made.around(NodeRegistry, "send", lambda _self, _node, order: f"{_name(order)} is handed on")
+    made.around(EventStream, "publish", lambda _self, frame, *_who: f"{_name(frame)} is published")
     made.around(WebSocketHandler, "write_message", lambda _self, frame, *_more: f"{_type(frame)} goes out")
     made.around(RequestHandler, "finish", lambda handler, *_more: f"the answer to {handler.request.method} goes out")
     sql.event.listen(sql.Engine, "engine_connect", functools.partial(_once, made, set()))

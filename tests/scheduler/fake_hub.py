@@ -12,7 +12,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
-from jupyter_gpushare.scheduler.callers.hub import HubAddress
+from jupyter_gpushare.scheduler.auth.jupyterhub import HubAddress
 
 SERVICE_TOKEN = "the-services-own"
 SCOPE = "access:services!service=gpushare"

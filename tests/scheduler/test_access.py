@@ -14,8 +14,8 @@ from tornado.httpclient import HTTPResponse
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.routes import ROUTES, Route
-from jupyter_gpushare.scheduler.callers.access import CALLERS, OPENS, REACH, Caller, opens, reach
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.auth.permissions import CALLERS, OPENS, REACH, Caller, opens, reach
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import Doors, open_house
 

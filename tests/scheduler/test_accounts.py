@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.scheduler.books.accounts import HOUR_MS
-from jupyter_gpushare.scheduler.books.audit import entries
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import parse_policy
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.service import SchedulerService
+from jupyter_gpushare.scheduler.state.audit import entries
+from jupyter_gpushare.scheduler.state.usage import HOUR_MS
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
 from node_agent.rules.lending import lent
 from tests.cli.command import gpushare
@@ -44,7 +44,7 @@ class Lab:
     def __init__(self, url: str) -> None:
         self.time = START
         self.store = Store(url)
-        self.service = Service(self.store, parse_policy(POLICY), Silent(), clock=lambda: self.time)
+        self.service = SchedulerService(self.store, parse_policy(POLICY), Silent(), clock=lambda: self.time)
         self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _order: None)
 
     def kernel(self, id_: str, project: str, user: str, gpu: float) -> str:

@@ -15,7 +15,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
-from jupyter_gpushare.scheduler.policy.file import default_demo_policy
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.nagle import keeps_back
 from tests.scheduler.agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
 from tests.scheduler.doors import Doors, asking, open_house

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.model.decisions import WhatIf
 from jupyter_gpushare.messages import PodRequest, WorkloadRequest
-from jupyter_gpushare.scheduler.service.answers import alternatives_of
+from jupyter_gpushare.scheduler.service.what_if import alternatives_of
 
 CASES = {
     "the largest smaller share": (2, [], {("", 1.0), ("", 0.5)}, ["1 GPU would start now."]),

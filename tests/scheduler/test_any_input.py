@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.routes import ROUTES, openapi
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.links.dispatch import Answer
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.api.router import RouterResponse
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.effort import examples
 from tests.scheduler.agents import MIB, node
 from tests.scheduler.doors import POLICY
@@ -49,28 +49,28 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[House]:
-    house = House(tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url)
+def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[SchedulerServer]:
+    house = SchedulerServer(tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url)
     house.service.agent_hello(m.AgentHello(version="1", node=node()), lambda order: None)
     yield house
     asyncio.run(house.stop())
 
 
-def documented(route: str, verb: str, answer: Answer) -> None:
+def documented(route: str, verb: str, answer: RouterResponse) -> None:
     statuses = {int(status) for status in DOCUMENT[PATHS[route]][verb.lower()]["responses"]}
     assert answer.status in statuses - {503}, (answer.status, answer.body[:200])
     if answer.status != 200:
         assert json.loads(answer.body)["error"]["message"]
 
 
-def call(house: House, route: str, verb: str, path: str | None = None, body: bytes | None = None, **query: str) -> Answer:
+def call(house: SchedulerServer, route: str, verb: str, path: str | None = None, body: bytes | None = None, **query: str) -> RouterResponse:
     answer = house.dispatch.handle(Identity("root", scope="admin"), verb, path or PATHS[route], query, body)
     documented(route, verb, answer)
     return answer
 
 
 @pytest.mark.parametrize("field", [*FIELDS, *(f"pods.{field}" for field in POD_FIELDS)])
-def test_any_value_of_a_field(house: House, field: str):
+def test_any_value_of_a_field(house: SchedulerServer, field: str):
     """Each odd value in each field, alone."""
     for value in VALUES:
         body: dict[str, Any] = {"id": f"w{next(NUMBER)}", "pods": [{"gpu": 0.1}]}
@@ -87,7 +87,7 @@ def test_any_value_of_a_field(house: House, field: str):
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=requests(), route=st.sampled_from(["submit", "what_if"]))
-def test_any_request(house: House, body: dict[str, Any], route: str):
+def test_any_request(house: SchedulerServer, body: dict[str, Any], route: str):
     answer = call(house, route, "POST", body=json.dumps(body).encode())
     house.service.run_cycle()
     for device in range(2):
@@ -105,14 +105,14 @@ def test_any_request(house: House, body: dict[str, Any], route: str):
         st.binary(max_size=40), st.recursive(ODD, lambda inner: st.lists(inner, max_size=3)).map(lambda v: json.dumps(v).encode())
     )
 )
-def test_any_body(house: House, body: bytes):
+def test_any_body(house: SchedulerServer, body: bytes):
     for route in ("submit", "what_if", "create_token"):
         call(house, route, "POST", body=body)
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(id_=st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text), query=st.text(max_size=20))
-def test_any_name(house: House, id_: str, query: str):
+def test_any_name(house: SchedulerServer, id_: str, query: str):
     call(house, "workload", "GET", f"/api/v1/workloads/{id_}")
     call(house, "end", "DELETE", f"/api/v1/workloads/{id_}")
     call(house, "revoke_token", "DELETE", f"/api/v1/tokens/{id_}")

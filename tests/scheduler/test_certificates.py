@@ -14,9 +14,9 @@ import trustme
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
-from jupyter_gpushare.scheduler.doors.listening import Address, Listening
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import POLICY
 
@@ -38,10 +38,10 @@ class Papers:
 
 
 @asynccontextmanager
-async def secure(folder: Path, papers: Papers, client_ca: str) -> AsyncIterator[tuple[House, str]]:
-    house = House(folder / "state", policy=parse_policy(POLICY))
+async def secure(folder: Path, papers: Papers, client_ca: str) -> AsyncIterator[tuple[SchedulerServer, str]]:
+    house = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
     server = papers.of("127.0.0.1")
-    listening = Listening(house, Address(certfile=server, keyfile=server, client_ca=client_ca), folder / "state")
+    listening = Listeners(house, ListenAddress(certfile=server, keyfile=server, client_ca=client_ca), folder / "state")
     house.start()
     await house.decided.wait()
     try:
@@ -53,7 +53,7 @@ async def secure(folder: Path, papers: Papers, client_ca: str) -> AsyncIterator[
         await house.stop()
 
 
-def token(house: House, name: str, scope: str) -> str:
+def token(house: SchedulerServer, name: str, scope: str) -> str:
     return str(house.tokens.create(m.TokenRequest(scope=scope, name=name)).token)
 
 
@@ -127,14 +127,14 @@ def test_certificates_of_agents_need_a_certificate_of_ours(tmp_path: Path):
     papers = Papers(tmp_path / "papers")
 
     async def story():
-        house = House(tmp_path / "state", policy=parse_policy(POLICY))
+        house = SchedulerServer(tmp_path / "state", policy=parse_policy(POLICY))
         with pytest.raises(InvalidInput) as refused:
-            Listening(house, Address(client_ca=papers.ca), tmp_path / "state")
+            Listeners(house, ListenAddress(client_ca=papers.ca), tmp_path / "state")
         assert refused.value.field == "tls-client-ca"
         (tmp_path / "bad.pem").write_text("no certificate")
-        for address in (Address(certfile=str(tmp_path / "bad.pem")), Address(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem"))):
+        for address in (ListenAddress(certfile=str(tmp_path / "bad.pem")), ListenAddress(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem"))):
             with pytest.raises((Unavailable, ssl.SSLError)):
-                Listening(house, address, tmp_path / "state")
+                Listeners(house, address, tmp_path / "state")
         await house.stop()
 
     asyncio.run(story())

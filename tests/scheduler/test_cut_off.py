@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
-from jupyter_gpushare.scheduler.policy.file import default_demo_policy
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Cluster, Database, check_invariants, used_in
 from tests.scheduler.nursery import Child, Nursery

@@ -15,8 +15,8 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Unavailable
-from jupyter_gpushare.scheduler.store import disk as disks
-from jupyter_gpushare.scheduler.store.disk import Disk
+from jupyter_gpushare.scheduler.store import group_commit as disks
+from jupyter_gpushare.scheduler.store.group_commit import GroupCommit
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import asking, open_house
@@ -247,4 +247,4 @@ def test_a_database_that_syncs_by_itself_keeps_nobody_waiting(tmp_path: Path):
     assert store.disk.on_disk == store.disk.written == 1
     asyncio.run(store.disk.reached(1))
     store.close()
-    assert Disk().written == 0
+    assert GroupCommit().written == 0

@@ -21,7 +21,7 @@ from schemathesis.specs.openapi.checks import (
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare.routes import openapi
-from jupyter_gpushare.scheduler.callers.limits import Limits
+from jupyter_gpushare.scheduler.auth.rate_limits import RateLimits
 from tests.effort import examples
 from tests.scheduler.threaded import Threaded, threaded_house
 
@@ -30,7 +30,7 @@ CHECKS = [
     not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance, response_schema_conformance,
     unsupported_method, ignored_auth,
 ]  # fmt: skip
-UNLIMITED = Limits(calls_per_s=0)
+UNLIMITED = RateLimits(calls_per_s=0)
 SCHEMA = schemathesis.openapi.from_dict(json.loads(json.dumps(openapi(__version__))))
 BOUNDED = settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 """About a minute in all; the examples are the same in every run, `tests/scheduler/test_any_input.py` looks further."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.files.reading import FileProblems, dotted, parse, read
+from jupyter_gpushare.scheduler.config.documents import FileErrors, dotted, parse, read
 
 VALUES = {
     "a mapping": ("a: 1\nb: [x, 2.5, true, null]\n", {"a": 1, "b": ["x", 2.5, True, None]}),
@@ -62,7 +62,7 @@ BROKEN = {
 
 @pytest.mark.parametrize(("text", "problem"), BROKEN.values(), ids=BROKEN)
 def test_broken(text: str, problem: str) -> None:
-    with pytest.raises(FileProblems) as raised:
+    with pytest.raises(FileErrors) as raised:
         parse(text, "f")
     assert re.fullmatch(problem, str(raised.value.problems[0]))
 
@@ -70,7 +70,7 @@ def test_broken(text: str, problem: str) -> None:
 def test_files_that_cannot_be_read_are_problems_too(tmp_path: Path) -> None:
     (tmp_path / "latin").write_bytes(b"name: caf\xe9")
     for name, said in {"latin": "UTF-8", "absent": "No such file", ".": "directory"}.items():
-        with pytest.raises(FileProblems, match=said):
+        with pytest.raises(FileErrors, match=said):
             read(tmp_path / name)
 
 

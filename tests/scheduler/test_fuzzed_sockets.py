@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.scheduler.callers.limits import Limits
+from jupyter_gpushare.scheduler.auth.rate_limits import RateLimits
 from tests.effort import examples
 from tests.scheduler.agents import node
 from tests.scheduler.test_any_input import ODD
@@ -22,7 +22,7 @@ from tests.scheduler.threaded import Threaded, threaded_house
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FRAME = 100_000
-LIMITS = Limits(calls_per_s=0, frame_bytes=FRAME)
+LIMITS = RateLimits(calls_per_s=0, frame_bytes=FRAME)
 BOUNDED = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 
 HELLO = m.AgentHello(version="1", node=node("fuzz"))

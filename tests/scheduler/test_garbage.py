@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from jupyter_gpushare.scheduler.garbage import LEAST, LONGEST, Garbage
+from jupyter_gpushare.scheduler.gc_tuning import LEAST, LONGEST, GcTuning
 
 
 class Thing:
@@ -19,14 +19,14 @@ class Thing:
 
 
 @pytest.fixture
-def counted() -> Iterator[tuple[Garbage, list[int]]]:
+def counted() -> Iterator[tuple[GcTuning, list[int]]]:
     """[living, ended]."""
     counts = [3 * LEAST, 0]
-    yield Garbage(lambda: counts[0], lambda: counts[1]), counts
+    yield GcTuning(lambda: counts[0], lambda: counts[1]), counts
     gc.unfreeze()
 
 
-def test_it_looks_everywhere_when_as_many_have_ended_as_live(counted: tuple[Garbage, list[int]]):
+def test_it_looks_everywhere_when_as_many_have_ended_as_live(counted: tuple[GcTuning, list[int]]):
     garbage, counts = counted
     assert not garbage.tick()
     counts[1] = 3 * LEAST - 1
@@ -38,12 +38,12 @@ def test_it_looks_everywhere_when_as_many_have_ended_as_live(counted: tuple[Garb
     assert garbage.tick()  # few live, but many have ended
 
 
-def test_after_an_hour_it_looks_everywhere_in_any_case(counted: tuple[Garbage, list[int]]):
+def test_after_an_hour_it_looks_everywhere_in_any_case(counted: tuple[GcTuning, list[int]]):
     garbage, _ = counted
     assert [garbage.tick() for _ in range(LONGEST)].count(True) == 1
 
 
-def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(counted: tuple[Garbage, list[int]]):
+def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(counted: tuple[GcTuning, list[int]]):
     garbage, counts = counted
     thing = Thing()
     seen = weakref.ref(thing)
@@ -57,7 +57,7 @@ def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(counted: tuple[G
     assert seen() is None
 
 
-def test_what_is_new_is_let_go_at_once(counted: tuple[Garbage, list[int]]):
+def test_what_is_new_is_let_go_at_once(counted: tuple[GcTuning, list[int]]):
     garbage, _ = counted
     garbage.tick()
     seen = weakref.ref(Thing())

@@ -9,11 +9,11 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.scheduler.books.history import MOST_POINTS
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import parse_policy
-from jupyter_gpushare.scheduler.service.loop import Loop
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.loop import SchedulingLoop
+from jupyter_gpushare.scheduler.service.service import SchedulerService
+from jupyter_gpushare.scheduler.state.history import MOST_POINTS
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import node
 from tests.scheduler.doors import asking, open_house
@@ -37,9 +37,9 @@ class Bench:
     def __init__(self, folder: Path, time: int = 1_000_000_000) -> None:
         self.folder, self.time = folder, time
         self.store = Store(f"sqlite:///{folder}/x.db")
-        self.service = Service(self.store, parse_policy(POLICY), Quiet(), clock=lambda: self.time)
+        self.service = SchedulerService(self.store, parse_policy(POLICY), Quiet(), clock=lambda: self.time)
         self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _: None)
-        self.loop = Loop(self.service)
+        self.loop = SchedulingLoop(self.service)
         self.pass_ms(0)
 
     def pass_ms(self, ms: int) -> None:

@@ -14,10 +14,10 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.embedded import EmbeddedHouse, InProcessTransport
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy.file import PolicyProblems
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.embedded import EmbeddedServer, InProcessTransport
+from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import POLICY, asking, open_house
 
@@ -31,18 +31,18 @@ async def until(what, *, patience: float = 20.0):
 
 
 def test_one_house_per_state_directory(tmp_path: Path):
-    house = House(tmp_path)
+    house = SchedulerServer(tmp_path)
     with pytest.raises(Unavailable, match="another scheduler"):
-        House(tmp_path)
+        SchedulerServer(tmp_path)
     asyncio.run(house.stop())
-    asyncio.run(House(tmp_path).stop())
+    asyncio.run(SchedulerServer(tmp_path).stop())
 
 
 def test_a_bad_policy_is_said_at_the_start_and_leaves_nothing_behind(tmp_path: Path):
     (tmp_path / "bad.yaml").write_text("projects: 3\n")
-    with pytest.raises(PolicyProblems):
-        House(tmp_path / "state", policy_file=tmp_path / "bad.yaml")
-    asyncio.run(House(tmp_path / "state").stop())
+    with pytest.raises(PolicyErrors):
+        SchedulerServer(tmp_path / "state", policy_file=tmp_path / "bad.yaml")
+    asyncio.run(SchedulerServer(tmp_path / "state").stop())
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ def test_a_bad_policy_is_said_at_the_start_and_leaves_nothing_behind(tmp_path: P
 )
 def test_a_database_that_cannot_be_used_is_said_and_leaves_nothing_behind(tmp_path: Path, db_url: str, error: type[Exception]):
     with pytest.raises(error):
-        House(tmp_path, db_url=db_url)
-    asyncio.run(House(tmp_path).stop())
+        SchedulerServer(tmp_path, db_url=db_url)
+    asyncio.run(SchedulerServer(tmp_path).stop())
 
 
 def test_a_state_directory_that_cannot_be_made_is_unavailable(tmp_path: Path):
     (tmp_path / "file").touch()
     with pytest.raises(Unavailable, match="state directory"):
-        House(tmp_path / "file" / "state")
+        SchedulerServer(tmp_path / "file" / "state")
     with pytest.raises(Unavailable, match="state directory"):
-        EmbeddedHouse(tmp_path / "file" / "state", simulate="2", user="alice")
+        EmbeddedServer(tmp_path / "file" / "state", simulate="2", user="alice")
 
 
 def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
@@ -193,7 +193,7 @@ def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
 
 def test_embedded_a_request_is_granted_by_scheduler_and_agent_in_one_loop(tmp_path: Path):
     async def story():
-        house = EmbeddedHouse(tmp_path, simulate="A100:2", user="alice", node="here")
+        house = EmbeddedServer(tmp_path, simulate="A100:2", user="alice", node="here")
         await house.start()
         try:
             await house.client.submit(asking("a"))
@@ -220,12 +220,12 @@ def test_embedded_a_request_is_granted_by_scheduler_and_agent_in_one_loop(tmp_pa
 def test_embedded_refuses_what_it_cannot_do_and_leaves_nothing_behind(tmp_path: Path):
     async def story():
         with pytest.raises(Unavailable):
-            EmbeddedHouse(tmp_path / "a", simulate="", user="alice")
+            EmbeddedServer(tmp_path / "a", simulate="", user="alice")
         with pytest.raises(InvalidInput):
-            EmbeddedHouse(tmp_path / "a", simulate="A100:zero", user="alice")
-        first = EmbeddedHouse(tmp_path / "b", simulate="2", user="alice")
+            EmbeddedServer(tmp_path / "a", simulate="A100:zero", user="alice")
+        first = EmbeddedServer(tmp_path / "b", simulate="2", user="alice")
         with pytest.raises(Unavailable, match="another scheduler"):
-            EmbeddedHouse(tmp_path / "b", simulate="2", user="alice")
+            EmbeddedServer(tmp_path / "b", simulate="2", user="alice")
         await first.start()
         await first.stop()
 
@@ -234,7 +234,7 @@ def test_embedded_refuses_what_it_cannot_do_and_leaves_nothing_behind(tmp_path: 
 
 def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
     async def story():
-        house = House(tmp_path)
+        house = SchedulerServer(tmp_path)
         transport = InProcessTransport(house, Identity("alice"))
         with pytest.raises(NotAllowed):
             await SchedulerClient(transport).snapshot()
@@ -250,10 +250,10 @@ def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
 
 def test_two_schedulers_on_one_file_cannot_both_run_whatever_their_directories(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/shared.sqlite"
-    house = House(tmp_path / "a", db_url=url)
+    house = SchedulerServer(tmp_path / "a", db_url=url)
     with pytest.raises(Unavailable, match="another scheduler runs on this database") as caught:
-        House(tmp_path / "b", db_url=url)
+        SchedulerServer(tmp_path / "b", db_url=url)
     assert caught.value.field == f"{tmp_path}/shared.sqlite"
     asyncio.run(house.stop())
-    asyncio.run(House(tmp_path / "b", db_url=url).stop())
-    asyncio.run(House(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop())  # the directory's own file, said aloud
+    asyncio.run(SchedulerServer(tmp_path / "b", db_url=url).stop())
+    asyncio.run(SchedulerServer(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop())  # the directory's own file, said aloud

@@ -13,13 +13,13 @@ import pytest
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.scheduler.app import SchedulerApp
-from jupyter_gpushare.scheduler.callers.hub import ADMIN_SCOPE, HubAddress, JupyterHub, managed_by_hub
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.doors.listening import Address, Listening
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.auth.jupyterhub import ADMIN_SCOPE, HubAddress, JupyterHub, managed_by_hub
+from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
+from jupyter_gpushare.scheduler.hub_integration import joined
 from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
-from jupyter_gpushare.scheduler.with_hub import joined
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.doors import POLICY, Doors, asking
 from tests.scheduler.fake_hub import FakeHub
 
@@ -261,10 +261,10 @@ def test_a_mistake_is_named_with_its_group_and_the_others_are_in_force(value, wo
 
 @asynccontextmanager
 async def house_beside(folder: Path, fake: FakeHub) -> AsyncIterator[tuple[Doors, JupyterHub]]:
-    house = House(folder / "state", policy=parse_policy(POLICY))
+    house = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
     hub = JupyterHub(fake.address, refresh=0.05)
     joined(house, hub)
-    listening = Listening(house, Address(prefix="/services/gpushare/"), folder / "state")
+    listening = Listeners(house, ListenAddress(prefix="/services/gpushare/"), folder / "state")
     house.start()
     await house.decided.wait()
     try:

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.scheduler.policy.file import default_demo_policy
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants, used_in
 from tests.scheduler.lives import Told, asking, check

@@ -17,17 +17,17 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.scheduler.callers.limits import Bucket, Buckets, Limits, TooMany
+from jupyter_gpushare.scheduler.auth.rate_limits import RateLimited, RateLimits, TokenBucket, TokenBuckets
 from tests.scheduler.agents import node
 from tests.scheduler.doors import Doors, asking, open_house
 
-PATIENT = Limits(calls_per_s=0.001, calls_at_once=3)
+PATIENT = RateLimits(calls_per_s=0.001, calls_at_once=3)
 """Three calls, and then none for as long as a test lasts."""
 
 
 @given(st.lists(st.floats(0, 10), max_size=50), st.integers(1, 10), st.floats(0.1, 100))
 def test_never_more_than_the_size_and_the_rate_allow(pauses: list[float], size: int, rate: float):
-    bucket, now, taken = Bucket(rate, size, 0.0), 0.0, 0
+    bucket, now, taken = TokenBucket(rate, size, 0.0), 0.0, 0
     for pause in pauses:
         now += pause
         wait = bucket.take(now)
@@ -37,7 +37,7 @@ def test_never_more_than_the_size_and_the_rate_allow(pauses: list[float], size: 
 
 
 def test_who_waits_as_told_is_let_in():
-    bucket = Bucket(2.0, 1, 0.0)
+    bucket = TokenBucket(2.0, 1, 0.0)
     assert bucket.take(0.0) == 0
     wait = bucket.take(0.1)
     assert wait == pytest.approx(0.4)
@@ -45,15 +45,15 @@ def test_who_waits_as_told_is_let_in():
 
 
 def test_a_rate_of_nothing_is_no_limit():
-    bucket = Bucket(0, 1, 0.0)
+    bucket = TokenBucket(0, 1, 0.0)
     assert not any(bucket.take(0.0) for _ in range(1000))
 
 
 def test_each_caller_has_a_bucket_and_those_who_were_here_last_are_remembered():
-    buckets = Buckets(1.0, 1, clock=lambda: 0.0, most=2)
+    buckets = TokenBuckets(1.0, 1, clock=lambda: 0.0, most=2)
     for caller in "ab":
         buckets.take(caller)
-        with pytest.raises(TooMany) as refused:
+        with pytest.raises(RateLimited) as refused:
             buckets.take(caller)
         assert refused.value.after == 1
     buckets.take("c")  # `a` is forgotten and begins anew
@@ -84,7 +84,7 @@ def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(t
 
 def test_our_client_waits_as_it_is_told(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=Limits(calls_per_s=20, calls_at_once=1)) as doors:
+        async with open_house(tmp_path, limits=RateLimits(calls_per_s=20, calls_at_once=1)) as doors:
             alice = doors.of("alice")
             assert [(await alice.status()).user for _ in range(3)] == ["alice"] * 3
 
@@ -106,7 +106,7 @@ def test_our_client_gives_up_in_time(tmp_path: Path):
 
 def test_a_body_has_the_size_that_was_configured(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=Limits(body_bytes=2000)) as doors:
+        async with open_house(tmp_path, limits=RateLimits(body_bytes=2000)) as doors:
             for padding, code in ((0, 200), (2000, 413)):
                 body = m.encode(asking("a")) + b" " * padding
                 assert (await doors.raw("POST", "/api/v1/workloads", body, doors.token("alice"))).code == code
@@ -134,7 +134,7 @@ async def ended(wire: WebSocketClientConnection) -> int | None:
 
 def test_a_link_that_says_too_much_is_ended_and_the_service_is_not(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=Limits(frames_per_s=0.001, frames_at_once=10)) as doors:
+        async with open_house(tmp_path, limits=RateLimits(frames_per_s=0.001, frames_at_once=10)) as doors:
             async with speaking(doors) as wire:
                 for _ in range(10):
                     await wire.write_message(m.encode(m.UsageReport(since_ms=1, rows=[])))
@@ -147,7 +147,7 @@ def test_a_link_that_says_too_much_is_ended_and_the_service_is_not(tmp_path: Pat
 
 def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=Limits(links=2)) as doors:
+        async with open_house(tmp_path, limits=RateLimits(links=2)) as doors:
             for _ in range(3):
                 async with speaking(doors), speaking(doors, "n1"):
                     with pytest.raises(HTTPClientError) as refused:
@@ -167,7 +167,7 @@ def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
 
 def test_a_frame_has_the_size_that_was_configured(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=Limits(frame_bytes=4000)) as doors:
+        async with open_house(tmp_path, limits=RateLimits(frame_bytes=4000)) as doors:
             async with speaking(doors) as wire:
                 await wire.write_message(b" " * 5000)
                 assert await ended(wire) in (1009, 1006, None)  # too big to be read: tornado cuts it off

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import load_policy
-from jupyter_gpushare.scheduler.service.loop import Loop
-from jupyter_gpushare.scheduler.service.lots import BREATH
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import load_policy
+from jupyter_gpushare.scheduler.service.loop import SchedulingLoop
+from jupyter_gpushare.scheduler.service.pending_status import BREATH
+from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 from tests.scheduler.agents import node
 from tests.scheduler.databases import check_invariants, tables
@@ -51,9 +51,9 @@ class Bench:
         self.policy_file = folder / "gpushare.yaml"
         self.policy_file.write_text(policy)
         self.store = Store(f"sqlite:///{folder}/x.db")
-        self.service = Service(self.store, load_policy(self.policy_file), self.listener, clock=lambda: self.time)
+        self.service = SchedulerService(self.store, load_policy(self.policy_file), self.listener, clock=lambda: self.time)
         self.service.agent_hello(m.AgentHello(version="1", node=node()), self.orders.append)
-        self.loop = Loop(self.service, self.policy_file)
+        self.loop = SchedulingLoop(self.service, self.policy_file)
 
     def ask(self, id_: str, gpu: object = 1, **more: object) -> None:
         self.service.submit(ADMIN, asking(id_, gpu, **more))

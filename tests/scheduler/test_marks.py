@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotFound
-from jupyter_gpushare.scheduler.books.audit import entries
-from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.state.audit import entries
 from jupyter_gpushare.scheduler.store import schema
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.books.fleet import Fleet
+from jupyter_gpushare.scheduler.state.nodes import NodeRegistry
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, House
 
@@ -21,7 +21,7 @@ def house(database: Database) -> Iterator[House]:
     check_invariants(database.url)
 
 
-def fleet(house: House) -> Fleet:
+def fleet(house: House) -> NodeRegistry:
     return house.service.fleet
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.events import UsageMeasured
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import parse_policy
-from jupyter_gpushare.scheduler.service.metering import Span, usage_facts
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.metering import LeaseSpan, usage_facts
+from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.databases import Database
 
@@ -46,7 +46,7 @@ class House:
     def start(self) -> None:
         self.close()
         self.store = Store(self.url)
-        self.service = Service(self.store, parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
+        self.service = SchedulerService(self.store, parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
 
     def close(self) -> None:
         if self.store is not None:
@@ -117,8 +117,8 @@ def test_a_wish_of_the_one_who_used_less_is_larger(house: House) -> None:
 def test_leases_outside_the_window_do_not_count() -> None:
     policy = parse_policy(POLICY).policy
     spans = [
-        Span("a", "default", 1000, 0, HOUR),
-        Span("a", "other", 1000, 0, 20 * HOUR),
-        Span("gone", "default", 1000, 19 * HOUR, 20 * HOUR),
+        LeaseSpan("a", "default", 1000, 0, HOUR),
+        LeaseSpan("a", "other", 1000, 0, 20 * HOUR),
+        LeaseSpan("gone", "default", 1000, 19 * HOUR, 20 * HOUR),
     ]
     assert usage_facts(policy, spans, lambda pool: 2000, 20 * HOUR)[0] == UsageMeasured("a", "default", (0, 0, 0))

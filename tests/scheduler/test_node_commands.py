@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import asking, open_house
 from tests.scheduler.test_commands import shell

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.estimates.wait_history import SimilarRequests, WaitEstimate
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import parse_policy
-from jupyter_gpushare.scheduler.service.expected import about, by_history
-from jupyter_gpushare.scheduler.store.waits import past_waits
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.wait_text import about, by_history
+from jupyter_gpushare.scheduler.store.past_waits import past_waits
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ALICE, House
 

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
 from jupyter_gpushare.core.model.model import NodePool, TimeBased
-from jupyter_gpushare.scheduler.policy.file import PolicyProblems, default_demo_policy, load_policy, parse_policy, policy_schema
+from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, default_demo_policy, load_policy, parse_policy, policy_schema
 
 COMPLETE = """\
 node_pools:
@@ -132,7 +132,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize(("text", "field", "message"), MISTAKES.values(), ids=MISTAKES)
 def test_mistake(text: str, field: str, message: str) -> None:
-    with pytest.raises(PolicyProblems) as raised:
+    with pytest.raises(PolicyErrors) as raised:
         parse_policy(text, "p.yaml")
     assert [(p.file, p.field) for p in raised.value.problems] == [("p.yaml", field)]
     assert message in raised.value.problems[0].message
@@ -151,7 +151,7 @@ projects:
   - name: p
     members: [a, a]
 """)
-    with pytest.raises(PolicyProblems) as raised:
+    with pytest.raises(PolicyErrors) as raised:
         load_policy(file)
     assert [str(p).removeprefix(f"{file}:").split(": ")[:2] for p in raised.value.problems] == [
         ["5", "projects[0].department"],
@@ -162,7 +162,7 @@ projects:
 
 
 def test_a_broken_file_is_a_policy_problem_too(tmp_path: Path) -> None:
-    with pytest.raises(PolicyProblems, match="cannot be read"):
+    with pytest.raises(PolicyErrors, match="cannot be read"):
         load_policy(tmp_path / "absent.yaml")
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
-from jupyter_gpushare.scheduler.books.audit import entries
-from jupyter_gpushare.scheduler.policy.changes import changes
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.policy.diff import changes
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.state.audit import entries
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.doors import asking, open_house

@@ -17,10 +17,10 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, openapi
-from jupyter_gpushare.scheduler.callers.identity import Identity
+from jupyter_gpushare.scheduler.api.router import LONGEST_BODY
+from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.embedded import InProcessTransport
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.links.dispatch import LONGEST_BODY
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from jupyter_gpushare.scheduler.service.tables import csv_of
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import asking, open_house
@@ -234,7 +234,7 @@ def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
 
 
 def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("jupyter_gpushare.scheduler.doors.rest.RECHECK_S", 0.05)
+    monkeypatch.setattr("jupyter_gpushare.scheduler.http.handlers.RECHECK_S", 0.05)
 
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
@@ -271,7 +271,7 @@ def test_no_log_has_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture):
 
 
 def test_it_is_ready_when_it_has_decided(tmp_path: Path):
-    house = House(tmp_path)
+    house = SchedulerServer(tmp_path)
 
     def readiness() -> int:
         return house.dispatch.handle(None, "GET", "/readyz", {}, None).status
@@ -284,7 +284,7 @@ def test_it_is_ready_when_it_has_decided(tmp_path: Path):
 
 
 def test_metrics_can_be_protected(tmp_path: Path):
-    house = House(tmp_path, open_metrics=False)
+    house = SchedulerServer(tmp_path, open_metrics=False)
     assert house.dispatch.handle(None, "GET", "/metrics", {}, None).status == 401
     assert house.dispatch.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
     asyncio.run(house.stop())

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import default_demo_policy, parse_policy
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, parse_policy
+from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable, WorkloadRow
 from tests.effort import examples
 from tests.scheduler.databases import Database, check_invariants
@@ -49,7 +49,7 @@ class House:
     def start(self) -> None:
         self.close()
         self.store = Store(self.url)
-        self.service = Service(self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time)
+        self.service = SchedulerService(self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time)
 
     def close(self) -> None:
         if self.store is not None:
@@ -260,7 +260,7 @@ def test_unknown_names_are_refused_with_those_there_are(house: House, more, fiel
 
 def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
     text = "projects: [{name: p, members: [alice], pools: {default: {gpu: {quota: 1}}}}, {name: q, members: [bob]}]"
-    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
     bob = Identity("bob", (), "person")
     service.submit(ALICE, m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=1)]))
     with pytest.raises(NotAllowed):
@@ -274,7 +274,7 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
 
 def test_a_star_among_the_members_is_everybody(tmp_path: Path):
     text = "projects: [{name: p, members: ['*']}, {name: q, members: [alice, '*']}]"
-    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
     bob = Identity("bob", (), "person")
     assert service.shown.status(bob).projects == ["p", "q"]
     assert service.submit(bob, m.WorkloadRequest(id="b", project="q", pods=[m.PodRequest(gpu=1)])).project == "q"
@@ -282,7 +282,7 @@ def test_a_star_among_the_members_is_everybody(tmp_path: Path):
 
 def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path):
     text = "projects: [{name: p, members: [alice]}, {name: q, members: [bob]}]"
-    service = Service(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
     assert service.shown.status(ALICE).projects == ["p"]
     assert service.shown.status(Identity("hub", (), "server")).projects == ["p", "q"]
     assert service.shown.status(Identity("bob", (), "admin")).projects == ["q", "p"]

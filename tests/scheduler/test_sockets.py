@@ -19,12 +19,12 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.callers.peers import PeerUsers
-from jupyter_gpushare.scheduler.doors.listening import Address, Listening
-from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
-from jupyter_gpushare.scheduler.house import House
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.auth.peer_credentials import UnixPeers
+from jupyter_gpushare.scheduler.embedded import EmbeddedServer
+from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import asking
 
@@ -35,10 +35,10 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another 
 
 
 @asynccontextmanager
-async def on_socket(folder: Path, *, port: int | None = None, peers: PeerUsers | None = None) -> AsyncIterator[Listening]:
-    house = House(folder / "state", policy=parse_policy(SOCKET_POLICY))
-    house.callers.peers = peers or PeerUsers()
-    listening = Listening(house, Address(port=port, socket=folder / "s.sock"), folder / "state")
+async def on_socket(folder: Path, *, port: int | None = None, peers: UnixPeers | None = None) -> AsyncIterator[Listeners]:
+    house = SchedulerServer(folder / "state", policy=parse_policy(SOCKET_POLICY))
+    house.callers.peers = peers or UnixPeers()
+    listening = Listeners(house, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state")
     house.start()
     await house.decided.wait()
     listening.leave_note()
@@ -105,13 +105,13 @@ def test_another_user_is_another_person():
 
 def test_admins_are_listed_by_name_or_group():
     for admins, is_admin in (((), False), ((OTHER,), True), (("group:nogroup",), True), (("group:wheel", "alice"), False)):
-        identity = PeerUsers(admins).identity(pwd.getpwnam(OTHER).pw_uid)
+        identity = UnixPeers(admins).identity(pwd.getpwnam(OTHER).pw_uid)
         assert isinstance(identity, Identity)
         assert (identity.user, identity.groups, identity.is_admin) == (OTHER, ("nogroup",), is_admin)
-    assert PeerUsers().identity(0).is_admin
-    assert PeerUsers().identity(424242) == Identity("uid424242")
-    assert PeerUsers(only_owner=True).identity(424242) is None
-    assert PeerUsers(groups_of=lambda user: (f"friends of {user}",)).identity(424242).groups == ("friends of uid424242",)
+    assert UnixPeers().identity(0).is_admin
+    assert UnixPeers().identity(424242) == Identity("uid424242")
+    assert UnixPeers(only_owner=True).identity(424242) is None
+    assert UnixPeers(groups_of=lambda user: (f"friends of {user}",)).identity(424242).groups == ("friends of uid424242",)
 
 
 def test_a_token_counts_on_a_socket_too_and_a_bad_one_is_nobody(tmp_path: Path):
@@ -139,7 +139,7 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
             async with client.agent_link():
                 pass
         async with on_socket(tmp_path):
-            house = House(tmp_path / "second", policy=parse_policy(SOCKET_POLICY))
+            house = SchedulerServer(tmp_path / "second", policy=parse_policy(SOCKET_POLICY))
             (tmp_path / "file").write_text("mine")
             (tmp_path / "dead").touch()
             for path, words in (
@@ -148,9 +148,9 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
                 (tmp_path / "no/s", "No such"),
             ):
                 with pytest.raises(Unavailable, match=words):
-                    Listening(house, Address(port=None, socket=path), tmp_path / "second")
+                    Listeners(house, ListenAddress(port=None, socket=path), tmp_path / "second")
             with pytest.raises(InvalidInput, match="107"):
-                Listening(house, Address(port=None, socket=tmp_path / ("x" * 100)), tmp_path / "second")
+                Listeners(house, ListenAddress(port=None, socket=tmp_path / ("x" * 100)), tmp_path / "second")
             await house.stop()
         assert (tmp_path / "file").read_text() == "mine"
 
@@ -174,7 +174,7 @@ def test_inside_a_jupyter_server_it_listens_on_no_network(tmp_path: Path):
 
     async def story():
         before = {c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}
-        house = EmbeddedHouse(tmp_path, simulate="1", user=ME)
+        house = EmbeddedServer(tmp_path, simulate="1", user=ME)
         await house.start()
         try:
             now = {c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}

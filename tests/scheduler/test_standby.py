@@ -22,9 +22,9 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.failover import to_schedulers
-from jupyter_gpushare.scheduler.doors.listening import Address
-from jupyter_gpushare.scheduler.doors.standby import Standby
-from jupyter_gpushare.scheduler.store.leadership import Deposed, Leadership
+from jupyter_gpushare.scheduler.http.listeners import ListenAddress
+from jupyter_gpushare.scheduler.http.standby import StandbyServer
+from jupyter_gpushare.scheduler.store.leadership import Leadership, LeadershipLost
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
@@ -87,13 +87,13 @@ def test_the_deposed_commit_nothing_any_more(postgresql: Database):
         write.revision(1)
     while not second.try_to_lead("http://second"):  # the first one hangs, as far as the second can see
         pass
-    with pytest.raises(Deposed), store.transaction() as write:
+    with pytest.raises(LeadershipLost), store.transaction() as write:
         write.revision(2)
     assert told == ["another scheduler leads now"]
     with pytest.raises(StoreUnavailable), store.transaction() as write:
         write.revision(3)
     assert store.remembered().revision == 1
-    with pytest.raises(Deposed):
+    with pytest.raises(LeadershipLost):
         first.renew()
     store.close()
     first.close()
@@ -293,7 +293,7 @@ async def _pass_over(tmp_path: Path) -> None:
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
     async with open_house(tmp_path) as doors:
         waiting = Waiting()
-        standby = Standby(waiting, Address(), "")
+        standby = StandbyServer(waiting, ListenAddress(), "")
         client = SchedulerClient(to_schedulers(f"{dead}, {standby.url},{doors.url}", doors.admin_token))
         assert (await client.submit(asking("a"))).id == "a"
         assert client.transport.url == doors.url
@@ -339,11 +339,11 @@ class Patience(Leadership):
 
 
 def test_a_standby_waits_as_long_as_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_gpushare.scheduler.doors.standby.TRY_S", 0)
+    monkeypatch.setattr("jupyter_gpushare.scheduler.http.standby.TRY_S", 0)
 
     async def story() -> None:
         said: list[str] = []
-        standby = Standby(Patience(3_000), Address(), "")
+        standby = StandbyServer(Patience(3_000), ListenAddress(), "")
         await standby.turn(said.append)
         await standby.stop()
         assert said == [f"standing by at {standby.url}: another leads"]

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import Lost, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.doors import rest
-from jupyter_gpushare.scheduler.links.streams import Hub
+from jupyter_gpushare.scheduler.api.event_stream import EventStream
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.http import handlers as rest
 from tests.effort import examples
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.doors import asking, open_house
@@ -29,7 +29,7 @@ ALICE, BOB = Identity("alice"), Identity("bob")
 class Village:
     """A source of changes whose state is the list of everything that happened. Who has a project sees it."""
 
-    def __init__(self, hub: Hub, revision: int = 100) -> None:
+    def __init__(self, hub: EventStream, revision: int = 100) -> None:
         self.hub, self.revision = hub, revision
         self.happened: list[str] = []
         hub.connect(self)
@@ -55,7 +55,7 @@ class Village:
         return user is None or user == identity.user
 
 
-async def take(hub: Hub, identity: Identity, since: int | None, count: int) -> list[m.SchedulerFrame]:
+async def take(hub: EventStream, identity: Identity, since: int | None, count: int) -> list[m.SchedulerFrame]:
     frames = []
     async with asyncio.timeout(10), aclosing(hub.subscribe(identity, since)) as stream:
         while len(frames) < count:
@@ -65,7 +65,7 @@ async def take(hub: Hub, identity: Identity, since: int | None, count: int) -> l
 
 def test_first_the_state_then_changes():
     async def story():
-        village = Village(Hub())
+        village = Village(EventStream())
         village.happen("before")
         async with aclosing(village.hub.subscribe(ALICE)) as stream:
             state = m.decode(m.SchedulerFrame, await anext(stream))
@@ -81,7 +81,7 @@ def test_first_the_state_then_changes():
 
 def test_resuming_gives_what_came_after_and_repeats_what_shares_the_revision():
     async def story():
-        village = Village(Hub())
+        village = Village(EventStream())
         for name in "abc":
             village.happen(name)
         village.happen("d", shares_revision=True)
@@ -94,7 +94,7 @@ def test_resuming_gives_what_came_after_and_repeats_what_shares_the_revision():
 @pytest.mark.parametrize("since", [0, 99, 104, 10**15])
 def test_a_revision_that_is_too_old_or_of_another_life_gives_the_state(since):
     async def story():
-        village = Village(Hub(remembered=3))
+        village = Village(EventStream(remembered=3))
         for name in "abc":
             village.happen(name)
         (first,) = await take(village.hub, ALICE, since, 1)
@@ -105,7 +105,7 @@ def test_a_revision_that_is_too_old_or_of_another_life_gives_the_state(since):
 
 def test_a_ring_that_was_full_does_not_pretend_to_remember():
     async def story():
-        village = Village(Hub(remembered=3))
+        village = Village(EventStream(remembered=3))
         for name in "abcdef":
             village.happen(name)
         assert isinstance((await take(village.hub, ALICE, 103, 1))[0], m.SchedulerState)
@@ -116,7 +116,7 @@ def test_a_ring_that_was_full_does_not_pretend_to_remember():
 
 def test_nobody_hears_of_others_and_a_status_says_who_one_is():
     async def story():
-        village = Village(Hub())
+        village = Village(EventStream())
         village.happen("a", "alice")
         village.happen("b", "bob")
         village.revision += 1
@@ -130,7 +130,7 @@ def test_nobody_hears_of_others_and_a_status_says_who_one_is():
 
 def test_who_does_not_read_is_cut_off_and_the_others_are_not():
     async def story():
-        village = Village(Hub(backlog=3))
+        village = Village(EventStream(backlog=3))
         async with aclosing(village.hub.subscribe(ALICE)) as slow, aclosing(village.hub.subscribe(ALICE)) as quick:
             await anext(slow), await anext(quick)
             for name in "abcde":
@@ -146,7 +146,7 @@ def test_who_does_not_read_is_cut_off_and_the_others_are_not():
 class FlakyTransport:
     """Breaks every connection after the number of frames that it was given for it; then holds."""
 
-    def __init__(self, hub: Hub, breaks: list[int]) -> None:
+    def __init__(self, hub: EventStream, breaks: list[int]) -> None:
         self.hub, self.breaks = hub, breaks
 
     @asynccontextmanager
@@ -169,7 +169,7 @@ def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
     """Every change reaches the listener, as a frame or in a state, in the order in which it happened."""
 
     async def story():
-        village = Village(Hub(remembered=remembered))
+        village = Village(EventStream(remembered=remembered))
         seen: list[str] = []
         client = SchedulerClient(FlakyTransport(village.hub, list(breaks)))
         happening = iter(enumerate(changes))

@@ -7,8 +7,8 @@ import pytest
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.model import SubGroup, TopologyConstraint, Workload
-from jupyter_gpushare.scheduler.books.requests import read_request
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.state.admission import read_request
 
 POLICY = parse_policy(
     """\

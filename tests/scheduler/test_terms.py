@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotFound
-from jupyter_gpushare.scheduler.policy.file import parse_policy
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.databases import Database, check_invariants
 from tests.scheduler.test_service import ADMIN, ALICE, House
 

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.callers.identity import Identity, NotKnown, Tokens, admin_token_file
+from jupyter_gpushare.scheduler.auth.identity import Identity, NotAuthenticated, TokenService, admin_token_file
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.databases import Database
 
@@ -37,27 +37,27 @@ def store(database: Database):
 
 
 @pytest.fixture
-def tokens(store: Store, clock: Clock) -> Tokens:
-    return Tokens(store, clock, lambda user: (f"friends of {user}",))
+def tokens(store: Store, clock: Clock) -> TokenService:
+    return TokenService(store, clock, lambda user: (f"friends of {user}",))
 
 
-def made(tokens: Tokens, scope: str = "person", **more: object) -> m.TokenView:
+def made(tokens: TokenService, scope: str = "person", **more: object) -> m.TokenView:
     return tokens.create(m.TokenRequest(scope=scope, name="alice", **more))
 
 
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "token {}", "  Bearer   {}  "])
-def test_a_token_says_who_one_is(tokens: Tokens, form: str):
+def test_a_token_says_who_one_is(tokens: TokenService, form: str):
     assert tokens.authenticate(form.format(made(tokens, "server").token)) == Identity("alice", ("friends of alice",), "server")
 
 
 @pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic {}", "{}", "Bearer {}x", "Bearer x{}"])
-def test_anything_else_says_nothing(tokens: Tokens, header: str | None):
+def test_anything_else_says_nothing(tokens: TokenService, header: str | None):
     secret = made(tokens).token
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotAuthenticated):
         tokens.authenticate(header and header.format(secret))
 
 
-def test_secrets_are_nowhere_on_disk(tokens: Tokens, store: Store, tmp_path: Path):
+def test_secrets_are_nowhere_on_disk(tokens: TokenService, store: Store, tmp_path: Path):
     secret = str(made(tokens).token)
     store.close()
     for file in tmp_path.iterdir():
@@ -65,47 +65,47 @@ def test_secrets_are_nowhere_on_disk(tokens: Tokens, store: Store, tmp_path: Pat
         assert secret.removeprefix("gpushare_").encode() not in file.read_bytes()
 
 
-def test_a_token_ends_when_its_time_is_over(tokens: Tokens, clock: Clock):
+def test_a_token_ends_when_its_time_is_over(tokens: TokenService, clock: Clock):
     secret = made(tokens, expires="30d").token
     clock.time += 30 * DAY - 1
     tokens.authenticate(f"Bearer {secret}")
     clock.time += 1
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotAuthenticated):
         tokens.authenticate(f"Bearer {secret}")
     (listed,) = tokens.list().tokens
     assert (listed.revoked, listed.state) == (True, "expired"), "it opens nothing any more, and nobody revoked it"
 
 
 @pytest.mark.parametrize("expires", ["0s", "-1d", "soon", "nan"])
-def test_a_lifetime_must_be_one(tokens: Tokens, expires: str):
+def test_a_lifetime_must_be_one(tokens: TokenService, expires: str):
     with pytest.raises(InvalidInput):
         made(tokens, expires=expires)
     assert not tokens.list().tokens
 
 
-def test_revoking_is_for_good_and_may_be_said_twice(tokens: Tokens):
+def test_revoking_is_for_good_and_may_be_said_twice(tokens: TokenService):
     one, other = made(tokens), made(tokens)
     assert [row.state for row in tokens.list().tokens] == ["good", "good"]
     for _ in range(2):
         assert (tokens.revoke(one.id).revoked, tokens.revoke(one.id).state) == (True, "revoked")
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotAuthenticated):
         tokens.authenticate(f"Bearer {one.token}")
     tokens.authenticate(f"Bearer {other.token}")
     with pytest.raises(NotFound):
         tokens.revoke("none")
 
 
-def test_what_another_process_revoked_is_over_after_a_moment(tokens: Tokens, store: Store, clock: Clock):
+def test_what_another_process_revoked_is_over_after_a_moment(tokens: TokenService, store: Store, clock: Clock):
     secret = made(tokens).token
     tokens.authenticate(f"Bearer {secret}")
-    other = Tokens(store, clock)
+    other = TokenService(store, clock)
     other.revoke(other.list().tokens[0].id)
     clock.time += 1000
-    with pytest.raises(NotKnown):
+    with pytest.raises(NotAuthenticated):
         tokens.authenticate(f"Bearer {secret}")
 
 
-def test_a_token_that_is_used_often_is_not_read_each_time(tokens: Tokens, store: Store, clock: Clock):
+def test_a_token_that_is_used_often_is_not_read_each_time(tokens: TokenService, store: Store, clock: Clock):
     secret = made(tokens, expires="1h").token
     tokens.authenticate(f"Bearer {secret}")
     store.close()
@@ -115,7 +115,7 @@ def test_a_token_that_is_used_often_is_not_read_each_time(tokens: Tokens, store:
         tokens.authenticate(f"Bearer {secret}")
 
 
-def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: Tokens, tmp_path: Path):
+def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: TokenService, tmp_path: Path):
     file = tmp_path / "admin.token"
     admin_token_file(tokens, file, "root")
     first = file.read_text()
@@ -126,7 +126,7 @@ def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: Tokens, tm
     assert len(tokens.list().tokens) == 1
 
 
-def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(tokens: Tokens, tmp_path: Path):
+def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(tokens: TokenService, tmp_path: Path):
     file = tmp_path / "admin.token"
     file.write_text("s" * 40 + "\n")
     admin_token_file(tokens, file, "root")
@@ -137,7 +137,7 @@ def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(toke
     assert tokens.authenticate(f"Bearer {file.read_text().strip()}").is_admin
 
 
-def test_a_short_admins_token_is_refused(tokens: Tokens, tmp_path: Path):
+def test_a_short_admins_token_is_refused(tokens: TokenService, tmp_path: Path):
     (tmp_path / "admin.token").write_text("secret")
     with pytest.raises(InvalidInput, match="32"):
         admin_token_file(tokens, tmp_path / "admin.token", "root")
@@ -165,7 +165,7 @@ def test_a_server_of_some_users_asks_for_them_alone():
         assert refused.value.field == "user"
 
 
-def test_a_token_carries_its_users_or_groups(tokens: Tokens):
+def test_a_token_carries_its_users_or_groups(tokens: TokenService):
     server, person = made(tokens, "server", users=["bob", "carol", "bob"]), made(tokens, groups=["night"])
     assert (server.users, person.groups) == (["bob", "carol"], ["night"])
     assert tokens.authenticate(f"Bearer {server.token}").users == ("bob", "carol")
@@ -178,7 +178,7 @@ def test_a_token_carries_its_users_or_groups(tokens: Tokens):
     [("person", {"users": ["bob"]}), ("server", {"groups": ["night"]}), ("agent", {"groups": ["x"]}), ("server", {"users": [" "]}),
      ("server", {"users": ["x" * 300]}), ("person", {"groups": [f"g{i}" for i in range(2000)]})],
 )  # fmt: skip
-def test_what_a_token_carries_must_make_sense(tokens: Tokens, scope, more):
+def test_what_a_token_carries_must_make_sense(tokens: TokenService, scope, more):
     with pytest.raises(InvalidInput) as refused:
         made(tokens, scope, **more)
     assert refused.value.field in more

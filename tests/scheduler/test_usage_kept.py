@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.scheduler.callers.identity import Identity
-from jupyter_gpushare.scheduler.policy.file import parse_policy
-from jupyter_gpushare.scheduler.service.service import Service
+from jupyter_gpushare.scheduler.auth.identity import Identity
+from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
+from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 from node_agent.tally import Tally
 from tests.scheduler.agents import node
@@ -82,7 +82,7 @@ class Lab:
             self.store.close()
         self.store = Store(self.database.url)
         policy = parse_policy("projects: [{name: vision}]")
-        self.service = Service(self.store, policy, Quiet(), clock=lambda: 3_600_000_000)
+        self.service = SchedulerService(self.store, policy, Quiet(), clock=lambda: 3_600_000_000)
         for agent in self.agents.values():
             self.service.agent_hello(m.AgentHello(version="1", node=agent.node), self._to(agent))
 

@@ -16,7 +16,7 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
-from jupyter_gpushare.scheduler.embedded import EmbeddedHouse
+from jupyter_gpushare.scheduler.embedded import EmbeddedServer
 
 pytestmark = pytest.mark.slow
 ME = getpass.getuser()
@@ -37,7 +37,7 @@ class Lab:
         (folder / "gpushare.yaml").write_text(POLICY)
 
     async def up(self) -> None:
-        self.house = EmbeddedHouse(self.folder / "state", simulate="A100:2", policy_file=self.folder / "gpushare.yaml", user=ME)
+        self.house = EmbeddedServer(self.folder / "state", simulate="A100:2", policy_file=self.folder / "gpushare.yaml", user=ME)
         await self.house.start()
         self.client = self.house.client
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.core.model.model import DEFAULT_POOL
 
-from ..files.reading import FileProblems
-from .file import LoadedPolicy, parse_policy
+from ..config.documents import FileErrors
+from .policy_file import LoadedPolicy, parse_policy
 
 __all__ = ["KEY", "HubGroup", "with_groups"]
 
@@ -59,7 +59,7 @@ def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[Loade
         tried = {**base, "projects": [*projects, project]}
         try:
             loaded = _parsed(tried, stated)
-        except FileProblems as error:
+        except FileErrors as error:
             problems.extend(f"{where}: {_in_words(problem.field, len(projects))}: {problem.message}" for problem in error.problems)
             continue
         base = tried
@@ -95,7 +95,7 @@ def _parsed(document: Mapping[str, Any], stated: LoadedPolicy) -> LoadedPolicy:
     """JSON is YAML: no second reader, no second set of rules."""
     try:
         return parse_policy(json.dumps(document), stated.source)
-    except FileProblems:
+    except FileErrors:
         raise
     except (GpuShareError, TypeError, ValueError) as error:
         raise AssertionError("a document that was read cannot be written again") from error

@@ -11,7 +11,7 @@ from typing import Final
 
 from jupyter_gpushare import messages as m
 
-from .rule_shapes import IDLE_STEPS, RulesShape
+from .rule_schemas import IDLE_STEPS, RulesSchema
 
 __all__ = ["Rule", "RuleBook"]
 
@@ -33,7 +33,7 @@ class RuleBook:
     stated: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, shapes: Mapping[str, RulesShape]) -> RuleBook:
+    def of(cls, shapes: Mapping[str, RulesSchema]) -> RuleBook:
         """From the parts of a file."""
         return cls({place: stated for place, shape in shapes.items() if (stated := _stated(shape))})
 
@@ -58,7 +58,7 @@ class RuleBook:
                 yield f"{place}.rules.{key}", ms
 
 
-def _stated(shape: RulesShape) -> dict[str, int | None]:
+def _stated(shape: RulesSchema) -> dict[str, int | None]:
     given = shape.given()
     idle = shape.idle.given() if "idle" in given else {}
     plain = {key: given[key] for key in ("max_running", "max_waiting") if key in given}

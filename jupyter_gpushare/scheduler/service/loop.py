@@ -13,11 +13,11 @@ from typing import Final
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 
-from ..policy.file import LoadedPolicy, PolicyProblems, load_policy
+from ..policy.policy_file import LoadedPolicy, PolicyErrors, load_policy
 from ..store.store import Retention
-from .service import Service
+from .service import SchedulerService
 
-__all__ = ["Loop"]
+__all__ = ["SchedulingLoop"]
 
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
@@ -39,10 +39,10 @@ class Stopwatch:
         self.laps[name], self._last = now - self._last, now
 
 
-class Loop:
+class SchedulingLoop:
     """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
 
-    def __init__(self, service: Service, policy_file: Path | None = None, *, retention: Retention | None = None) -> None:
+    def __init__(self, service: SchedulerService, policy_file: Path | None = None, *, retention: Retention | None = None) -> None:
         """`retention`: for how long what has ended is remembered; None: ever."""
         self.service, self.policy_file, self.retention = service, policy_file, retention
         self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
@@ -155,7 +155,7 @@ class Loop:
     def _read(self, path: Path) -> LoadedPolicy | None:
         try:
             return load_policy(path)
-        except PolicyProblems as error:
+        except PolicyErrors as error:
             problems = [str(problem) for problem in error.problems]
         except (OSError, GpuShareError) as error:
             problems = [f"{path}: {error}"]

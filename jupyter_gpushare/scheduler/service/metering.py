@@ -17,15 +17,15 @@ from jupyter_gpushare.core.model.amounts import GPU, Amounts
 from jupyter_gpushare.core.model.events import UsageMeasured
 from jupyter_gpushare.core.model.model import NodePool, Policy
 
-from ..files.queue_checks import IMPLICIT_DEPARTMENT
+from ..config.consistency import IMPLICIT_DEPARTMENT
 
-__all__ = ["Meter", "Span", "spans_of", "usage_facts"]
+__all__ = ["UsageMeter", "LeaseSpan", "spans_of", "usage_facts"]
 
 INTERVAL: Final = 60_000
 """ms between two measurements; the rules' own queries have this resolution (section 2.4)."""
 
 
-class Span(NamedTuple):
+class LeaseSpan(NamedTuple):
     """One lease: `gpu` milli-GPU of a project in a pool, from `start` to `end` (ms)."""
 
     project: str
@@ -35,18 +35,18 @@ class Span(NamedTuple):
     end: int
 
 
-class Spans(Protocol):
+class LeaseSpans(Protocol):
     """Where leases are remembered."""
 
     def lease_spans(self, ended_after: int) -> list[tuple[m.LeaseBody, int, int | None]]: ...
 
 
-class Meter:
+class UsageMeter:
     """Measures once a minute. Ended leases are read once and kept while they are in a window; open ones are read every time."""
 
-    def __init__(self, spans: Spans) -> None:
+    def __init__(self, spans: LeaseSpans) -> None:
         self._spans = spans
-        self._kept: list[Span] = []
+        self._kept: list[LeaseSpan] = []
         self._read_until: int | None = None
         self._due = 0
 
@@ -66,16 +66,16 @@ class Meter:
         return [fact for fact in facts if cluster.usage.get((fact.queue, fact.pool), (0, 0, 0)) != fact.usage]
 
 
-def usage_facts(policy: Policy, spans: Iterable[Span], capacity: Callable[[str], int], now: int) -> list[UsageMeasured]:
+def usage_facts(policy: Policy, spans: Iterable[LeaseSpan], capacity: Callable[[str], int], now: int) -> list[UsageMeasured]:
     """The usage of every queue in every pool that goes by time: projects, and the departments above them."""
     above = _paths(policy)
-    by_pool: dict[str, list[Span]] = {}
+    by_pool: dict[str, list[LeaseSpan]] = {}
     for span in spans:
         by_pool.setdefault(span.pool, []).append(span)
     return [fact for pool in policy.node_pools if pool.time_based for fact in _in_pool(pool, by_pool, above, capacity(pool.name), now)]
 
 
-def _in_pool(pool: NodePool, by_pool: dict[str, list[Span]], above: dict[str, list[str]], capacity: int, now: int) -> list[UsageMeasured]:
+def _in_pool(pool: NodePool, by_pool: dict[str, list[LeaseSpan]], above: dict[str, list[str]], capacity: int, now: int) -> list[UsageMeasured]:
     assert pool.time_based is not None
     window, half_life = pool.time_based.window, pool.time_based.half_life
     spans = [span for span in by_pool.get(pool.name, []) if span.end > now - window]
@@ -89,10 +89,10 @@ def _in_pool(pool: NodePool, by_pool: dict[str, list[Span]], above: dict[str, li
     return [UsageMeasured(queue, pool.name, usage.get(queue, (0, 0, 0))) for queue in queues]
 
 
-def spans_of(rows: Iterable[tuple[m.LeaseBody, int, int | None]], cluster: Cluster, now: int) -> Iterable[Span]:
+def spans_of(rows: Iterable[tuple[m.LeaseBody, int, int | None]], cluster: Cluster, now: int) -> Iterable[LeaseSpan]:
     """The leases as spans; those that are in force end now."""
     for lease, start, end in rows:
-        yield Span(lease.project, lease.pool, _milli_gpu(lease, cluster), start, now if end is None else end)
+        yield LeaseSpan(lease.project, lease.pool, _milli_gpu(lease, cluster), start, now if end is None else end)
 
 
 def _milli_gpu(lease: m.LeaseBody, cluster: Cluster) -> int:

@@ -13,9 +13,9 @@ from prometheus_client.metrics_core import Metric
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.decisions import Decisions
 
-from ..books.records import Record
+from ..state.workload_records import WorkloadRecord
 from ..store.store import EVENTS_KEPT
-from .service import Service
+from .service import SchedulerService
 from .tables import queue_rows
 
 __all__ = ["Metrics"]
@@ -35,7 +35,7 @@ EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction",
 class Metrics:
     """Of one service, in a registry of its own: two in one process do not mix."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SchedulerService) -> None:
         self._service = service
         self._registry = prometheus.CollectorRegistry()
         more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
@@ -56,7 +56,7 @@ class Metrics:
             self._reclaims.labels(rung)
         service.store.disk.on_synced = self._sync_seconds.observe
         service.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
-        self._registry.register(_Now(service))
+        self._registry.register(_StateCollector(service))
         prometheus.ProcessCollector(registry=self._registry)
         prometheus.GCCollector(registry=self._registry)
         prometheus.PlatformCollector(registry=self._registry)
@@ -83,10 +83,10 @@ class Metrics:
                 self._reclaims.labels(rung).inc(max(0, message.rungs.get(rung, 0)))
 
 
-class _Now:
+class _StateCollector:
     """Everything that is a state rather than a happening. What a collector of Prometheus is: it has `collect`."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: SchedulerService) -> None:
         self._service = service
 
     def describe(self) -> list[Metric]:
@@ -117,7 +117,7 @@ class _Now:
             family.add_metric(labels, count)
         return family
 
-    def _kind(self, record: Record) -> tuple[str, str, str]:
+    def _kind(self, record: WorkloadRecord) -> tuple[str, str, str]:
         """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand of them would hold up decisions."""
         state, reason, pool = self._service.lots.standing(record)
         return state, str(reason.code) if reason else "", pool
@@ -141,6 +141,6 @@ class _Now:
         yield tiers
 
 
-def _is_first_grant(record: Record, pods: int) -> bool:
+def _is_first_grant(record: WorkloadRecord, pods: int) -> bool:
     """Whether the `pods` that were just granted are the first of it: each has its event, and none of the workload's has been forgotten."""
     return len(record.events) < EVENTS_KEPT and sum(event.kind == "granted" for event in record.events) == pods

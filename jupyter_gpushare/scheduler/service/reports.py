@@ -11,14 +11,14 @@ from jupyter_gpushare.core.model.errors import Conflict, InvalidInput
 from jupyter_gpushare.core.model.events import PodEvicted, PodReleased, WorkloadHeld
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 
-from ..books.accounts import REPORTED, Accounts
-from ..books.fleet import Send
-from ..books.ledger import Ledger
-from ..books.records import Record, spot_of
-from .commands import Commands
-from .terms import Terms
+from ..state.nodes import Send
+from ..state.unit_of_work import UnitOfWork
+from ..state.usage import REPORTED, UsageAccounting
+from ..state.workload_records import WorkloadRecord, spot_of
+from .batch import BatchCommands
+from .time_limits import TimeLimits
 
-__all__ = ["Reports"]
+__all__ = ["AgentReports"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_USE: Final = 1 << 53
@@ -26,14 +26,14 @@ LONGEST_USE: Final = 1 << 53
 be away): a number that cannot be true would spoil the sums for ever."""
 
 
-class Reports:
+class AgentReports:
     """The agents' side of the service, on one ledger."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: UnitOfWork) -> None:
         self.ledger = ledger
-        self.terms = Terms(ledger)
-        self.commands = Commands(ledger)
-        self.accounts = Accounts(ledger.store)
+        self.terms = TimeLimits(ledger)
+        self.commands = BatchCommands(ledger)
+        self.accounts = UsageAccounting(ledger.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
@@ -126,7 +126,7 @@ class Reports:
         """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
         return min((device.total_mib for device in self.ledger.fleet.report(node).devices), default=0)
 
-    def _holder(self, node: str, lease: str) -> Record | None:
+    def _holder(self, node: str, lease: str) -> WorkloadRecord | None:
         """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
         record = self.ledger.holder(lease)
         here = record is not None and any(body.id == lease and body.node == node for body in record.leases.values())

@@ -20,44 +20,44 @@ from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, WhatIf
 from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.core.model.events import PolicyChanged, WorkloadSubmitted
 
-from ..books.audit import audit
-from ..books.fleet import Send
-from ..books.ledger import Announcer, Ledger
-from ..books.records import Record, lease_body, words
-from ..books.requests import Asked, check_names, numbered, pools_tried, projects_of, read_request
-from ..callers.identity import Identity
-from ..callers.visibility import Visibility
-from ..policy.file import LoadedPolicy
-from ..store.store import Store, WorkloadRow, Write
-from .answers import what_if_answer
-from .lots import Lots
-from .marks import Marks
-from .metering import Meter
-from .outlook import Outlook
-from .policy_desk import PolicyDesk, lines_of
-from .reports import Reports
-from .shown import Shown
+from ..auth.authorization import Authorization
+from ..auth.identity import Identity
+from ..policy.policy_file import LoadedPolicy
+from ..state.admission import AdmittedRequest, check_names, numbered, pools_tried, projects_of, read_request
+from ..state.audit import audit
+from ..state.nodes import Send
+from ..state.unit_of_work import ChangeListener, UnitOfWork
+from ..state.workload_records import WorkloadRecord, lease_body, words
+from ..store.store import Store, StoreTransaction, WorkloadRow
+from .cordon import Cordons
+from .metering import UsageMeter
+from .pending_status import PendingStatus
+from .policy_preview import PolicyPreview, lines_of
+from .queries import Queries
+from .reports import AgentReports
+from .wait_estimates import WaitEstimates
+from .what_if import what_if_answer
 
-__all__ = ["Service"]
+__all__ = ["SchedulerService"]
 
 LEASES_PER_TICK: Final = 300
 """Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
 
 
-class Service(Ledger):
+class SchedulerService(UnitOfWork):
     """See the module. Every method raises `GpuShareError` for the caller and then has changed nothing."""
 
-    def __init__(self, store: Store, loaded: LoadedPolicy, hub: Announcer, *, clock: Callable[[], int]) -> None:
+    def __init__(self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]) -> None:
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.shown.status(Identity.nobody())
-        self.reports = Reports(self)
-        self.policy_desk = PolicyDesk(self)
-        self.marks = Marks(self)
-        self.outlook = Outlook(self)
-        self.lots = Lots(self, self.outlook)
-        self.visibility = Visibility(lambda: self.loaded)
-        self.meter = Meter(store)
-        self.shown = Shown(self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage)
+        self.reports = AgentReports(self)
+        self.policy_desk = PolicyPreview(self)
+        self.marks = Cordons(self)
+        self.outlook = WaitEstimates(self)
+        self.lots = PendingStatus(self, self.outlook)
+        self.visibility = Authorization(lambda: self.loaded)
+        self.meter = UsageMeter(store)
+        self.shown = Queries(self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage)
 
     # -- people's commands --
 
@@ -72,7 +72,7 @@ class Service(Ledger):
             return self.lots.view(known)
         if self.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
-        record = Record(request, self._read(identity, request, user, groups).workload, user)
+        record = WorkloadRecord(request, self._read(identity, request, user, groups).workload, user)
         with self.together() as write:
             self.cluster.apply(WorkloadSubmitted(record.workload))
             write.submitted(_row(record))
@@ -112,7 +112,7 @@ class Service(Ledger):
             self.say(record, leases)
         return self.visibility.shown(identity, self.lots.view(record))
 
-    def _may_end(self, identity: Identity, record: Record, field: str, route: Literal["end", "rename"] = "end") -> None:
+    def _may_end(self, identity: Identity, record: WorkloadRecord, field: str, route: Literal["end", "rename"] = "end") -> None:
         """Raises NotFound, NotAllowed."""
         if not self.shown.sees(identity, record):
             raise NotFound(f"there is no workload {record.id!r}", field=field)
@@ -133,7 +133,7 @@ class Service(Ledger):
         others = [pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)]
         return what_if_answer(request, ask, self.records, self.fleet, others, lambda found: self.outlook.would(asked, found))
 
-    def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> Asked:
+    def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> AdmittedRequest:
         allowed = projects_of(self.loaded.policy, user, groups)
         if self.visibility.is_admin(identity):
             allowed += [project.name for project in self.loaded.policy.projects if project.name not in allowed]
@@ -163,7 +163,7 @@ class Service(Ledger):
         """
         now = self.clock()
         self.needs_cycle = False
-        given: list[tuple[Record, m.LeaseBody]] = []
+        given: list[tuple[WorkloadRecord, m.LeaseBody]] = []
         try:
             with self.together(always=False) as write:
                 decisions = cycle(self.cluster, now, done)
@@ -182,7 +182,7 @@ class Service(Ledger):
         self.lots.explain(decisions, {record.id for record, _ in given})
         return decisions
 
-    def _grant(self, write: Write, bind: Bind, now: int) -> tuple[Record, m.LeaseBody]:
+    def _grant(self, write: StoreTransaction, bind: Bind, now: int) -> tuple[WorkloadRecord, m.LeaseBody]:
         record = self.records[bind.workload]
         node = self.fleet.report(bind.spot.node)
         id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
@@ -192,7 +192,7 @@ class Service(Ledger):
         self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
         return record, lease
 
-    def _evict(self, write: Write, evict: Evict, now: int) -> tuple[Record, m.LeaseBody] | None:
+    def _evict(self, write: StoreTransaction, evict: Evict, now: int) -> tuple[WorkloadRecord, m.LeaseBody] | None:
         record = self.records[evict.workload]
         lease = record.leases.get(evict.pod)
         if lease is None:
@@ -203,12 +203,12 @@ class Service(Ledger):
         self.evicted(write, record, evict)
         return record, wanted
 
-    def evicted(self, write: Write, record: Record, evict: Evict) -> None:
+    def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
         """Also: by when its place is free."""
         super().evicted(write, record, evict)
         self.outlook.evicting(evict, self.loaded.admin.notice)
 
-    def finish(self, record: Record, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
+    def finish(self, record: WorkloadRecord, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
         """Also: a wait that is over without a grant."""
         super().finish(record, kind, message, reason=reason, by=by)
         self.outlook.over(record, granted=False)
@@ -267,6 +267,6 @@ class Service(Ledger):
 
 
 
-def _row(record: Record) -> WorkloadRow:
+def _row(record: WorkloadRecord) -> WorkloadRow:
     workload = record.workload
     return WorkloadRow(record.request, record.user, record.project, workload.priority, workload.preemptible, workload.created)

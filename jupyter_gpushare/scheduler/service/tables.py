@@ -18,11 +18,11 @@ from jupyter_gpushare.core.model.model import NodePool, Policy
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.reason import Reason
 
-from ..books.fleet import Fleet
-from ..books.records import Record
-from ..books.requests import pools_tried, share_of
-from ..callers.identity import Identity
-from ..callers.visibility import Visibility
+from ..auth.authorization import Authorization
+from ..auth.identity import Identity
+from ..state.admission import pools_tried, share_of
+from ..state.nodes import NodeRegistry
+from ..state.workload_records import WorkloadRecord
 
 __all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
 
@@ -73,7 +73,7 @@ def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], v
     ]
 
 
-def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -> list[m.PoolRow]:
+def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, WorkloadRecord]) -> list[m.PoolRow]:
     """A row per node pool; `pending` counts workloads that are tried there, by their own list or their project's."""
     tried = Counter(pool for record in records.values() if record.reason is not None for pool in pools_tried(record.workload, policy))
     return [
@@ -82,7 +82,7 @@ def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, Record]) -
     ]
 
 
-def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, Record], pending: int) -> m.PoolRow:
+def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, WorkloadRecord], pending: int) -> m.PoolRow:
     names = {state.node.name for state in nodes}
     return m.PoolRow(
         name=pool.name,
@@ -107,7 +107,7 @@ def _reasons(nodes: Sequence[NodeState]) -> list[str]:
     )
 
 
-def _held(records: Iterable[Record], nodes: set[str]) -> float:
+def _held(records: Iterable[WorkloadRecord], nodes: set[str]) -> float:
     """GPUs that the leases on these nodes count in quota."""
     return round(sum(_gpus(lease) for record in records for lease in record.leases.values() if lease.node in nodes), 3)
 
@@ -118,16 +118,16 @@ def _gpus(lease: m.LeaseBody) -> float:
     return (lease.request.gpu_memory_mib or 0) / max(1, lease.limit_mib) * len(lease.planned_gpus)
 
 
-def node_rows(cluster: Cluster, fleet: Fleet, records: Mapping[str, Record], sees: Callable[[Record], bool]) -> list[m.NodeRow]:
+def node_rows(cluster: Cluster, fleet: NodeRegistry, records: Mapping[str, WorkloadRecord], sees: Callable[[WorkloadRecord], bool]) -> list[m.NodeRow]:
     """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but not named."""
-    by_node: dict[str, list[tuple[Record, m.LeaseBody]]] = {}
+    by_node: dict[str, list[tuple[WorkloadRecord, m.LeaseBody]]] = {}
     for record in records.values():
         for lease in record.leases.values():
             by_node.setdefault(lease.node, []).append((record, lease))
     return [_node_row(state, fleet, by_node.get(name, []), sees) for name, state in sorted(cluster.nodes.items())]
 
 
-def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.NodeRow:
+def _node_row(state: NodeState, fleet: NodeRegistry, held: list[tuple[WorkloadRecord, m.LeaseBody]], sees: Callable[[WorkloadRecord], bool]) -> m.NodeRow:
     node, report = state.node, fleet.report(state.node.name)
     return m.NodeRow(
         name=node.name,
@@ -145,7 +145,7 @@ def _node_row(state: NodeState, fleet: Fleet, held: list[tuple[Record, m.LeaseBo
     )
 
 
-def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], sees: Callable[[Record], bool]) -> m.DeviceRow:
+def _device_row(device: m.DeviceReport, held: list[tuple[WorkloadRecord, m.LeaseBody]], sees: Callable[[WorkloadRecord], bool]) -> m.DeviceRow:
     """`guaranteed` and `used` are of those that are here now. Who is planned here and runs elsewhere (or nowhere yet) is named, but
     not added: planned and actual GPUs do not mix in one sum."""
     here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
@@ -167,7 +167,7 @@ def _device_row(device: m.DeviceReport, held: list[tuple[Record, m.LeaseBody]], 
 
 
 def waiting_row(
-    record: Record, reason: Reason | None, pool: str, position: int, expected: m.ExpectedWait | None, visibility: Visibility, identity: Identity
+    record: WorkloadRecord, reason: Reason | None, pool: str, position: int, expected: m.ExpectedWait | None, visibility: Authorization, identity: Identity
 ) -> m.WaitingRow:
     """One place in the queue; whose it is as far as the caller may see it."""
     request, workload = share_of(record.request.pods[0])[0], record.workload

@@ -19,15 +19,15 @@ from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import exact_cpu, exact_gpu, exact_memory
 
-from ..files.problems import refuse_if, shaped, unknown_name
-from ..files.queue_checks import entries, names, twice
-from ..files.reading import Document, Problem, read
-from ..files.shapes import Age, Name, Shape, Whole, refused
+from ..config.consistency import entries, names, twice
+from ..config.diagnostics import refuse_if, shaped, unknown_name
+from ..config.documents import Document, FileError, read
+from ..config.schemas import Age, Name, StrictSchema, Whole, refused
 
 __all__ = ["fair_shares", "fair_shares_of"]
 
 
-class _Resource(NamedTuple):
+class _ResourceScale(NamedTuple):
     """How a resource is counted in the division: `scale` parts of what people write, `unit` parts are what surplus is floored to."""
 
     scale: int
@@ -36,9 +36,9 @@ class _Resource(NamedTuple):
 
 
 RESOURCES: Final = {
-    "gpu": _Resource(1_000_000, 1_000_000, exact_gpu),
-    "cpu": _Resource(1_000_000, 1_000, exact_cpu),
-    "memory": _Resource(1_000, 1_000, exact_memory),
+    "gpu": _ResourceScale(1_000_000, 1_000_000, exact_gpu),
+    "cpu": _ResourceScale(1_000_000, 1_000, exact_cpu),
+    "memory": _ResourceScale(1_000, 1_000, exact_memory),
 }
 MILLIONTHS: Final = 1_000_000
 
@@ -73,14 +73,14 @@ _ANY: Final = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type
 _Number = Annotated[int, _number(MILLIONTHS), _ANY]
 
 
-class _Wish(Shape):
+class _ClaimSchema(StrictSchema):
     """One queue's rules and want of one resource. `requested` None: what its children want."""
 
     over_quota_weight: _Number = MILLIONTHS
     usage: _Number = 0
 
 
-class GpuWish(_Wish):
+class GpuClaimSchema(_ClaimSchema):
     """GPUs."""
 
     quota: Annotated[int, _amount("gpu", unlimited=True), _ANY] = 0
@@ -88,7 +88,7 @@ class GpuWish(_Wish):
     requested: Annotated[int, _amount("gpu"), _ANY] | None = None
 
 
-class CpuWish(_Wish):
+class CpuClaimSchema(_ClaimSchema):
     """Cores. What is not stated is not managed."""
 
     quota: Annotated[int, _amount("cpu", unlimited=True), _ANY] = UNLIMITED
@@ -96,7 +96,7 @@ class CpuWish(_Wish):
     requested: Annotated[int, _amount("cpu"), _ANY] | None = None
 
 
-class MemoryWish(_Wish):
+class MemoryClaimSchema(_ClaimSchema):
     """Memory. What is not stated is not managed."""
 
     quota: Annotated[int, _amount("memory", unlimited=True), _ANY] = UNLIMITED
@@ -104,19 +104,19 @@ class MemoryWish(_Wish):
     requested: Annotated[int, _amount("memory"), _ANY] | None = None
 
 
-class QueueShape(Shape):
+class FairShareQueueSchema(StrictSchema):
     """One queue."""
 
     name: Name
     parent: Name | None = None
     rank: Whole = 100
     created: Age = 0
-    gpu: GpuWish = GpuWish()
-    cpu: CpuWish = CpuWish()
-    memory: MemoryWish = MemoryWish()
+    gpu: GpuClaimSchema = GpuClaimSchema()
+    cpu: CpuClaimSchema = CpuClaimSchema()
+    memory: MemoryClaimSchema = MemoryClaimSchema()
 
 
-class TotalShape(Shape):
+class TotalSchema(StrictSchema):
     """What there is."""
 
     gpu: Annotated[int, _amount("gpu"), _ANY] = 0
@@ -124,13 +124,13 @@ class TotalShape(Shape):
     memory: Annotated[int, _amount("memory"), _ANY] = 0
 
 
-class FairShareShape(Shape):
+class FairShareSchema(StrictSchema):
     """The whole file. `k` is in thousandths here."""
 
     name: Name | None = None
-    total: TotalShape
+    total: TotalSchema
     k: Annotated[int, _number(MILLI), _ANY] = MILLI
-    queues: list[QueueShape]
+    queues: list[FairShareQueueSchema]
 
 
 def fair_shares(path: str | Path) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def fair_shares(path: str | Path) -> dict[str, Any]:
 
 def fair_shares_of(document: Document) -> dict[str, Any]:
     """`{"name"?, "fair_share": {queue: {resource: amount}}, "unallocated": {resource: amount}}` in GPUs, cores and MiB."""
-    shape, problems = shaped(document, FairShareShape)
+    shape, problems = shaped(document, FairShareSchema)
     problems.extend(_problems(document))
     refuse_if(problems)
     assert shape is not None
@@ -157,7 +157,7 @@ def fair_shares_of(document: Document) -> dict[str, Any]:
     return {**head, "fair_share": shares, "unallocated": unallocated}
 
 
-def _claims(queues: list[QueueShape], resource: str) -> list[Claim]:
+def _claims(queues: list[FairShareQueueSchema], resource: str) -> list[Claim]:
     wanted = _wanted(queues, resource)
     claims = []
     for queue in queues:
@@ -167,12 +167,12 @@ def _claims(queues: list[QueueShape], resource: str) -> list[Claim]:
     return claims
 
 
-def _wanted(queues: list[QueueShape], resource: str) -> dict[str, int]:
+def _wanted(queues: list[FairShareQueueSchema], resource: str) -> dict[str, int]:
     """What each queue wants: what it states, else what its children want together (limits apply later, in the division)."""
-    children: defaultdict[str | None, list[QueueShape]] = defaultdict(list)
+    children: defaultdict[str | None, list[FairShareQueueSchema]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue)
-    order: list[QueueShape] = list(children[None])
+    order: list[FairShareQueueSchema] = list(children[None])
     for queue in order:  # grows while it is walked: parents before children
         order.extend(children.get(queue.name, ()))
     wanted: dict[str, int] = {}
@@ -187,7 +187,7 @@ def _out(resource: str, amount: int, scale: int) -> float | int:
     return amount // scale if resource == "memory" and amount % scale == 0 else amount / scale
 
 
-def _problems(document: Document) -> list[Problem]:
+def _problems(document: Document) -> list[FileError]:
     """Names used twice, parents that are not there, and queues that stand below themselves."""
     problems = list(twice(document, entries(document, "queues"), "queue"))
     known = names(document, "queues")
@@ -202,8 +202,8 @@ def _problems(document: Document) -> list[Problem]:
     return [*problems, *_circles(document, above)]
 
 
-def _circles(document: Document, above: dict[str, str]) -> list[Problem]:
-    problems: list[Problem] = []
+def _circles(document: Document, above: dict[str, str]) -> list[FileError]:
+    problems: list[FileError] = []
     reported: set[str] = set()
     for place, entry in entries(document, "queues"):
         start = str(entry.get("name"))

@@ -19,8 +19,8 @@ from jupyter_gpushare.core.model.events import PodReleased
 from jupyter_gpushare.core.model.model import Spot
 from jupyter_gpushare.core.model.reason import Reason
 
-from ..files.reading import Problem
-from .scenario_file import Scenario, ScenarioProblems
+from ..config.documents import FileError
+from .scenario_file import Scenario, ScenarioErrors
 
 __all__ = ["amounts_body", "build", "reason_body", "run", "settle", "step"]
 
@@ -48,7 +48,7 @@ def build(scenario: Scenario) -> Cluster:
         for fact in scenario.facts:
             cluster.apply(fact)
     except GpuShareError as error:
-        raise ScenarioProblems([Problem(scenario.name, 1, error.field or "", error.message)]) from error
+        raise ScenarioErrors([FileError(scenario.name, 1, error.field or "", error.message)]) from error
     return cluster
 
 

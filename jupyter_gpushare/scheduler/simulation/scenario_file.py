@@ -37,20 +37,20 @@ from jupyter_gpushare.core.model.model import (
     Workload,
 )
 
-from ..files.problems import shaped, unknown_name
-from ..files.queue_checks import IMPLICIT_DEPARTMENT, entries, names, problems_between, twice
-from ..files.reading import Document, FileProblems, Place, Problem, parse, read
-from ..policy.file import pools_of, topologies_of
-from .scenario_shapes import GroupShape, NodeShape, PodShape, QueueShape, ScenarioShape, WorkloadShape
+from ..config.consistency import IMPLICIT_DEPARTMENT, entries, names, problems_between, twice
+from ..config.diagnostics import shaped, unknown_name
+from ..config.documents import Document, FileError, FileErrors, Place, parse, read
+from ..policy.policy_file import pools_of, topologies_of
+from .scenario_schemas import NodeSchema, PodSchema, ScenarioQueueSchema, ScenarioSchema, SubGroupSchema, WorkloadSchema
 
-__all__ = ["Scenario", "ScenarioProblems", "parse_scenario", "read_scenario", "scenario_of"]
+__all__ = ["Scenario", "ScenarioErrors", "parse_scenario", "read_scenario", "scenario_of"]
 
 LONG_AGO: Final = -10 * 365 * 86_400_000
 """ms; when placed workloads started of which the file says nothing. Longer than any minimum runtime."""
 SECOND: Final = 1000
 
 
-class ScenarioProblems(FileProblems):
+class ScenarioErrors(FileErrors):
     """Raised when a scenario cannot be read; `problems` has every mistake."""
 
     code = "invalid-scenario"
@@ -71,8 +71,8 @@ def read_scenario(path: str | Path) -> Scenario:
     """Reads a scenario file. Raises ScenarioProblems with every mistake."""
     try:
         document = read(path)
-    except FileProblems as error:
-        raise ScenarioProblems(error.problems) from None
+    except FileErrors as error:
+        raise ScenarioErrors(error.problems) from None
     return scenario_of(document, Path(path).stem)
 
 
@@ -80,30 +80,30 @@ def parse_scenario(text: str, source: str = "scenario") -> Scenario:
     """The same from text."""
     try:
         document = parse(text, source)
-    except FileProblems as error:
-        raise ScenarioProblems(error.problems) from None
+    except FileErrors as error:
+        raise ScenarioErrors(error.problems) from None
     return scenario_of(document, source)
 
 
 def scenario_of(document: Document, name: str) -> Scenario:
     """The scenario that a document is; `name` is for one that has none."""
-    shape, problems = shaped(document, ScenarioShape)
+    shape, problems = shaped(document, ScenarioSchema)
     problems.extend(problems_between(document))
     problems.extend(_problems(document))
     if problems or shape is None:
-        raise ScenarioProblems(problems)
+        raise ScenarioErrors(problems)
     policy = _policy(shape)
-    placing = _Placing(document, shape)
+    placing = _GpuNames(document, shape)
     facts = tuple(_facts(shape, policy, placing))
     if placing.problems:
-        raise ScenarioProblems(placing.problems)
+        raise ScenarioErrors(placing.problems)
     return Scenario(shape.name or name, policy, facts, shape.cycles, shape.options.cycle)
 
 
 # -- policy --------------------------------------------------------------------------------------------------------
 
 
-def _policy(shape: ScenarioShape) -> Policy:
+def _policy(shape: ScenarioSchema) -> Policy:
     pools = pools_of(shape.node_pools)
     return Policy(
         node_pools=pools,
@@ -122,7 +122,7 @@ def _policy(shape: ScenarioShape) -> Policy:
     )  # fmt: skip
 
 
-def _quotas(shape: QueueShape, pools: tuple[NodePool, ...]) -> dict[str, Quota]:
+def _quotas(shape: ScenarioQueueSchema, pools: tuple[NodePool, ...]) -> dict[str, Quota]:
     """The queue's rules in every pool: those stated for the pool, else those stated for all."""
     everywhere = shape.to_core()
     return {pool.name: shape.pools[pool.name].to_core() if pool.name in shape.pools else everywhere for pool in pools}
@@ -131,7 +131,7 @@ def _quotas(shape: QueueShape, pools: tuple[NodePool, ...]) -> dict[str, Quota]:
 # -- cluster -------------------------------------------------------------------------------------------------------
 
 
-def _facts(shape: ScenarioShape, policy: Policy, placing: _Placing) -> Iterator[Fact]:
+def _facts(shape: ScenarioSchema, policy: Policy, placing: _GpuNames) -> Iterator[Fact]:
     """Nodes, workloads, then what runs where: those whose GPUs are named first, so that the others get GPUs of their own; and those by
     name, so that the order of the file does not decide which ones."""
     for node in shape.nodes:
@@ -153,7 +153,7 @@ def _named_first(fact: PodPlaced | PodEnded) -> tuple[bool, str, str]:
     return isinstance(fact, PodPlaced) and not fact.spot.devices, fact.workload, fact.pod
 
 
-def _node(shape: NodeShape) -> Node:
+def _node(shape: NodeSchema) -> Node:
     return Node(
         shape.name, shape.pool or DEFAULT_POOL, shape.gpus, shape.gpu_memory, shape.cpu, shape.memory, shape.max_pods, shape.ready,
         tuple(shape.reasons), shape.labels, tuple((taint.key, taint.value, taint.effect) for taint in shape.taints), shape.mig,
@@ -161,7 +161,7 @@ def _node(shape: NodeShape) -> Node:
     )  # fmt: skip
 
 
-def _workload(shape: WorkloadShape, position: int, policy: Policy) -> Workload:
+def _workload(shape: WorkloadSchema, position: int, policy: Policy) -> Workload:
     number = _as_number(shape.priority)
     priority = policy.priority_classes[shape.priority] if number is None else number
     return Workload(
@@ -173,7 +173,7 @@ def _workload(shape: WorkloadShape, position: int, policy: Policy) -> Workload:
     )  # fmt: skip
 
 
-def _pod(shape: PodShape) -> Pod:
+def _pod(shape: PodSchema) -> Pod:
     return Pod(
         shape.name, shape.gpu, shape.gpu_memory, shape.gpu_devices, tuple(sorted(shape.mig.items())), shape.cpu, shape.memory,
         shape.group or "", shape.priority, shape.node_selector, tuple(shape.node_affinity),
@@ -183,7 +183,7 @@ def _pod(shape: PodShape) -> Pod:
     )  # fmt: skip
 
 
-def _group(shape: GroupShape) -> SubGroup:
+def _group(shape: SubGroupSchema) -> SubGroup:
     return SubGroup(shape.name, shape.min_pods, shape.topology.to_core() if shape.topology else None, tuple(map(_group, shape.groups)))
 
 
@@ -191,12 +191,12 @@ def _as_number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
 
 
-class _Placing:
+class _GpuNames:
     """Finds the device index of every GPU that the file names, and says what cannot be."""
 
-    def __init__(self, document: Document, shape: ScenarioShape) -> None:
+    def __init__(self, document: Document, shape: ScenarioSchema) -> None:
         self.document, self.shape = document, shape
-        self.problems: list[Problem] = []
+        self.problems: list[FileError] = []
         self._sizes = {node.name: (node.gpus, node.gpus + sum(node.mig.values())) for node in shape.nodes}
         self._indexes = self._index()
 
@@ -211,7 +211,7 @@ class _Placing:
                     spot = self._spot(pod, ("workloads", i, "pods", j))
                     yield PodPlaced(workload.name, pod.name, spot, started, "running" if pod.state == "running" else "releasing")
 
-    def _spot(self, pod: PodShape, place: Place) -> Spot:
+    def _spot(self, pod: PodSchema, place: Place) -> Spot:
         node = pod.node or ""
         gpus, everything = self._sizes[node]
         if pod.devices > (everything if pod.mig else gpus):
@@ -251,7 +251,7 @@ def _natural(text: str) -> list[tuple[int, int, str]]:
 # -- mistakes between the parts --------------------------------------------------------------------------------------
 
 
-def _problems(document: Document) -> Iterator[Problem]:
+def _problems(document: Document) -> Iterator[FileError]:
     yield from twice(document, entries(document, "nodes"), "node")
     yield from twice(document, entries(document, "workloads"), "workload")
     pools, nodes = {DEFAULT_POOL, *names(document, "node_pools")}, set(names(document, "nodes"))
@@ -271,7 +271,7 @@ def _problems(document: Document) -> Iterator[Problem]:
             yield document.problem((*place, "queue"), unknown_name(entry.get("queue"), queues, "queue"))
 
 
-def _problems_of_pods(document: Document, place: Place, entry: dict[str, Any], nodes: set[str]) -> Iterator[Problem]:
+def _problems_of_pods(document: Document, place: Place, entry: dict[str, Any], nodes: set[str]) -> Iterator[FileError]:
     listed = entry.get("pods")
     pods = [((*place, "pods", i), pod) for i, pod in enumerate(listed) if isinstance(pod, dict)] if isinstance(listed, list) else []
     if isinstance(listed, list) and not listed:

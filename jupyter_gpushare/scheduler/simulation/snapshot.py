@@ -24,8 +24,8 @@ from jupyter_gpushare.core.model.model import (
     TopologyConstraint,
 )
 
-from ..files.bodies import Body, options_body, pool_body, quota_body, seconds
-from ..files.queue_checks import IMPLICIT_DEPARTMENT
+from ..config.consistency import IMPLICIT_DEPARTMENT
+from ..config.serialize import Body, options_body, pool_body, quota_body, seconds
 
 __all__ = ["snapshot"]
 

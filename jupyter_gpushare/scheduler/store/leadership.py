@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from .database import LEAD_LOCK, StoreUnavailable, open_engine, ours
 from .schema import leadership as row
 
-__all__ = ["SILENT_S", "Deposed", "Leadership"]
+__all__ = ["SILENT_S", "LeadershipLost", "Leadership"]
 
 log = logging.getLogger("gpushare.scheduler")
 SILENT_S: Final = 10.0
@@ -42,7 +42,7 @@ _END_SILENT: Final = sql.text(
 ).bindparams(high=LEAD_LOCK >> 32, low=LEAD_LOCK & 0xFFFFFFFF, name=NAME)
 
 
-class Deposed(StoreUnavailable):
+class LeadershipLost(StoreUnavailable):
     """Raised when another scheduler leads now: what this one has in memory is the past."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Leadership:
         """A sign of life. Raises Deposed; StoreUnavailable when the database cannot be reached, which decides nothing yet."""
         try:
             self._renew()
-        except Deposed:
+        except LeadershipLost:
             raise
         except StoreUnavailable:
             self._renew()  # on a new connection: the old one may have been ended by who took over
@@ -92,12 +92,12 @@ class Leadership:
     def _renew(self) -> None:
         with self._talking() as connection:
             if connection.execute(_RENEW, {"mine": self.epoch}).rowcount == 0:
-                raise Deposed
+                raise LeadershipLost
 
     def check(self, connection: sql.Connection) -> None:
         """In a transaction that is about to commit: nobody can take over between this and its commit. Raises Deposed."""
         if connection.execute(_IS_MINE, {"mine": self.epoch}).first() is None:
-            raise Deposed
+            raise LeadershipLost
 
     def resign(self) -> None:
         """Lets the next one lead at once; does nothing when this one does not lead. May be called twice."""

@@ -13,7 +13,7 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
-    "LeaseRow", "Over", "Remembered", "TokenRow", "WorkloadRow", "audit", "events", "facts", "history", "leadership", "leases", "logs",
+    "LeaseRow", "WorkloadOutcome", "StoredState", "TokenRow", "WorkloadRow", "audit", "events", "facts", "history", "leadership", "leases", "logs",
     "metadata", "node_marks", "nodes", "outcomes", "tokens", "usage", "usage_hours", "usage_taken", "workloads",
 ]  # fmt: skip
 
@@ -164,7 +164,7 @@ class LeaseRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Over:
+class WorkloadOutcome:
     """Batch work that is over: when (ms), how, and the exit code of each pod's command that ended by itself."""
 
     row: WorkloadRow
@@ -191,7 +191,7 @@ class TokenRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class StoredState:
     """Everything that a restarted service begins with."""
 
     revision: int

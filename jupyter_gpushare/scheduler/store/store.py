@@ -19,11 +19,11 @@ from jupyter_gpushare.core.model.errors import GpuShareError
 
 from . import schema as s
 from .database import StoreUnavailable, file_in, open_engine, ours, prepare
-from .disk import Disk
-from .schema import LeaseRow, Over, Remembered, TokenRow, WorkloadRow
-from .writing import Write
+from .group_commit import GroupCommit
+from .schema import LeaseRow, StoredState, TokenRow, WorkloadOutcome, WorkloadRow
+from .transaction import StoreTransaction
 
-__all__ = ["Cutoffs", "LeaseRow", "Over", "Remembered", "Retention", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "Write"]
+__all__ = ["Cutoffs", "LeaseRow", "WorkloadOutcome", "StoredState", "Retention", "Store", "StoreUnavailable", "TokenRow", "WorkloadRow", "StoreTransaction"]
 
 EVENTS_KEPT: Final = 100
 """Events per workload that are given back after a restart; older ones stay in the table until retention removes them."""
@@ -69,7 +69,7 @@ class Store:
         Raises InvalidInput, NeedsUpgrade, TooNew too.
         """
         self.engine = open_engine(url, syncs=not one_sync_for_many)
-        self.disk = Disk(file_in(url) if one_sync_for_many else None, self.give_up)
+        self.disk = GroupCommit(file_in(url) if one_sync_for_many else None, self.give_up)
         self.fence: Callable[[sql.Connection], None] = lambda _connection: None
         """Is asked in every transaction that wrote, just before its commit; a GpuShareError prevents this commit and all later."""
         self.on_over: Callable[[str], None] = lambda _why: None
@@ -89,14 +89,14 @@ class Store:
             self.engine.dispose()
 
     @contextmanager
-    def transaction(self) -> Iterator[Write]:
+    def transaction(self) -> Iterator[StoreTransaction]:
         """All of it is on disk when the block ends, or none of it and `StoreUnavailable` is raised."""
         if self._over is not None:
             raise StoreUnavailable(self._over)
         with ours(), self.engine.connect() as connection:
             begun = connection.begin()
             try:
-                write = Write(connection)
+                write = StoreTransaction(connection)
                 yield write
                 if write.wrote:
                     self._ask_fence(connection)
@@ -133,7 +133,7 @@ class Store:
 
     # -- remembering --
 
-    def remembered(self) -> Remembered:
+    def remembered(self) -> StoredState:
         """What is not over yet."""
         with ours(), self.engine.connect() as connection:
             revision = connection.execute(sql.select(s.facts.c.value).where(s.facts.c.key == "revision")).scalar()
@@ -141,7 +141,7 @@ class Store:
             alive = connection.execute(unended.order_by(s.workloads.c.created_ms, s.workloads.c.id)).all()
             leases = connection.execute(sql.select(s.leases).where(s.leases.c.ended_ms.is_(None)).order_by(s.leases.c.started_ms)).all()
             nodes = connection.execute(sql.select(s.nodes.c.report).order_by(s.nodes.c.name)).scalars().all()
-            return Remembered(
+            return StoredState(
                 int(revision or 0),
                 [
                     WorkloadRow(m.decode(m.WorkloadRequest, r.request), r.user, r.project, r.priority, r.preemptible, r.created_ms)
@@ -175,7 +175,7 @@ class Store:
 
     # -- batch work --
 
-    def over(self, workload: str | None = None, most: int = 50) -> list[Over]:
+    def over(self, workload: str | None = None, most: int = 50) -> list[WorkloadOutcome]:
         """Workloads with a command that are over, the last first; or the one of this id."""
         query = sql.select(s.workloads).where(s.workloads.c.ended_ms.is_not(None), s.workloads.c.kernel_id.is_(None))
         if workload is not None:
@@ -190,7 +190,7 @@ class Store:
                 (WorkloadRow(m.decode(m.WorkloadRequest, r.request), r.user, r.project, r.priority, r.preemptible, r.created_ms), r)
                 for r in rows
             ]
-            return [Over(row, r.ended_ms, r.message, exits.get(r.id, {})) for row, r in found if row.request.command is not None]
+            return [WorkloadOutcome(row, r.ended_ms, r.message, exits.get(r.id, {})) for row, r in found if row.request.command is not None]
 
     def logs(self, workload: str, pod: str | None, after: int, most: int) -> tuple[list[m.LogText], int]:
         """What its pods (or one of them) printed after a cursor, some `most` characters of it, and the cursor to go on from."""
@@ -277,16 +277,16 @@ class Store:
             return len(over) + len(used)
 
     @staticmethod
-    def _over_before(write: Write, table: sql.Table, before: int, most: int) -> list[str]:
+    def _over_before(write: StoreTransaction, table: sql.Table, before: int, most: int) -> list[str]:
         query = sql.select(table.c.id).where(table.c.ended_ms < before).order_by(table.c.ended_ms).limit(most)
         return list(write.connection.execute(query).scalars())
 
     @staticmethod
-    def _older(write: Write, key: sql.Column[Any], time: sql.Column[Any], before: int, most: int) -> list[Any]:
+    def _older(write: StoreTransaction, key: sql.Column[Any], time: sql.Column[Any], before: int, most: int) -> list[Any]:
         """Looked up first: deleting nothing would still be a commit, every second."""
         return list(write.connection.execute(sql.select(key).where(time < before).order_by(time).limit(most)).scalars())
 
-    def _told_before(self, write: Write, before: int, most: int) -> list[str]:
+    def _told_before(self, write: StoreTransaction, before: int, most: int) -> list[str]:
         """Workloads that ended so long ago and whose events are still there. (They may be remembered for much longer than their events.)"""
         ended, has_events = s.workloads.c.ended_ms, sql.exists().where(s.events.c.workload == s.workloads.c.id)
         query = sql.select(s.workloads.c.id, ended).where(ended >= self._looked, ended < before, has_events).order_by(ended).limit(most)
@@ -312,6 +312,6 @@ _IS_ENDED: Final = sql.select(s.workloads.c.ended_ms).where(s.workloads.c.id == 
 _TOKEN: Final = sql.select(s.tokens).where(s.tokens.c.hash == sql.bindparam("of"))
 
 
-def _delete(write: Write, table: sql.Table, column: str, ids: list[Any]) -> None:
+def _delete(write: StoreTransaction, table: sql.Table, column: str, ids: list[Any]) -> None:
     if ids:
         write.do(table.delete().where(table.c[column].in_(ids)))

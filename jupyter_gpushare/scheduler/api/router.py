@@ -1,0 +1,219 @@
+"""One call, answered: finds the route, asks who may, reads the body, calls the service, and writes answer or error.
+
+REST and the transport inside one process both end here, so that they cannot differ. Nothing here waits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Final
+from urllib.parse import unquote
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.routes import ROUTES, Route, openapi
+from jupyter_gpushare.version import __version__
+
+from ..auth.identity import Identity, NotAuthenticated, TokenService
+from ..auth.permissions import opens
+from ..auth.rate_limits import RateLimited
+from ..service.service import SchedulerService
+from ..service.tables import csv_of
+
+__all__ = ["LONGEST_BODY", "RouterResponse", "Router", "MethodNotAllowed", "BodyTooLarge", "error_answer"]
+
+log = logging.getLogger("gpushare.scheduler")
+LONGEST_BODY: Final = 1 << 20
+JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
+CSV: Final = "text/csv; charset=utf-8"
+
+_TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
+                  "queue_history": m.QueueSample, "waiting": m.WaitingRow, "usage": m.UsageRow, "audit": m.AuditRow}  # fmt: skip
+"""Answers that are one list of plain rows, first of all: each is a CSV too."""
+
+
+class BodyTooLarge(InvalidInput):
+    """Raised when a body is longer than anything that makes sense."""
+
+    code, status_hint = "too-large", 413
+
+    def __init__(self, longest: int) -> None:
+        super().__init__(f"the body is larger than {longest} bytes")
+
+
+class MethodNotAllowed(GpuShareError):
+    """Raised when the path exists, and this verb does not on it."""
+
+    code, status_hint = "no-such-method", 405
+
+
+@dataclass(frozen=True, slots=True)
+class RouterResponse:
+    status: int
+    content_type: str
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@cache
+def _document() -> bytes:
+    """Rendered when somebody asks first: it takes a tenth of a second, and a start waits for nothing that nobody may want."""
+    return m.encode(openapi(__version__))
+
+
+@dataclass(frozen=True, slots=True)
+class _RouterCall:
+    identity: Identity
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    body: Any
+
+
+def _stranger() -> NotAuthenticated:
+    return NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`")
+
+
+def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
+    """The one shape of every error."""
+    detail = m.ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
+    known = {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
+    if isinstance(error, RateLimited):
+        known["Retry-After"] = str(error.after)
+    return RouterResponse(error.status_hint, JSON, m.encode(m.ErrorBody(error=detail)), {**known, **(headers or {})})
+
+
+class Router:
+    """`metrics` writes the Prometheus text; `is_ready` says whether decisions are being made; `open_metrics`: they need no token."""
+
+    def __init__(
+        self, service: SchedulerService, tokens: TokenService, *, metrics: Callable[[], bytes] = bytes, is_ready: Callable[[], bool] = lambda: True,
+        open_metrics: bool = True, longest_body: int = LONGEST_BODY,
+    ) -> None:  # fmt: skip
+        self.service, self.tokens, self.longest_body = service, tokens, longest_body
+        self._metrics, self._is_ready, self._open_metrics = metrics, is_ready, open_metrics
+
+    def handle(self, identity: Identity | None, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> RouterResponse:
+        """Answers a call; `identity` None: without a (valid) token. Raises nothing."""
+        headers: dict[str, str] = {}
+        try:
+            route, values = self._route(verb, path, headers, known=identity is not None)
+            caller = self.permitted(route, identity)
+            return self._answer(route, _RouterCall(caller, values, query, self._body(route, body)))
+        except GpuShareError as error:
+            return error_answer(error, headers)
+        except Exception:
+            log.exception("%s %s failed", verb, path)
+            return error_answer(GpuShareError("the scheduler failed at this; its log says why"))
+
+    def permitted(self, route: Route, identity: Identity | None) -> Identity:
+        """Raises NotKnown, NotAllowed."""
+        if route.scope == "open" and (route.name != "metrics" or self._open_metrics):
+            return identity or Identity.nobody()
+        if identity is None:
+            raise _stranger()
+        if not opens(route, self.service.visibility.caller(identity)):
+            raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
+        return identity
+
+    def _route(self, verb: str, path: str, headers: dict[str, str], *, known: bool) -> tuple[Route, dict[str, str]]:
+        """A stranger is not told which paths and verbs there are."""
+        found = list(_matches(path))
+        for route, values in found:
+            if route.verb == verb:
+                return route, values
+        if not known and not any(route.scope == "open" for route, _ in found):
+            raise _stranger()
+        if not found:
+            raise NotFound(f"there is nothing at {path}")
+        verbs = [route.verb for route, _ in found]
+        if verbs == ["WS"]:
+            raise MethodNotAllowed(f"{path} is a WebSocket")
+        headers["Allow"] = ", ".join(verbs)
+        raise MethodNotAllowed(f"{verb} is not possible on {path}; possible: {', '.join(verbs)}")
+
+    def _body(self, route: Route, body: bytes | None) -> Any:
+        """The body as its type; a body where none belongs is ignored, as HTTP has it."""
+        if route.body is None or route.verb == "WS":
+            return None
+        if body is not None and len(body) > self.longest_body:
+            raise BodyTooLarge(self.longest_body)
+        if not body:
+            raise InvalidInput("a JSON body is needed")
+        return m.decode(route.body, body)
+
+    def _answer(self, route: Route, call: _RouterCall) -> RouterResponse:
+        if route.name == "metrics":
+            return RouterResponse(200, "text/plain; version=0.0.4; charset=utf-8", self._metrics())
+        if route.name == "openapi":
+            return RouterResponse(200, JSON, _document())
+        if route.name == "healthz":
+            return RouterResponse(200, TEXT, b"ok\n")
+        if route.name == "readyz":
+            return self._readiness()
+        result = self._result(route.name, call)
+        if (kind := _TABLES.get(route.name)) is not None and _form(call) == "csv":
+            rows = getattr(result, result.__struct_fields__[0])
+            return RouterResponse(200, CSV, csv_of(rows, call.query.get("columns"), kind).encode())
+        return RouterResponse(200, JSON, m.encode(result))
+
+    def _readiness(self) -> RouterResponse:
+        if not self._is_ready():
+            raise Unavailable("not ready yet: no cycle has been run")
+        return RouterResponse(200, TEXT, b"ok\n")
+
+    def _result(self, name: str, call: _RouterCall) -> Any:
+        service, shown, who = self.service, self.service.shown, call.identity
+        match name:
+            case "submit":
+                return service.submit(who, call.body)
+            case "what_if":
+                return service.what_if(who, call.body, call.query.get("instead_of"))
+            case "rename":
+                return service.rename(who, call.path["id"], call.body)
+            case "end":
+                return service.end(who, call.path["id"])
+            case "workload":
+                return shown.workload(who, call.path["id"])
+            case "workloads":
+                return shown.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+            case "usage":
+                return shown.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
+            case "audit":
+                return shown.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
+            case "logs":
+                return shown.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
+            case "queue_history":
+                return shown.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+            case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
+                return getattr(shown, name)(who)
+            case "check_policy":
+                return service.check_policy(call.body)
+            case "cordon" | "uncordon" | "drain":
+                return getattr(service.marks, name)(who.user, call.path["name"])
+            case "tokens":
+                return self.tokens.list()
+            case "create_token":
+                return self.tokens.create(call.body, who.user)
+            case "revoke_token":
+                return self.tokens.revoke(call.path["id"], who.user)
+        raise AssertionError(f"route {name} has no answer")
+
+
+def _form(call: _RouterCall) -> str:
+    form = call.query.get("format", "json")
+    if form not in ("json", "csv"):
+        raise InvalidInput(f"format must be json or csv, got {form!r}", field="format")
+    return form
+
+
+def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:
+    """The routes whose path this is, with the values of their parameters."""
+    parts = path.split("/")
+    for route in ROUTES:
+        pattern = route.path.split("/")
+        if len(pattern) == len(parts) and all(p == q or (p.startswith("{") and q) for p, q in zip(pattern, parts, strict=True)):
+            yield route, {p[1:-1]: unquote(q) for p, q in zip(pattern, parts, strict=True) if p.startswith("{")}

@@ -1,0 +1,95 @@
+"""Who sees and changes which workloads: the engine that reads the table of reaches (`access`) for one identity and one policy."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.errors import NotAllowed
+
+from ..policy.policy_file import LoadedPolicy
+from ..state.admission import projects_of
+from .identity import Identity
+from .permissions import Caller, reach
+
+__all__ = ["Authorization", "without_names"]
+
+
+class Authorization:
+    """Answers for the policy that is in force at the moment of the question (`loaded` gives it)."""
+
+    def __init__(self, loaded: Callable[[], LoadedPolicy]) -> None:
+        self._loaded = loaded
+        self._rules: tuple[LoadedPolicy | None, object] = (None, None)
+        self._of: LoadedPolicy | None = None
+        self._known: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
+        """Projects by person, of the policy `_of`: a stream asks for every listener and frame."""
+
+    @property
+    def rules(self) -> object:
+        """By which the answers are what they are; the same object as long as they stay so."""
+        if self._loaded() is not self._rules[0]:
+            self._rules = (self._loaded(), object())
+        return self._rules[1]
+
+    def groups_changed(self) -> None:
+        """Users are in other groups than they were."""
+        self._rules = (None, None)
+
+    def caller(self, identity: Identity) -> Caller:
+        """Which column of the tables this identity is in: a person whom the policy calls an admin is one."""
+        listed = identity.scope == "person" and bool(identity.user) and self._loaded().admin.is_admin(identity.user, identity.groups)
+        return "admin" if listed else identity.scope
+
+    def is_admin(self, identity: Identity) -> bool:
+        return self.caller(identity) == "admin"
+
+    def must_be_admin(self, identity: Identity) -> None:
+        """Raises NotAllowed."""
+        if not self.is_admin(identity):
+            raise NotAllowed("only an admin may do this")
+
+    def promoted(self, identity: Identity) -> Identity:
+        """The same caller with the scope that the policy gives them."""
+        return dataclasses.replace(identity, scope="admin") if self.is_admin(identity) else identity
+
+    def projects(self, identity: Identity) -> frozenset[str]:
+        """Projects that they are members of; of a server: its users. Whoever may do everything is a member where they are listed."""
+        return frozenset[str]().union(*(self._projects_of(user, groups) for user, groups in identity.people()))
+
+    def _projects_of(self, user: str, groups: tuple[str, ...]) -> frozenset[str]:
+        loaded = self._loaded()
+        if loaded is not self._of or len(self._known) > 10_000:
+            self._of, self._known = loaded, {}
+        key = user, groups
+        if key not in self._known:
+            self._known[key] = frozenset(projects_of(loaded.policy, user, groups))
+        return self._known[key]
+
+    def reaches(self, identity: Identity, thing: str, project: str, user: str) -> bool:
+        """Whether what belongs to this user and project is within the caller's reach through this route (or thing)."""
+        far = reach(thing, self.caller(identity))
+        if far == "everything":
+            return True
+        if far == "nothing":
+            return False
+        if identity.is_everybodys or any(user == own for own, _ in identity.people()):
+            return True
+        return far == "projects" and project in self.projects(identity)
+
+    def sees_names(self, identity: Identity, user: str) -> bool:
+        """Whether the names of this user's notebooks are shown."""
+        return self.reaches(identity, "notebook names", "", user)
+
+    def shown(self, identity: Identity, view: m.WorkloadView) -> m.WorkloadView:
+        """The workload as this caller may see it, which they may."""
+        return view if self.sees_names(identity, view.user) else without_names(view)
+
+
+def without_names(view: m.WorkloadView) -> m.WorkloadView:
+    """A workload without what its owner called it: what it asks for, holds and waits for is its project's business, the name is not."""
+    pods = [replace(pod, lease=replace(pod.lease, name="")) if pod.lease is not None and pod.lease.name else pod for pod in view.pods]
+    return replace(view, name="", pods=pods, command=None)

@@ -1,0 +1,228 @@
+"""JupyterHub as the one who knows people: its tokens, its users, its groups and what stands in their properties.
+
+Only documented REST (https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET /user` with the caller's own token says
+who that is, `GET /groups` with this service's token says who belongs together. Neither the Hub's code nor its database is needed, so the
+scheduler needs no particular version of it (tested: 6). A Hub that cannot be asked makes a call fail with 503: not knowing is not refusing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
+from tornado.simple_httpclient import SimpleAsyncHTTPClient
+
+from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
+
+from ..policy.hub_quotas import HubGroup
+from .identity import Groups, Identity
+from .rate_limits import TokenBucket
+
+__all__ = ["ADMIN_SCOPE", "HubAddress", "JupyterHub", "managed_by_hub"]
+
+log = logging.getLogger("gpushare.scheduler")
+CALL_S: Final = 10.0
+MOST_KNOWN: Final = 10_000
+"""Tokens whose owner is remembered."""
+BAD_S: Final = 5.0
+"""For how long a token that the Hub does not know stays unknown."""
+QUESTIONS_PER_S: Final = 50.0
+QUESTIONS_AT_ONCE: Final = 1000
+"""Whoever makes tokens up shall not keep the Hub busy through us; a class of students that begins together may ask."""
+PAGE: Final = 200
+MOST_GROUPS: Final = 10_000
+ADMIN_SCOPE: Final = "custom:gpushare:admin"
+"""Who holds this scope of the Hub's is an admin here without being one of the Hub."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """Where the Hub's API is, and this service's own token and name there."""
+
+    api_url: str
+    api_token: str
+    service: str = "gpushare"
+
+    def __post_init__(self) -> None:
+        if urlsplit(self.api_url).scheme not in ("http", "https"):
+            raise InvalidInput(f"the address of JupyterHub's API must begin with http:// or https://, got {self.api_url!r}", field="hub_api_url")
+        if not self.api_token:
+            raise InvalidInput("the scheduler needs a token of its own for JupyterHub's API", field="hub_api_token_file")
+
+    def __repr__(self) -> str:
+        return f"HubAddress({self.api_url!r}, {self.service!r})"
+
+
+def managed_by_hub(environ: Mapping[str, str] = os.environ) -> HubAddress | None:
+    """The Hub that started this process as one of its services; None: none did."""
+    if not environ.get("JUPYTERHUB_SERVICE_NAME") or not environ.get("JUPYTERHUB_API_TOKEN"):
+        return None
+    return HubAddress(environ.get("JUPYTERHUB_API_URL", ""), environ["JUPYTERHUB_API_TOKEN"], environ["JUPYTERHUB_SERVICE_NAME"])
+
+
+class JupyterHub:
+    """A Hub. `groups_of`: groups beside the Hub's own. Times in seconds.
+
+    `remember`: for how long the owner of a token is remembered, and so for how long one that was revoked there still counts here.
+    `refresh`: how often the groups are read again.
+    """
+
+    def __init__(
+        self, address: HubAddress, *, groups_of: Groups = lambda _: (), remember: float = 60.0, refresh: float = 30.0,
+        ca_file: str = "", clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.address = address
+        self._other_groups, self._remember, self._refresh, self._ca_file, self._clock = groups_of, remember, refresh, ca_file, clock
+        self._known: OrderedDict[str, tuple[float, Identity | NotAllowed | None]] = OrderedDict()
+        """By hash of the token: until when this is known."""
+        self._questions = TokenBucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE, clock())
+        self._asking: dict[str, asyncio.Task[Identity | NotAllowed | None]] = {}
+        self._http: SimpleAsyncHTTPClient | None = None
+        self._task: asyncio.Task[None] | None = None
+        self.groups: list[HubGroup] = []
+        self.problem = "the groups of JupyterHub have not been read yet"
+        """Why the groups may be out of date; empty while they are not."""
+        self.changed: Callable[[], None] = lambda: None
+        """Is called when the groups, their properties or the problem are others."""
+
+    # -- whose token this is --
+
+    async def identity(self, secret: str) -> Identity | None:
+        """None: the Hub does not know this token. Raises NotAllowed: it does not permit this service; Unavailable: the Hub does not answer."""
+        key = hashlib.sha256(secret.encode()).hexdigest()
+        known = self._known.get(key)
+        if known is None or self._clock() >= known[0]:
+            found = await self._ask_once(key, secret)
+        else:
+            found = known[1]
+        if isinstance(found, NotAllowed):
+            raise found
+        return found
+
+    async def _ask_once(self, key: str, secret: str) -> Identity | NotAllowed | None:
+        """Many calls with one token are one question."""
+        task = self._asking.get(key)
+        if task is None:
+            task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, secret))
+            task.add_done_callback(lambda _: self._asking.pop(key, None))
+        return await asyncio.shield(task)
+
+    async def _ask(self, key: str, secret: str) -> Identity | NotAllowed | None:
+        if self._questions.take(self._clock()):
+            raise Unavailable("too many tokens that nobody here knows; JupyterHub is asked about some of them a second")
+        answer = await self._get("/user", secret)
+        found: Identity | NotAllowed | None = None
+        if answer.code == 200:
+            found = self._read(_json(answer))
+        elif answer.code not in (401, 403):
+            raise Unavailable(f"JupyterHub answered {answer.code} when it was asked whose token this is")
+        good_for = self._remember if isinstance(found, Identity) else min(BAD_S, self._remember)
+        self._known[key] = self._clock() + good_for, found
+        self._known.move_to_end(key)
+        if len(self._known) > MOST_KNOWN:
+            self._known.popitem(last=False)
+        return found
+
+    def _read(self, model: Any) -> Identity | NotAllowed:
+        """A user of the Hub is that person; one of its services is a person of its own."""
+        if not isinstance(model, dict) or not isinstance(model.get("name"), str):
+            raise Unavailable("JupyterHub's answer about a token cannot be understood")
+        scopes = {scope for scope in model.get("scopes") or () if isinstance(scope, str)}
+        wanted = f"access:services!service={self.address.service}"
+        if not scopes & {"access:services", wanted}:
+            return NotAllowed(f"this token of JupyterHub does not permit the scheduler; it needs the scope {wanted}")
+        name = model["name"] if model.get("kind") == "user" else f"service:{model['name']}"
+        hubs = [group for group in model.get("groups") or () if isinstance(group, str)]
+        groups = tuple(dict.fromkeys((*hubs, *self._other_groups(name))))
+        is_admin = model.get("admin") is True or ADMIN_SCOPE in scopes
+        return Identity(name, groups, "admin" if is_admin else "person", self.groups_of, source="hub")
+
+    # -- groups --
+
+    def groups_of(self, user: str) -> tuple[str, ...]:
+        """Groups of a user who is not here themselves, as they were read last."""
+        hubs = (group.name for group in self.groups if user in group.users)
+        return tuple(dict.fromkeys((*hubs, *self._other_groups(user))))
+
+    async def read_groups(self) -> None:
+        """Reads them all. Raises Unavailable, and then has changed nothing."""
+        found: list[HubGroup] = []
+        while len(found) < MOST_GROUPS:
+            answer = await self._get(f"/groups?offset={len(found)}&limit={PAGE}", self.address.api_token)
+            if answer.code != 200:
+                hint = "; the scheduler's token there needs the scope read:groups" if answer.code in (401, 403) else ""
+                raise Unavailable(f"JupyterHub answered {answer.code} when it was asked for its groups{hint}")
+            page = _json(answer)
+            if not isinstance(page, list):
+                raise Unavailable("JupyterHub's answer about its groups cannot be understood")
+            found += [_group(one) for one in page if isinstance(one, dict)]
+            if len(page) < PAGE:
+                break
+        if found != self.groups or self.problem:
+            self.groups, self.problem = found, ""
+            self.changed()
+
+    def start(self) -> None:
+        """Keeps the groups up to date, on the running event loop."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-hub")
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.read_groups()
+            except Unavailable as error:
+                if error.message != self.problem:
+                    self.problem = error.message
+                    log.error("groups of JupyterHub are not up to date: %s", error.message)
+                    self.changed()
+            except Exception:
+                log.exception("the groups of JupyterHub cannot be dealt with; those that were read last are in force")
+            await asyncio.sleep(self._refresh)
+
+    async def stop(self) -> None:
+        for task in filter(None, (self._task, *self._asking.values())):
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Unavailable):
+                await task
+        if self._http is not None:
+            self._http.close()
+
+    # -- HTTP --
+
+    async def _get(self, path: str, secret: str) -> HTTPResponse:
+        if self._http is None:
+            self._http = SimpleAsyncHTTPClient(force_instance=True, max_clients=20)
+        request = HTTPRequest(
+            self.address.api_url.rstrip("/") + path, headers={"Authorization": f"token {secret}"}, request_timeout=CALL_S,
+            connect_timeout=CALL_S, follow_redirects=False, ca_certs=self._ca_file or None,
+        )  # fmt: skip
+        try:
+            return await self._http.fetch(request, raise_error=False)
+        except (HTTPClientError, OSError, ValueError) as error:  # ValueError: a token that is no header, which nobody has
+            if isinstance(error, ValueError) and not isinstance(error, OSError):
+                return HTTPResponse(request, 403)
+            raise Unavailable(f"JupyterHub cannot be reached: {error}") from error
+
+
+def _json(answer: HTTPResponse) -> Any:
+    try:
+        return json.loads(answer.body)
+    except ValueError:
+        raise Unavailable("JupyterHub's answer cannot be read") from None
+
+
+def _group(model: dict[str, Any]) -> HubGroup:
+    users = tuple(user for user in model.get("users") or () if isinstance(user, str))
+    properties = model.get("properties")
+    return HubGroup(str(model.get("name")), users, properties if isinstance(properties, dict) else {})

@@ -1,0 +1,325 @@
+"""HTTP and WebSockets around the dispatch: tokens, limits, and nothing else. Tokens stand in headers only, so no log has them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import AsyncGenerator, Hashable
+from contextlib import aclosing, suppress
+from typing import Any, Final
+
+from tornado.httputil import HTTPServerRequest
+from tornado.web import Application, RequestHandler, stream_request_body
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
+from jupyter_gpushare.routes import ROUTES
+
+from ..api.agent_sessions import AgentSession
+from ..api.event_stream import revision_in
+from ..api.router import BodyTooLarge, MethodNotAllowed, RouterResponse, error_answer
+from ..auth.authentication import Authenticator, certificate_names, is_local
+from ..auth.identity import Identity
+from ..auth.rate_limits import ConnectionCounts, TokenBucket, TokenBuckets
+from ..server import SchedulerServer
+
+__all__ = ["application"]
+
+log = logging.getLogger("gpushare.scheduler")
+
+PING_S: Final = 20.0
+SLOW_WRITE_S: Final = 30.0
+"""A listener that takes no frame for so long is cut off."""
+LONGEST_REASON: Final = 120
+"""Bytes of a close reason: a control frame of a WebSocket has 125."""
+TRY_AGAIN: Final = 1013
+"""Close code: the peer may come back."""
+TOO_MUCH: Final = 1008
+"""Close code: the peer broke the rules of this door."""
+RECHECK_S = 30.0
+"""For how long at most a link outlives its token."""
+PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""They are not counted: whoever floods the service must not make it look dead."""
+
+_ROUTES: Final = {route.name: route for route in ROUTES}
+
+
+def application(house: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = "") -> Application:
+    """All addresses of the service, and the same again under `prefix` (a proxy that forwards only what is under it).
+
+    `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in it.
+    """
+    prefix = prefix.rstrip("/")
+    start = f"(?:{re.escape(prefix)})?"
+    paths = {route.name: start + re.escape(route.path) for route in ROUTES if route.verb == "WS"}
+    doors = {"house": house, "buckets": TokenBuckets(house.limits.calls_per_s, house.limits.calls_at_once), "prefix": prefix}
+    linked = {**doors, "links": ConnectionCounts(house.limits.links)}
+    return Application(
+        [
+            (paths["stream"], SchedulerStreamHandler, linked),
+            (paths["agent"], AgentSocketHandler, {**linked, "certified": agents_show_certificates}),
+            (r".*", SchedulerAPIHandler, doors),
+        ],
+        log_function=_log_call,
+        websocket_ping_interval=PING_S,
+        websocket_max_message_size=house.limits.frame_bytes,
+    )
+
+
+def _log_call(handler: RequestHandler) -> None:
+    """Calls are many and dull; those that failed on our side are not."""
+    request, status = handler.request, handler.get_status()
+    level = logging.WARNING if status >= 500 else logging.DEBUG
+    log.log(level, "%s %s from %s: %d in %.0f ms", request.method, request.path, request.remote_ip, status, 1000 * request.request_time())
+
+
+async def _counted(house: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str) -> Identity | None:
+    """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany, Unavailable."""
+    caller = await house.callers.identify(request)
+    if path not in PROBES:
+        buckets.take(Authenticator.key(caller, request))
+    return caller
+
+
+def _query(handler: RequestHandler) -> dict[str, str]:
+    return {name: handler.get_query_argument(name, strip=False) for name in handler.request.query_arguments}
+
+
+def _write(handler: RequestHandler, answer: RouterResponse) -> None:
+    handler.set_status(answer.status)
+    handler.set_header("Content-Type", answer.content_type)
+    handler.set_header("Cache-Control", "no-store")
+    handler.set_header("X-Content-Type-Options", "nosniff")
+    for name, value in answer.headers.items():
+        handler.set_header(name, value)
+    if handler.request.method != "HEAD":
+        handler.write(answer.body)
+
+
+@stream_request_body
+class SchedulerAPIHandler(RequestHandler):
+    """Every call. The body is taken piece by piece, so that a stranger's or an endless one is refused before it is in memory."""
+
+    def initialize(self, house: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
+        self._house, self._buckets = house, buckets
+        self._path = self.request.path.removeprefix(prefix)
+        self._caller: Identity | None = None
+        self._body = bytearray()
+
+    async def prepare(self) -> None:
+        try:
+            self._caller = await _counted(self._house, self._buckets, self.request, self._path)
+            if int(self.request.headers.get("Content-Length") or 0) > self._house.limits.body_bytes:
+                raise BodyTooLarge(self._house.limits.body_bytes)
+        except GpuShareError as error:
+            self._refuse(error)
+
+    def data_received(self, chunk: bytes) -> None:
+        if self._caller is None:
+            return  # the answer is 401 whatever it says
+        if len(self._body) + len(chunk) > self._house.limits.body_bytes:
+            self._refuse(BodyTooLarge(self._house.limits.body_bytes))
+        elif not self._finished:
+            self._body += chunk
+
+    def _refuse(self, error: GpuShareError) -> None:
+        if not self._finished:
+            self.set_header("Connection", "close")
+            _write(self, error_answer(error))
+            self.finish()
+
+    async def _serve(self) -> None:
+        if self._finished:
+            return
+        verb = "GET" if self.request.method == "HEAD" else self.request.method or "GET"
+        try:
+            query = _query(self)
+        except Exception:  # tornado's own: bytes that are no UTF-8
+            _write(self, error_answer(InvalidInput("the query cannot be read")))
+            return
+        answer = self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body))
+        if self._path not in PROBES:  # they say that the service lives, whatever the disk does
+            answer = await self._when_on_disk(answer)
+        _write(self, answer)
+
+    async def _when_on_disk(self, answer: RouterResponse) -> RouterResponse:
+        """What it tells is on disk when it is told."""
+        disk = self._house.store.disk
+        try:
+            await disk.reached(disk.written)
+        except Unavailable as error:
+            return error_answer(error)
+        return answer
+
+    SUPPORTED_METHODS = (*RequestHandler.SUPPORTED_METHODS, "TRACE")
+    get = post = delete = put = patch = options = head = trace = _serve
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        """What tornado itself refuses, in our form: verbs that HTTP does not know, among others."""
+        error = GpuShareError("this cannot be served")
+        error.status_hint = status_code
+        _write(self, error_answer(error, {"Allow": "GET, POST, PATCH, DELETE"} if status_code == MethodNotAllowed.status_hint else None))
+
+
+class _WebSocketBase(WebSocketHandler):
+    """What both WebSockets share: who may open them, and how a task writes to them."""
+
+    route: str
+
+    def initialize(self, house: SchedulerServer, buckets: TokenBuckets, prefix: str, links: ConnectionCounts, certified: bool = False) -> None:
+        del prefix  # it has led here
+        self._house, self._buckets, self._links, self._certified = house, buckets, links, certified
+        self._counted: Hashable | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self._frames = TokenBucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
+
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Refused before it becomes a WebSocket, with an error body like every other."""
+        try:
+            caller = await _counted(self._house, self._buckets, self.request, _ROUTES[self.route].path)
+            self.caller = self._house.dispatch.permitted(_ROUTES[self.route], caller)
+            self.check()
+            if self.request.headers.get("Upgrade", "").lower() != "websocket":
+                raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
+            self.since = revision_in(_query(self).get("since"))
+            self._links.take(key := Authenticator.key(caller, self.request))
+            self._counted = key
+        except GpuShareError as error:
+            _write(self, error_answer(error))
+            await self.finish()
+            return
+        try:
+            await super().get(*args, **kwargs)
+        finally:
+            if self.ws_connection is None:
+                self._forget_link()
+
+    def check(self) -> None:
+        """What else a caller needs here. Raises GpuShareError."""
+
+    def is_too_much(self) -> bool:
+        """Counts a frame; True: there were too many, and this link is being closed."""
+        if self._frames.take(time.monotonic()) == 0:
+            return False
+        self.close(TOO_MUCH, "too many frames")
+        return True
+
+    def check_origin(self, origin: str) -> bool:
+        """Tokens are sent by programs; a page in a browser has no business here."""
+        del origin
+        return False
+
+    def open(self, *_: str, **__: str) -> None:
+        self.set_nodelay(True)  # or a small frame waits up to 40 ms for the peer to have answered the one before
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
+            self._watch = asyncio.get_running_loop().create_task(self._watch_token())
+
+    async def _watch_token(self) -> None:
+        """A link ends soon after its token: revoked, over, or of somebody who may do something else now."""
+        while True:
+            await asyncio.sleep(RECHECK_S)
+            try:
+                caller = await self._house.callers.identify(self.request)
+                if caller is not None and caller == self.caller:
+                    continue
+            except Unavailable:
+                continue  # not knowing is not refusing
+            except GpuShareError as error:
+                log.info("a link ends: %s", error.message)
+            self.close(TOO_MUCH, "its token is not good any more")
+            return
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+    async def _write_all(self, frames: AsyncGenerator[bytes, None]) -> None:
+        """Until they end, or the peer does not take them, or the disk failed to keep what they tell."""
+        with suppress(Unavailable):
+            async with aclosing(frames):
+                async for frame in frames:
+                    if not await self._write_frame(frame):
+                        break
+
+    async def _write_frame(self, frame: bytes) -> bool:
+        """False: the peer is gone, or does not read. Waits only for a peer that does not take what it has got already: waiting a turn
+        of the loop for every frame would let a busy service fall behind those that listen."""
+        try:
+            written = self.write_message(frame)
+            stream = None if self.ws_connection is None else self.ws_connection.stream
+            if stream is not None and not stream.writing():
+                written.add_done_callback(_look_at)
+                return True
+            await asyncio.wait_for(written, SLOW_WRITE_S)
+        except (WebSocketClosedError, TimeoutError):
+            return False
+        return True
+
+    def _forget_link(self) -> None:
+        counted, self._counted = self._counted, None
+        if counted is not None:
+            self._links.give_back(counted)
+
+    def on_close(self) -> None:
+        self._forget_link()
+        for task in (self._task, self._watch):
+            if task is not None:
+                task.cancel()
+
+
+def _look_at(written: asyncio.Future[None]) -> None:
+    """What became of a frame that nobody waited for: a link that broke meanwhile ends by itself."""
+    if not written.cancelled():
+        written.exception()
+
+
+class SchedulerStreamHandler(_WebSocketBase):
+    """Committed changes."""
+
+    route = "stream"
+
+    def on_message(self, message: str | bytes) -> None:
+        """Nothing is expected here."""
+        del message
+        self.is_too_much()
+
+    async def _run(self) -> None:
+        await self._write_all(self._house.hub.subscribe(self.caller, self.since))
+        self.close(TRY_AGAIN, "come back and resume")
+
+
+class AgentSocketHandler(_WebSocketBase):
+    """One agent's link."""
+
+    route = "agent"
+    session: AgentSession
+    names: frozenset[str] | None = None
+
+    def check(self) -> None:
+        """Over a network an agent shows a certificate when that was asked for; on a unix socket the operating system knows who it is."""
+        if self._certified and not is_local(self.request):
+            self.names = certificate_names(self.request)
+            if self.names is None:
+                raise NotAllowed("an agent needs a client certificate that names its node (--tls-cert, --tls-key)")
+
+    def open(self, *_: str, **__: str) -> None:
+        self.session = self._house.agents.open(self.caller, self.names)
+        super().open()
+
+    def on_message(self, message: str | bytes) -> None:
+        if self.is_too_much():
+            self.session.end("too many frames")
+        else:
+            self.session.hear(message)
+
+    async def _run(self) -> None:
+        await self._write_all(self.session.orders())
+        self.session.end("its agent does not read")
+        self.close(TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore"))
+
+    def on_close(self) -> None:
+        self.session.end("the link broke")
+        super().on_close()

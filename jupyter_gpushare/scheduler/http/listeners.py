@@ -1,0 +1,155 @@
+"""Opens a house to callers: network or unix socket, certificates, the admin's token, and the note by which tools of this machine find it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+import json
+import os
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from tornado.httpserver import HTTPServer
+from tornado.netutil import bind_sockets
+
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
+from jupyter_gpushare.transports import UNIX
+
+from ..auth.identity import admin_token_file, write_secret
+from ..server import SchedulerServer
+from .handlers import application
+
+__all__ = ["NOTE", "ListenAddress", "Listeners", "certificate_of", "unix_socket"]
+
+NOTE: Final = "scheduler.json"
+"""In the state directory while the service listens: its address and where the admin's token is."""
+CLOSING_S: Final = 2.0
+BACKLOG: Final = 128
+LONGEST_PATH: Final = 107
+"""What the operating system has room for in the address of a unix socket."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListenAddress:
+    """Where to listen. `port` 0: any free one; None: on no network at all. With a certificate it is HTTPS, and with `client_ca` an agent
+    shows one of these. `socket`: a unix socket, open to whom `socket_mode` lets in. `token_file` None: `admin.token` in the state
+    directory; it is made when there is a network to show it to."""
+
+    host: str = "127.0.0.1"
+    port: int | None = 0
+    certfile: str = ""
+    keyfile: str = ""
+    client_ca: str = ""
+    socket: Path | None = None
+    socket_mode: int = 0o666
+    token_file: Path | None = None
+    prefix: str = ""
+    """Under which a proxy forwards calls to us."""
+
+
+class Listeners:
+    """A house that answers calls: from the moment it is made until `stop`. Raises Unavailable: the port is taken, a file is unreadable."""
+
+    def __init__(self, house: SchedulerServer, address: ListenAddress, state_dir: Path) -> None:
+        self.token_file = address.token_file or state_dir / "admin.token"
+        self._note, self._address = state_dir / NOTE, address
+        self.socket_url = f"{UNIX}{address.socket.absolute()}" if address.socket is not None else ""
+        self.url = self.socket_url
+        self._servers: list[HTTPServer] = []
+        sockets: list[socket.socket] = []
+        try:
+            if address.port is not None:
+                admin_token_file(house.tokens, self.token_file, _this_user())
+                secure = certificate_of(address)
+                sockets = bind_sockets(address.port, address.host or None)
+                self.url = self._listen(house, sockets, secure)
+            if address.socket is not None:
+                self._listen(house, [unix_socket(address.socket, address.socket_mode)], None)
+        except OSError as error:
+            for one in sockets:
+                one.close()
+            where = f"{address.host}:{address.port}" if not sockets and address.port is not None else str(address.socket)
+            raise Unavailable(f"cannot listen: {error.strerror or error}", field=where) from error
+
+    def _listen(self, house: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None) -> str:
+        """Begins to answer; gives the address of the first of them."""
+        doors = application(house, agents_show_certificates=bool(self._address.client_ca), prefix=self._address.prefix)
+        server = HTTPServer(doors, ssl_options=secure, idle_connection_timeout=300)
+        server.add_sockets(sockets)
+        self._servers.append(server)
+        if sockets[0].family == socket.AF_UNIX:
+            return self.socket_url
+        host = self._address.host
+        host = f"[{host}]" if ":" in host else host or "localhost"
+        return f"{'https' if secure else 'http'}://{host}:{sockets[0].getsockname()[1]}"
+
+    def leave_note(self) -> None:
+        """From now on the command line finds this scheduler by itself."""
+        url = self.socket_url or self.url  # where nobody needs a token
+        note = {"url": url, "token_file": "" if self.socket_url else str(self.token_file.resolve()), "pid": os.getpid()}
+        write_secret(self._note, json.dumps(note))
+
+    async def stop(self) -> None:
+        """No new calls; those that run have a moment to end."""
+        for server in self._servers:
+            server.stop()
+        if self._is_ours():
+            self._note.unlink(missing_ok=True)
+        if self._address.socket is not None:
+            self._address.socket.unlink(missing_ok=True)
+        for server in self._servers:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(server.close_all_connections(), CLOSING_S)
+
+    def _is_ours(self) -> bool:
+        try:
+            return bool(json.loads(self._note.read_text())["pid"] == os.getpid())
+        except (OSError, ValueError, KeyError, TypeError):
+            return False
+
+
+def _this_user() -> str:
+    """Who runs this process; a container's user may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid{os.getuid()}"
+
+
+def certificate_of(address: ListenAddress) -> ssl.SSLContext | None:
+    if not address.certfile:
+        if address.client_ca:
+            raise InvalidInput("certificates of agents need TLS: give the service a certificate too (--tls-cert)", field="tls-client-ca")
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(address.certfile, address.keyfile or None)
+    if address.client_ca:
+        context.load_verify_locations(address.client_ca)
+        context.verify_mode = ssl.CERT_OPTIONAL  # people and servers have none; that an agent shows one is checked at its door
+    return context
+
+
+def unix_socket(path: Path, mode: int) -> socket.socket:
+    """What a service that died left behind is replaced; one that lives is not. Raises InvalidInput, Unavailable, OSError."""
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        raise InvalidInput(f"the path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket")
+    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+        probe.connect(str(path))
+        raise Unavailable("another service listens here", field=str(path))
+    if path.exists() and not path.is_socket():
+        raise Unavailable("something that is no socket is in the way", field=str(path))
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX)
+    try:
+        listening.bind(str(path))
+        path.chmod(mode)
+        listening.listen(BACKLOG)
+        listening.setblocking(False)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,151 @@
+"""Puts the service together, starts and stops it: store, policy, service, loop, streams, agents' links, tokens, metrics, dispatch.
+
+Used by the process of its own (`app`) and by embedded mode alike; neither listens on a socket here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Protocol
+
+from jupyter_gpushare.core.model.decisions import Decisions
+from jupyter_gpushare.core.model.errors import Unavailable
+
+from .api.agent_sessions import AgentSessions
+from .api.event_stream import EventStream
+from .api.router import Router
+from .auth.authentication import Authenticator
+from .auth.identity import Groups, TokenService
+from .auth.rate_limits import GENEROUS, RateLimits
+from .policy.policy_file import LoadedPolicy, load_policy, parse_policy
+from .service.loop import SchedulingLoop
+from .service.metrics import Metrics
+from .service.service import SchedulerService
+from .store.database import file_in
+from .store.leadership import Leadership
+from .store.locks import lock_of, only_one
+from .store.store import Retention, Store
+
+__all__ = ["BUILT_IN_POLICY", "LOCK", "SchedulerServer", "make_state_dir", "own_database", "wall_clock"]
+
+log = logging.getLogger("gpushare.scheduler")
+LOCK: Final = "scheduler.lock"
+"""In a state directory: held by the scheduler that runs in it."""
+BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
+"""Without a policy file: one project for everybody, whatever GPUs there are are shared."""
+
+RETENTION: Final = Retention.of(90 * 24 * 3600 * 1000)
+"""For how long what has ended is remembered."""
+
+
+def wall_clock() -> int:
+    """Milliseconds since the epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class BackgroundService(Protocol):
+    def start(self) -> None: ...
+    async def stop(self) -> None: ...
+
+
+class SchedulerServer:
+    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when another one uses this directory."""
+
+    def __init__(
+        self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
+        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention: Retention = RETENTION,
+        limits: RateLimits = GENEROUS, upgrade: bool = True, leadership: Leadership | None = None, one_sync_for_many: bool = False,
+    ) -> None:  # fmt: skip
+        """`upgrade`: tables of an older version are brought up to date. `leadership`: this process's, when several may share the store.
+        `one_sync_for_many`: see `Store`; for a service with many callers.
+        """
+        make_state_dir(state_dir)
+        loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
+        self._locks = contextlib.ExitStack()
+        self.over = asyncio.Event()
+        """Nothing can be committed any more: another scheduler leads, or what is in memory may not be what is in the store."""
+        with contextlib.ExitStack() as undone:
+            undone.enter_context(self._locks)
+            url = self._locked(state_dir, db_url)
+            self.store = Store(url, upgrade=upgrade, one_sync_for_many=one_sync_for_many)
+            undone.callback(self.store.close)
+            self.store.on_over = self._give_up
+            if leadership is not None:
+                self.store.fence = leadership.check
+            self.hub = EventStream(disk=self.store.disk)
+            self.service = SchedulerService(self.store, loaded, self.hub, clock=clock)
+            undone.pop_all()
+        self.hub.connect(self.service.shown)
+        self.loop = SchedulingLoop(self.service, policy_file, retention=retention)
+        self.agents = AgentSessions(self.service)
+        self.tokens = TokenService(self.store, clock, groups_of)
+        self.limits = limits
+        self.callers = Authenticator(self.tokens)
+        self.beside: list[BackgroundService] = []
+        """What runs beside the service, and starts and stops with it."""
+        self.metrics = Metrics(self.service)
+        self.decided = asyncio.Event()
+        """The first cycle is over."""
+        self.loop.observe = self._observe
+        self.agents.tap = self.metrics.report
+        self.dispatch = Router(
+            self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics,
+            longest_body=limits.body_bytes,
+        )  # fmt: skip
+
+    def _locked(self, state_dir: Path, db_url: str | None) -> str:
+        """Nobody else may use this directory, nor this file, whatever directory they use. Gives the URL of the database."""
+        own = state_dir / "scheduler.sqlite"
+        self._locks.callback(os.close, only_one(state_dir / LOCK, "another scheduler runs in this state directory", state_dir))
+        file = file_in(db_url) if db_url else own
+        if file is not None and file.with_suffix(".lock").absolute() != (state_dir / LOCK).absolute():
+            self._locks.callback(os.close, lock_of(file))
+        return db_url or own_database(own)
+
+    def _give_up(self, why: str) -> None:
+        log.error("this scheduler steps down: %s", why)
+        self.over.set()
+
+    def start(self) -> None:
+        """Begins to decide, on the running event loop."""
+        self.store.disk.start()
+        self.loop.start()
+        for one in self.beside:
+            one.start()
+
+    def _observe(self, decisions: Decisions, seconds: dict[str, float]) -> None:
+        self.metrics.cycle(decisions, seconds)
+        self.decided.set()
+
+    async def stop(self) -> None:
+        """Ends streams and links, stops deciding, and closes the store. Leases stay in force."""
+        self.hub.close()
+        self.agents.close()
+        for one in self.beside:
+            await one.stop()
+        await self.loop.stop()
+        with contextlib.suppress(Unavailable):
+            self.service.reports.write_usage()
+        self.store.close()
+        self._locks.close()
+
+
+def make_state_dir(state_dir: Path) -> None:
+    """The owner's alone. Raises Unavailable."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        os.close(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError as error:
+        raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
+
+
+def own_database(file: Path) -> str:
+    """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to read, whatever the umask is."""
+    file.touch(mode=0o600)
+    return f"sqlite:///{file}"

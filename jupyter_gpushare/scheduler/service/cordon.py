@@ -1,0 +1,144 @@
+"""What administrators said about nodes: cordoned (nothing new), drained (what is there leaves too). Kept, audited, idempotent.
+
+A drain takes every lease back by the agent's ladder, with notice and saved where that is possible; it never kills inside the notice. A
+kernel lives where its Jupyter server is, so its workload waits for this very node (`NodeNotReady`) and goes on after `uncordon`; workloads
+that may run elsewhere do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import sqlalchemy as sql
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.node_conditions import NodeCondition
+
+from ..state.audit import audit
+from ..state.unit_of_work import UnitOfWork
+from ..state.workload_records import WorkloadRecord
+from ..store import schema as s
+from ..store.database import ours
+from ..store.store import StoreTransaction
+
+__all__ = ["Cordons"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Cordon:
+    draining: bool
+    actor: str
+
+
+class Cordons:
+    """On one ledger. Begins with what the store remembers."""
+
+    def __init__(self, ledger: UnitOfWork) -> None:
+        self.ledger = ledger
+        self._marks: dict[str, _Cordon] = {}
+        self._pools: dict[str, str] = {}
+        """The pool of each node when it was looked at last."""
+        with ours(), ledger.store.engine.connect() as connection:
+            for row in connection.execute(sql.select(s.node_marks).where(s.node_marks.c.cordoned)):
+                self._marks[row.name] = _Cordon(row.draining, row.actor)
+                ledger.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
+                ledger.fleet.rejoin(row.name)
+
+    def is_cordoned(self, node: str) -> bool:
+        return node in self._marks
+
+    def cordon(self, actor: str, node: str) -> m.NodeMark:
+        """Nothing new is placed there. Raises NotFound. A node that is draining goes on draining."""
+        self.ledger.fleet.report(node)
+        if node not in self._marks:
+            self._put(actor, "cordon", node, _Cordon(draining=False, actor=actor))
+        return self.mark(node)
+
+    def drain(self, actor: str, node: str) -> m.NodeMark:
+        """Cordoned, and everything leaves; asked again, it says how far that is. Raises NotFound."""
+        self.ledger.fleet.report(node)
+        if node not in self._marks or not self._marks[node].draining:
+            self._put(actor, "drain", node, _Cordon(draining=True, actor=actor))
+        self._evict(node)
+        return self.mark(node)
+
+    def uncordon(self, actor: str, node: str) -> m.NodeMark:
+        """It takes work again; what was told to leave leaves, and may come back. Raises NotFound."""
+        self.ledger.fleet.report(node)
+        if node in self._marks:
+            self._put(actor, "uncordon", node, None)
+        return self.mark(node)
+
+    def mark(self, node: str) -> m.NodeMark:
+        """How it stands."""
+        mark, here = self._marks.get(node), self._here(node)
+        draining = mark is not None and mark.draining
+        return m.NodeMark(
+            node=node, cordoned=mark is not None, draining=draining, leases=len(here), message=_words(node, mark is not None, draining, here)
+        )
+
+    def tick(self) -> None:
+        """What landed on a draining node in the same moment leaves too; and a node whose last old lease has gone has migrated."""
+        for node, mark in self._marks.items():
+            if mark.draining:
+                self._evict(node)
+        pools = {node: self.ledger.cluster.nodes[node].pool for node in self.ledger.fleet.reports}
+        suspects = [node for node, pool in pools.items() if self._may_be_old(node, pool)]
+        if not suspects:
+            return
+        old = {
+            lease.node for record in self.ledger.records.values() for lease in record.leases.values() if lease.pool != pools.get(lease.node)
+        }
+        for node in suspects:
+            if self.ledger.fleet.flag(node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old):
+                self._rejoin(node)
+
+    def _may_be_old(self, node: str, pool: str) -> bool:
+        """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has changed in this life, or at its start."""
+        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(node, NodeCondition.UNDRAINED_MIGRATED_NODE):
+            return False
+        self._pools[node] = pool
+        return True
+
+    def _put(self, actor: str, action: str, node: str, mark: _Cordon | None) -> None:
+        with self.ledger.together() as write:
+            self._store(write, node, mark)
+            audit(write, self.ledger.clock(), actor, action, f"node {node}", _words(node, mark is not None, False, self._here(node)))
+        self._marks = {name: known for name, known in self._marks.items() if name != node} | ({node: mark} if mark else {})
+        self.ledger.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
+        self._rejoin(node)
+
+    def _store(self, write: StoreTransaction, node: str, mark: _Cordon | None) -> None:
+        write.do(s.node_marks.delete().where(s.node_marks.c.name == node))
+        if mark is not None:
+            values = {"name": node, "cordoned": True, "draining": mark.draining, "actor": mark.actor, "since_ms": self.ledger.clock()}
+            write.do(s.node_marks.insert(), values)
+
+    def _rejoin(self, node: str) -> None:
+        with self.ledger.together():
+            self.ledger.fleet.rejoin(node)
+        self.ledger.status_changed()
+        self.ledger.wake()
+
+    def _here(self, node: str) -> list[tuple[WorkloadRecord, m.LeaseBody]]:
+        return [(record, lease) for record in self.ledger.records.values() for lease in record.leases.values() if lease.node == node]
+
+    def _evict(self, node: str) -> None:
+        actor, notice = self._marks[node].actor, self.ledger.loaded.admin.notice
+        text = f"Node {node} is being drained by {actor or 'an administrator'}: everything on it is asked to leave."
+        for record, lease in self._here(node):
+            if lease.wanted == "hold":
+                self.ledger.take_back(record, [lease], "drain", text, notice)
+
+
+def _words(node: str, cordoned: bool, draining: bool, here: list[tuple[WorkloadRecord, m.LeaseBody]]) -> str:
+    leases = f"{len(here)} lease{'' if len(here) == 1 else 's'}"
+    if not cordoned:
+        return f"Node {node} takes workloads."
+    if not draining:
+        return f"Node {node} takes nothing new; {leases} stay{'s' if len(here) == 1 else ''} on it."
+    if not here:
+        return f"Node {node} is drained: it holds nothing any more."
+    kernels = sum(lease.kernel_id is not None for _, lease in here)
+    tied = f" ({kernels} of kernels that live on this machine: they wait for it, and go on after `uncordon`)" if kernels else ""
+    return f"Node {node} is draining: {leases} still there{tied}."

@@ -1,0 +1,81 @@
+"""The answer to "what if I asked for …?": where it would go, whom it would displace, and what else would start now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from jupyter_gpushare import messages as m
+from jupyter_gpushare.core.model.amounts import MILLI
+from jupyter_gpushare.core.model.decisions import WhatIf
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.core.model.units import gpu_text, read_gpu
+
+from ..state.nodes import NodeRegistry
+from ..state.workload_records import WorkloadRecord, reason_of
+
+__all__ = ["alternatives_of", "what_if_answer"]
+
+SHARES: Final = (MILLI, 500, 250, 100)
+"""Smaller shares that are tried as alternatives, in milli-GPU."""
+Ask = Callable[[m.WorkloadRequest], WhatIf]
+Wait = Callable[[WhatIf], m.ExpectedWait | None]
+
+
+def what_if_answer(
+    request: m.WorkloadRequest, ask: Ask, records: Mapping[str, WorkloadRecord], fleet: NodeRegistry, pools: list[str], wait: Wait = lambda _: None
+) -> m.WhatIfAnswer:
+    """Asks the core, and when the answer is no, asks again for less and for the other `pools`. `wait`: how long it would take."""
+    found = ask(request)
+    spot = next(iter(found.spots.values()), None)
+    displaced = [
+        m.Displaced(
+            workload=evict.workload, project=records[evict.workload].project if evict.workload in records else "", action=evict.action,
+            message=evict.message,
+        )
+        for evict in found.displaces
+    ]  # fmt: skip
+    return m.WhatIfAnswer(
+        starts_now=found.starts_now,
+        node=spot.node if spot else None,
+        planned_gpu=fleet.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
+        displaces=displaced,
+        reason=reason_of(found.reason),
+        expected_wait=wait(found),
+        alternatives=[] if found.starts_now else list(alternatives_of(request, ask, pools)),
+    )
+
+
+def alternatives_of(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> Iterator[m.Alternative]:
+    """The largest smaller share that would start now, and of every other pool that has room the largest share that would start there.
+
+    `pools`: those that the request does not try by itself: what would start in one of its own was found by then.
+    """
+    for changed, words, sentence in _smaller(request):
+        if _starts(changed, ask):
+            yield m.Alternative(request=words, message=f"{sentence}.")
+            break
+    for pool in pools:
+        for changed, words, sentence in ((request, {}, "It would start now"), *_smaller(request)):
+            if _starts(replace(changed, node_pools=[pool]), ask):
+                yield m.Alternative(request={**words, "node_pools": [pool]}, message=f"{sentence} in node pool {pool}.")
+                break
+
+
+def _smaller(request: m.WorkloadRequest) -> Iterator[tuple[m.WorkloadRequest, dict[str, Any], str]]:
+    pod = request.pods[0]
+    if len(request.pods) > 1 or pod.gpu is None:
+        return
+    for share in SHARES:
+        if share < read_gpu(pod.gpu):
+            smaller = replace(pod, gpu=share / MILLI, gpu_limit=None)
+            yield replace(request, pods=[smaller]), {"gpu": share / MILLI}, f"{gpu_text(share)} GPU would start now"
+
+
+def _starts(request: m.WorkloadRequest, ask: Ask) -> bool:
+    try:
+        return ask(request).starts_now
+    except GpuShareError:
+        return False

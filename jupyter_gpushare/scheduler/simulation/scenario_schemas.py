@@ -1,0 +1,231 @@
+"""What a scenario file looks like (contract, section 5). Says what may be written; `scenario_file` says what it means."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, get_args
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED
+from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Affinity, TopologyConstraint
+
+from ..config.schemas import (
+    Age,
+    BaseNodePoolSchema,
+    Bytes,
+    Cores,
+    Duration,
+    Gpus,
+    Id,
+    Name,
+    OptionsSchema,
+    QueueQuotaSchema,
+    StrictSchema,
+    Text,
+    TopologySchema,
+    Whole,
+    refused,
+)
+
+__all__ = ["AffinitySchema", "SubGroupSchema", "NodeSchema", "PodSchema", "ScenarioQueueSchema", "ScenarioSchema", "PodTopologySchema", "WorkloadSchema"]
+
+Action = Literal["allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"]
+Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+
+
+def _priority(value: object) -> object:
+    """A number, or the name of a class; names are looked up when the whole file is known."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise refused(f"must be a whole number or the name of a priority class, got {value!r}")
+    return str(value)
+
+
+Priority = Annotated[str, BeforeValidator(_priority)]
+
+
+class ScenarioQueueSchema(QueueQuotaSchema):
+    """A department or a project. What is stated beside `pools` holds in every pool that `pools` does not name."""
+
+    name: Name
+    created: Age = 0
+    pools: dict[Name, QueueQuotaSchema] = {}
+
+
+class ScenarioDepartmentSchema(ScenarioQueueSchema):
+    """A queue of queues."""
+
+    parent: Name | None = None
+
+
+class ScenarioProjectSchema(ScenarioQueueSchema):
+    """A queue of workloads."""
+
+    department: Name | None = None
+    node_pools: list[Name] = []
+    members: list[Name] = []
+
+
+class TaintSchema(StrictSchema):
+    """A taint as Kubernetes has it."""
+
+    key: Text
+    value: Text = ""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] = "NoSchedule"
+
+
+class TolerationSchema(StrictSchema):
+    """Pods with it may run beside such a taint. Without value: whatever the taint's value is."""
+
+    key: Text
+    value: Text = ""
+
+
+class NodeSchema(StrictSchema):
+    """A machine. CPU and memory that nobody states are not a bound."""
+
+    name: Name
+    pool: Name | None = None
+    gpus: Annotated[int, Field(strict=True, ge=0, le=10_000)] = 0
+    gpu_memory: Bytes = 0
+    cpu: Cores = UNLIMITED
+    memory: Bytes = UNLIMITED
+    max_pods: Count = 110
+    ready: bool = True
+    unhealthy: list[Whole] = []
+    reasons: list[Text] = []
+    labels: dict[str, Text] = {}
+    taints: list[TaintSchema] = []
+    mig: dict[str, Annotated[int, Field(strict=True, ge=0, le=10_000)]] = {}
+
+
+class PodTopologySchema(StrictSchema):
+    """A topology constraint."""
+
+    name: Name
+    required: Name | None = None
+    preferred: Name | None = None
+
+    def to_core(self) -> TopologyConstraint:
+        """The constraint."""
+        return TopologyConstraint(self.name, self.required, self.preferred)
+
+
+class AffinitySchema(StrictSchema):
+    """Pods that carry all of `match` share, or do not share, the value of the node label `topology`."""
+
+    topology: Text
+    match: dict[str, Text] = {}
+
+    def to_core(self) -> Affinity:
+        """The rule."""
+        return Affinity(self.topology, tuple(sorted(self.match.items())))
+
+
+class SubGroupSchema(StrictSchema):
+    """A sub-group: a leaf with `min_pods`, or one of `groups`."""
+
+    name: Name
+    min_pods: Count | None = None
+    topology: PodTopologySchema | None = None
+    groups: list[SubGroupSchema] = []
+
+    @model_validator(mode="after")
+    def _minimum_is_for_leaves(self) -> SubGroupSchema:
+        if self.groups and self.min_pods is not None:
+            raise refused("has groups, so it has no min_pods of its own: all its groups are required")
+        return self
+
+
+class PodSchema(StrictSchema):
+    """A pod, and for a placed one where it is. `nominated` is the node that it was promised in the cycle before."""
+
+    name: Id
+    gpu: Gpus = 0
+    gpu_memory: Bytes | None = None
+    gpu_devices: Annotated[int, Field(strict=True, ge=1, le=1000)] = 1
+    mig: dict[str, Annotated[int, Field(strict=True, ge=1, le=10_000)]] = {}
+    cpu: Cores = 0
+    memory: Bytes = 0
+    state: Literal["pending", "running", "releasing", "failed", "succeeded"] = "pending"
+    node: Name | None = None
+    gpus: list[Text] = []
+    nominated: Name | None = None
+    group: Name | None = None
+    priority: Whole | None = None
+    node_selector: dict[str, Text] = {}
+    node_affinity: list[Name] = []
+    tolerations: list[TolerationSchema] = []
+    pod_labels: dict[str, Text] = {}
+    pod_affinity: AffinitySchema | None = None
+    pod_anti_affinity: AffinitySchema | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_ask(self) -> PodSchema:
+        if self.gpu > GPU and self.gpu % GPU:
+            raise refused(f"asks for {self.gpu / GPU:g} GPUs: more than one must be whole")
+        if sum((self.gpu > 0, self.gpu_memory is not None, bool(self.mig))) > 1:
+            raise refused("asks in more than one of gpu, gpu_memory and mig")
+        if self.gpu_memory == 0:
+            raise refused("asks for 0 MiB of GPU memory")
+        if self.state in ("running", "releasing") and self.node is None:
+            raise refused(f"is {self.state} and has no node")
+        if len(set(self.gpus)) < len(self.gpus):
+            raise refused("names a GPU twice")
+        if self.gpus and self.node is not None and len(self.gpus) != self.devices:
+            raise refused(f"names {len(self.gpus)} GPUs and uses {self.devices}")
+        return self
+
+    @property
+    def devices(self) -> int:
+        """How many devices it uses on its node."""
+        if self.mig:
+            return sum(self.mig.values())
+        if self.gpu_memory is not None or 0 < self.gpu < GPU:
+            return self.gpu_devices
+        return self.gpu // GPU * self.gpu_devices
+
+
+class WorkloadSchema(StrictSchema):
+    """A workload. Times are relative to the first cycle."""
+
+    name: Id
+    project: Name
+    priority: Priority = str(BUILT_IN_PRIORITY_CLASSES["train"])
+    preemptible: bool | None = None
+    created: Age | None = None
+    started: Age | None = None
+    stale_for: Duration | None = None
+    min_pods: Count | None = None
+    groups: list[SubGroupSchema] = []
+    topology: PodTopologySchema | None = None
+    node_pools: list[Name] = []
+    pods: list[PodSchema]
+    held: bool = False
+    ends_when_evicted: bool = False
+
+
+class UsageSchema(StrictSchema):
+    """Past usage of one queue in one pool, as shares of the pool's capacity."""
+
+    queue: Name
+    pool: Name = DEFAULT_POOL
+    gpu: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    cpu: Annotated[float, Field(ge=0, le=1000)] = 0.0
+    memory: Annotated[float, Field(ge=0, le=1000)] = 0.0
+
+
+class ScenarioSchema(StrictSchema):
+    """The whole file."""
+
+    name: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)] = ""
+    actions: list[Action] = list(get_args(Action))
+    cycles: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 1
+    options: OptionsSchema = OptionsSchema()
+    node_pools: list[BaseNodePoolSchema] = []
+    topologies: list[TopologySchema] = []
+    nodes: list[NodeSchema] = []
+    departments: list[ScenarioDepartmentSchema] = []
+    projects: list[ScenarioProjectSchema] = []
+    workloads: list[WorkloadSchema] = []
+    priority_classes: dict[Name, Whole] = {}
+    usage: list[UsageSchema] = []
