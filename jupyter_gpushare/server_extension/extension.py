@@ -14,12 +14,12 @@ from traitlets import Bool, Dict, List, Unicode, default
 
 from jupyter_gpushare.core.model.errors import GpuShareError
 
-from .handlers import SETTING, handlers
-from .jupyter import JupyterServer, register_events
-from .line import SchedulerLine
-from .local import Elsewhere, start_local
-from .presets import DEFAULT_PRESETS, presets_or_usual
-from .sharing import Sharing
+from .clients.embedded_scheduler import SchedulerRunsElsewhere, start_local
+from .clients.jupyter_server import JupyterServer, register_events
+from .clients.scheduler_line import SchedulerLine
+from .handlers.api import SETTING, handlers
+from .requests.presets import DEFAULT_PRESETS, presets_or_usual
+from .services.service import GpuShareService
 
 if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer
@@ -103,7 +103,7 @@ class GpuShareExtension(ExtensionApp):
         presets = presets_or_usual(self.presets)
         if presets.problem:
             self.log.error("gpushare: %s", presets.problem)
-        self.sharing = Sharing(
+        self.sharing = GpuShareService(
             self._jupyter, self._scheduler, self._socket(), self.log,
             mode="remote" if self.scheduler_url else "embedded",
             user=self.user,
@@ -155,7 +155,7 @@ class GpuShareExtension(ExtensionApp):
         finally:
             self.sharing.started.set()
 
-    async def _try_local(self) -> Elsewhere | None:
+    async def _try_local(self) -> SchedulerRunsElsewhere | None:
         """None: it is decided, they run here or they cannot."""
         try:
             self._local = await start_local(
@@ -168,7 +168,7 @@ class GpuShareExtension(ExtensionApp):
                 user=self.user,
                 tell=self._takes_long,
             )
-        except Elsewhere as elsewhere:
+        except SchedulerRunsElsewhere as elsewhere:
             return elsewhere
         except GpuShareError as error:
             self.log.warning("gpushare: no GPUs are managed here: %s", error.message)

@@ -21,9 +21,9 @@ from traitlets import Any as AnyTrait
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import Event, KernelRequest, stamp
 
-from .handlers import SETTING
-from .request import CONFIG_FIELDS, from_config, passed_over
-from .sharing import Sharing
+from .handlers.api import SETTING
+from .kernels.request import CONFIG_FIELDS, from_config, passed_over
+from .services.service import GpuShareService
 
 __all__ = ["GpuShareProvisioner", "with_extension"]
 
@@ -111,25 +111,25 @@ class GpuShareProvisioner(LocalProvisioner):
 
     # ---- parts
 
-    def _sharing(self) -> Sharing | None:
+    def _sharing(self) -> GpuShareService | None:
         """The server's, found through the kernel manager's parents; None in nbconvert, papermill, `jupyter console`."""
         owner: Any = self.parent
         while owner is not None:
             settings = getattr(getattr(owner, "web_app", None), "settings", None)
             if settings is not None:
                 found = settings.get(SETTING)
-                return found if isinstance(found, Sharing) else None
+                return found if isinstance(found, GpuShareService) else None
             owner = getattr(owner, "parent", None)
         return None
 
-    async def _first_request(self, sharing: Sharing) -> KernelRequest | None:
+    async def _first_request(self, sharing: GpuShareService) -> KernelRequest | None:
         try:
             return await self._request(sharing)
         except GpuShareError as error:
             status = error.status_hint if 400 <= error.status_hint < 500 else 400
             raise HTTPError(status, f"{error.message} (kernelspec config: {error.field or 'gpu'})") from None
 
-    async def _request(self, sharing: Sharing) -> KernelRequest | None:
+    async def _request(self, sharing: GpuShareService) -> KernelRequest | None:
         """What the kernelspec asks for, checked by the scheduler when it answers quickly.
 
         Raises:

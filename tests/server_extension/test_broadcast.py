@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from jupyter_gpushare.messages import StreamKernelGone
-from jupyter_gpushare.server_extension.broadcast import LONGEST_BACKLOG, REMEMBERED, Broadcast
+from jupyter_gpushare.server_extension.services.broadcast import LONGEST_BACKLOG, REMEMBERED, PageStream
 
 
 def publish(broadcast, times=1):
@@ -14,7 +14,7 @@ def publish(broadcast, times=1):
 
 
 def test_a_page_resumes_after_what_it_saw():
-    broadcast = Broadcast()
+    broadcast = PageStream()
     publish(broadcast, 3)
     missed = broadcast.missed(broadcast.revision - 2)
     assert [json.loads(frame)["revision"] for frame in missed] == [broadcast.revision - 1, broadcast.revision]
@@ -22,7 +22,7 @@ def test_a_page_resumes_after_what_it_saw():
 
 
 def test_what_is_too_old_or_not_ours_needs_the_whole_state():
-    broadcast = Broadcast()
+    broadcast = PageStream()
     publish(broadcast, REMEMBERED + 5)
     assert broadcast.missed(broadcast.revision - REMEMBERED - 1) is None
     assert broadcast.missed(broadcast.revision + 1) is None
@@ -30,7 +30,7 @@ def test_what_is_too_old_or_not_ours_needs_the_whole_state():
 
 
 def test_a_page_that_does_not_read_is_let_go():
-    broadcast = Broadcast()
+    broadcast = PageStream()
     slow = broadcast.listen()
     publish(broadcast, LONGEST_BACKLOG + 10)
     assert broadcast.listeners == 0

@@ -20,7 +20,7 @@ from jupyter_gpushare.messages import (
     WorkloadGone,
     WorkloadView,
 )
-from jupyter_gpushare.server_extension.directory import Directory
+from jupyter_gpushare.server_extension.kernels.kernel_registry import KernelRegistry
 
 WHY = ReasonBody(code="WaitingForQuota", message="No quota.")
 HALF = KernelRequest(gpu=0.5)
@@ -47,7 +47,7 @@ def agent(state, **more):
 
 
 def directory(*news):
-    it = Directory()
+    it = KernelRegistry()
     it.appeared("k", "a.ipynb")
     it.asks("k", HALF, "k.1")
     for one in news:
@@ -111,7 +111,7 @@ def test_what_is_asked_shows_before_the_scheduler_answers():
 
 def test_the_stream_may_be_quicker_than_the_answer():
     """What is told of a request before its submission is answered is not lost, and the answer, which is older, does not undo it."""
-    it = Directory()
+    it = KernelRegistry()
     it.appeared("k")
     it.scheduler_said(changed(workload(2, reason=WHY)))
     assert it.view("k").state == "detached"
@@ -121,7 +121,7 @@ def test_the_stream_may_be_quicker_than_the_answer():
 
 
 def test_what_is_over_before_it_was_answered_is_over():
-    it = Directory()
+    it = KernelRegistry()
     it.appeared("k")
     it.scheduler_said(changed(workload(1)))
     it.scheduler_said(WorkloadGone(revision=2, id="k.1", kernel_id="k"))
@@ -131,7 +131,7 @@ def test_what_is_over_before_it_was_answered_is_over():
 
 
 def test_news_of_strangers_is_not_heaped_up():
-    it = Directory()
+    it = KernelRegistry()
     it.appeared("k")
     for number in range(50):
         it.scheduler_said(changed(msgspec.structs.replace(workload(number), id=f"k.{number}")))

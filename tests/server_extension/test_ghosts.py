@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jupyter_gpushare.messages import SchedulerState, ServiceStatus, WorkloadChanged, WorkloadGone
-from jupyter_gpushare.server_extension.ghosts import GRACE_MS, Ghosts
+from jupyter_gpushare.server_extension.requests.orphans import GRACE_MS, OrphanedRequests
 from tests.server_extension.test_directory import lease, workload
 
 SELF = {"node": "n", "user": "me"}
@@ -14,7 +14,7 @@ def waiting(workload_id="k.n.1", **more):
 
 
 def following(*workloads):
-    ghosts = Ghosts()
+    ghosts = OrphanedRequests()
     ghosts.scheduler_said(SchedulerState(revision=1, status=ServiceStatus(version="1", revision=1), workloads=list(workloads)))
     return ghosts
 

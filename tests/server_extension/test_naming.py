@@ -9,7 +9,7 @@ import msgspec
 
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.messages import WorkloadChanged, WorkloadView
-from jupyter_gpushare.server_extension.naming import Naming
+from jupyter_gpushare.server_extension.services.notebook_names import NotebookNames
 from tests.server_extension.test_directory import changed, directory, workload
 
 LOG = logging.getLogger("test")
@@ -33,7 +33,7 @@ def looked(known, scheduler, *names: str):
     """Looks as often as there are names, each time when the notebook is called so."""
 
     async def look():
-        naming = Naming(known, scheduler, LOG)
+        naming = NotebookNames(known, scheduler, LOG)
         for name in names:
             known.appeared("k", name)
             naming.tell()

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.presets import DEFAULT_PRESETS, presets_or_usual, read_presets
+from jupyter_gpushare.server_extension.requests.presets import DEFAULT_PRESETS, presets_or_usual, read_presets
 
 LARGE = {"name": "large", "description": "For training", "gpu": 1, "project": "vision", "node_pools": ["a100"]}
 

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.request import checked, from_config, passed_over, workload
+from jupyter_gpushare.server_extension.kernels.request import checked, from_config, passed_over, workload
 
 MISTAKES = {
     "nothing": ({}, "gpu"),

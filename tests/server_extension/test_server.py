@@ -11,7 +11,7 @@ from tornado.httpclient import HTTPClientError
 
 from jupyter_gpushare.messages import Pools
 from jupyter_gpushare.routes import JUPYTER_ROUTES
-from jupyter_gpushare.server_extension.handlers import SETTING, handlers
+from jupyter_gpushare.server_extension.handlers.api import SETTING, handlers
 
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 pytestmark = pytest.mark.slow
@@ -53,7 +53,7 @@ async def test_the_stream_needs_a_token_too(jp_ws_fetch):
 
 async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(jp_serverapp, jp_fetch, monkeypatch):
     """What is waited for elsewhere is known here to be missing: the start costs nothing, however long a launch may wait for an agent."""
-    monkeypatch.setattr("jupyter_gpushare.server_extension.launches.LAUNCH_S", 3600.0)
+    monkeypatch.setattr("jupyter_gpushare.server_extension.kernels.launches.LAUNCH_S", 3600.0)
     sharing = jp_serverapp.web_app.settings[SETTING]
     sharing.problem = "no NVIDIA driver was found on this machine"  # said when what runs inside the server starts, which nobody does here
     sharing.started.set()

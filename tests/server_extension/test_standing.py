@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.messages import ServerWelcome, ServiceStatus
-from jupyter_gpushare.server_extension.presets import Presets
-from jupyter_gpushare.server_extension.standing import status_of
+from jupyter_gpushare.server_extension.requests.presets import Presets
+from jupyter_gpushare.server_extension.services.status import status_of
 
 SERVICE = ServiceStatus(version="1", revision=1, user="ada", projects=["vision"], policy_problems=["gpushare.yaml:3: gpu: bad"])
 WELCOME = ServerWelcome(node="n0", simulated=True, tiers=["suspend"], kernels=[])

@@ -20,7 +20,7 @@ from jupyter_gpushare.messages import (
     Workloads,
     WorkloadView,
 )
-from jupyter_gpushare.server_extension.tables import as_csv
+from jupyter_gpushare.server_extension.services.csv_tables import as_csv
 
 AMOUNTS = {"quota": 1, "limit": None, "fair_share": 1.5, "allocated": 0.5, "requested": 2}
 ROW = QueueRow(queue="vision", kind="project", pool="default", resource="gpu", **AMOUNTS)

@@ -15,13 +15,13 @@ from jupyter_gpushare.transports import UNIX, HttpTransport
 if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer
 
-__all__ = ["Elsewhere", "start_local"]
+__all__ = ["SchedulerRunsElsewhere", "start_local"]
 
 TRIES: Final = 20
 PAUSE_S: Final = 0.1
 
 
-class Elsewhere(Unavailable):
+class SchedulerRunsElsewhere(Unavailable):
     """Raised when another server of the same person runs both already, in the same state directory: `transport` leads there."""
 
     def __init__(self, socket: Path) -> None:
@@ -64,5 +64,5 @@ async def _must_be_free(state_dir: Path) -> None:
         if not is_served(state_dir):
             return
         if served_at(state_dir) == f"{UNIX}{own_socket(state_dir)}":
-            raise Elsewhere(own_socket(state_dir))
+            raise SchedulerRunsElsewhere(own_socket(state_dir))
         await asyncio.sleep(PAUSE_S)

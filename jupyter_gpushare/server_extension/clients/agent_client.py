@@ -29,7 +29,7 @@ from jupyter_gpushare.messages import (
     encode,
 )
 
-__all__ = ["MachineLink"]
+__all__ = ["AgentClient"]
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
@@ -39,7 +39,7 @@ LONGEST_BACKLOG: Final = 4 << 20
 """Bytes that may wait for an agent that does not read; more, and the line is given up and made anew."""
 
 
-class MachineLink:
+class AgentClient:
     """`on_welcome` is called at every (re)connection, `on_message` for everything else that is no answer; both in the event loop."""
 
     def __init__(

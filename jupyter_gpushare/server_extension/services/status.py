@@ -6,7 +6,7 @@ from typing import Literal
 
 from jupyter_gpushare.messages import SchedulerStatus, ServerWelcome, ServiceStatus, Status
 
-from .presets import Presets
+from ..requests.presets import Presets
 
 __all__ = ["status_of"]
 

@@ -9,12 +9,12 @@ from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
 from jupyter_gpushare.messages import Answer, Asked, ErrorDetail, Kernel, KernelHistory, KernelRequest, WhatIfAnswer, convert, to_json
 
-from .tables import Table
+from .csv_tables import Table
 
-__all__ = ["Answering", "answer"]
+__all__ = ["KernelRpcHandler", "answer"]
 
 
-class Answering(Protocol):
+class KernelRpcHandler(Protocol):
     """Who does what is asked."""
 
     def kernel(self, kernel_id: str) -> Kernel: ...
@@ -25,7 +25,7 @@ class Answering(Protocol):
     def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory: ...
 
 
-async def answer(sharing: Answering, asked: Asked, log: Logger) -> Answer:
+async def answer(sharing: KernelRpcHandler, asked: Asked, log: Logger) -> Answer:
     """Does it and answers: a body, or the error in the words of whoever refused."""
     try:
         return Answer(n=asked.n, body=await _body(sharing, asked))
@@ -37,7 +37,7 @@ async def answer(sharing: Answering, asked: Asked, log: Logger) -> Answer:
     return Answer(n=asked.n, error=detail)
 
 
-async def _body(sharing: Answering, asked: Asked) -> Any:
+async def _body(sharing: KernelRpcHandler, asked: Asked) -> Any:
     kernel_id = asked.kernel_id
     match asked.action:
         case "request":

@@ -19,17 +19,17 @@ import msgspec
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
 
-from .directory import Directory
-from .request import checked, same, workload
+from ..kernels.kernel_registry import KernelRegistry
+from ..kernels.request import checked, same, workload
 
-__all__ = ["Desk", "SchedulerDesk"]
+__all__ = ["Submitter", "WorkloadAPI"]
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
 ON_ITS_WAY: Final = ReasonBody(code="PendingEvaluation", message="The request is on its way to the scheduler.")
 
 
-class SchedulerDesk(Protocol):
+class WorkloadAPI(Protocol):
     """What the desk needs of the scheduler."""
 
     async def submit(self, request: WorkloadRequest) -> WorkloadView: ...
@@ -37,13 +37,13 @@ class SchedulerDesk(Protocol):
     async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer: ...
 
 
-class Desk:
+class Submitter:
     """`changed` is told which kernels look different now; `node` gives this machine's node once the agent named it."""
 
     def __init__(
         self,
-        directory: Directory,
-        scheduler: SchedulerDesk,
+        directory: KernelRegistry,
+        scheduler: WorkloadAPI,
         log: Logger,
         *,
         changed: Callable[[set[str]], None],

@@ -39,23 +39,23 @@ from jupyter_gpushare.messages import (
     WhatIfAnswer,
 )
 
-from .broadcast import Broadcast
-from .desk import Desk
-from .directory import Directory
-from .ghosts import Ghosts
-from .history import Histories, wall_ms
-from .launches import LAUNCH_S, Launches
-from .machine import MachineLink
-from .naming import Naming
-from .peers import Jupyter, Scheduler
-from .presets import Presets
-from .questions import answer
-from .relaunching import end_idle, relaunch
-from .standing import status_of
-from .tables import Table
-from .telling import Telling
+from ..clients.agent_client import AgentClient
+from ..kernels.kernel_history import KernelHistories, wall_ms
+from ..kernels.kernel_registry import KernelRegistry
+from ..kernels.launches import LAUNCH_S, KernelLaunches
+from ..requests.orphans import OrphanedRequests
+from ..requests.presets import Presets
+from ..requests.submitter import Submitter
+from .broadcast import PageStream
+from .csv_tables import Table
+from .kernel_rpc import answer
+from .notebook_names import NotebookNames
+from .protocols import JupyterAPI, SchedulerAPI
+from .publisher import Publisher
+from .relaunch import end_idle, relaunch
+from .status import status_of
 
-__all__ = ["Sharing"]
+__all__ = ["GpuShareService"]
 
 CHECK_S: Final = 1.0
 ACT_S: Final = 30.0
@@ -64,9 +64,9 @@ SWEEP_S: Final = 2.0
 Action = Literal["suspend", "resume", "pin", "unpin"]
 
 
-class Sharing:
+class GpuShareService:
     def __init__(
-        self, jupyter: Jupyter, scheduler: Scheduler, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
+        self, jupyter: JupyterAPI, scheduler: SchedulerAPI, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
         on_behalf: str | None = None, simulated: bool = False, presets: Presets = Presets(),  # noqa: B008 - frozen
     ) -> None:  # fmt: skip
         self.mode: Final = mode
@@ -74,7 +74,7 @@ class Sharing:
         self.simulated = simulated
         """Whether the GPUs are simulated, as far as is known before the agent has said so."""
         self.presets = presets
-        self.broadcast = Broadcast()
+        self.broadcast = PageStream()
         self.service: ServiceStatus | None = None
         """What the scheduler said of itself last."""
         self.started = asyncio.Event()
@@ -84,19 +84,19 @@ class Sharing:
         self._jupyter = jupyter
         self._scheduler = scheduler
         self._log = log
-        self._directory = Directory()
-        self._machine = MachineLink(agent_socket, log, self._welcomed, self._heard)
-        self._histories = Histories()
-        self._launches = Launches(
+        self._directory = KernelRegistry()
+        self._machine = AgentClient(agent_socket, log, self._welcomed, self._heard)
+        self._histories = KernelHistories()
+        self._launches = KernelLaunches(
             self._machine, log, started=self.started, wants_gpu=self._wants_gpu, problem=lambda: self.problem
         )  # fmt: skip
-        self._telling = Telling(
+        self._telling = Publisher(
             self._directory, self._histories, self.broadcast, self._machine, jupyter, is_ours=self._launches.__contains__
         )  # fmt: skip
         self._changed = self._telling.changed
-        self._desk = Desk(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
-        self._ghosts = Ghosts()
-        self._naming = Naming(self._directory, scheduler, log)
+        self._desk = Submitter(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
+        self._ghosts = OrphanedRequests()
+        self._naming = NotebookNames(self._directory, scheduler, log)
         self._missing: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -9,7 +9,7 @@ from typing import Final
 from jupyter_gpushare.core.estimates.time_series import Grain, Series, thinned
 from jupyter_gpushare.messages import Kernel, KernelHistory, KernelSample, stamp
 
-__all__ = ["Histories", "wall_ms"]
+__all__ = ["KernelHistories", "wall_ms"]
 
 MOST_POINTS: Final = 360
 MINUTE: Final = 60_000
@@ -17,7 +17,7 @@ GRAINS: Final = (Grain(1000, 2 * MINUTE), Grain(10_000, 20 * MINUTE), Grain(MINU
 """Finer than the queues' while young: a person looks at what the cell of a moment ago did."""
 
 
-class Histories:
+class KernelHistories:
     """Times are ms since the epoch."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ from jupyter_gpushare.messages import (
 
 from .request import shares
 
-__all__ = ["Directory", "Entry"]
+__all__ = ["KernelRegistry", "KernelEntry"]
 
 LONGEST_STORY: Final = 100
 MOST_EARLY: Final = 2
@@ -37,7 +37,7 @@ AGENT_STATES: Final = ("attached", "suspended", "reclaiming", "lost")
 
 
 @dataclass(slots=True)
-class Entry:
+class KernelEntry:
     """One kernel. `workload_id` is what it asks for now (None: nothing); `workload` what the scheduler said of it last."""
 
     kernel_id: str
@@ -86,11 +86,11 @@ class Entry:
         return self.agent is not None and self.agent.workload == self.workload_id and self.agent.state in AGENT_STATES
 
 
-class Directory:
+class KernelRegistry:
     """Every method that takes news returns the ids of the kernels whose view may have changed."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, KernelEntry] = {}
 
     def __contains__(self, kernel_id: str) -> bool:
         return kernel_id in self._entries
@@ -99,7 +99,7 @@ class Directory:
         """Kernel ids in the order in which they were first seen."""
         return list(self._entries)
 
-    def entry(self, kernel_id: str) -> Entry:
+    def entry(self, kernel_id: str) -> KernelEntry:
         """The entry of a known kernel.
 
         Raises:
@@ -110,7 +110,7 @@ class Directory:
     # ---- news from Jupyter and from the desk
 
     def appeared(self, kernel_id: str, name: str = "") -> set[str]:
-        entry = self._entries.setdefault(kernel_id, Entry(kernel_id))
+        entry = self._entries.setdefault(kernel_id, KernelEntry(kernel_id))
         entry.name = name or entry.name
         return {kernel_id}
 
@@ -260,13 +260,13 @@ class Directory:
         )
 
     @staticmethod
-    def _shares(entry: Entry) -> tuple[Share, Share]:
+    def _shares(entry: KernelEntry) -> tuple[Share, Share]:
         if entry.workload is not None:
             return entry.workload.request, entry.workload.limit
         return shares(entry.asked) if entry.asked is not None else (Share(), Share())
 
 
-def _planned(entry: Entry) -> str | None:
+def _planned(entry: KernelEntry) -> str | None:
     """The agent knows what its GPUs are called; before it has heard of the lease, node and number must do."""
     if entry.agent is not None and entry.agent.workload == entry.workload_id and entry.agent.planned_gpu:
         return entry.agent.planned_gpu
@@ -278,7 +278,7 @@ def _guaranteed(lease: LeaseBody) -> int:
     return lease.request_mib * len(lease.planned_gpus)
 
 
-def _memory(entry: Entry, agent: Kernel) -> MemoryMib:
+def _memory(entry: KernelEntry, agent: Kernel) -> MemoryMib:
     """As the agent measures it; of a share that it does not realise (yet, or any more) only what the scheduler guarantees is true."""
     if entry.is_here:
         return agent.memory_mib
@@ -288,14 +288,14 @@ def _memory(entry: Entry, agent: Kernel) -> MemoryMib:
     return MemoryMib() if agent.state in AGENT_STATES else agent.memory_mib
 
 
-def _expected(entry: Entry) -> ExpectedWait | None:
+def _expected(entry: KernelEntry) -> ExpectedWait | None:
     """Only of a kernel that waits for the scheduler's word, as that said it last."""
     if entry.lease is not None or entry.is_here or entry.problem is not None or entry.workload is None:
         return None
     return entry.workload.expected_wait
 
 
-def _reason(entry: Entry) -> ReasonBody | None:
+def _reason(entry: KernelEntry) -> ReasonBody | None:
     """Only of a kernel that waits, or whose request was refused."""
     if entry.lease is not None or entry.is_here:
         return None

@@ -10,7 +10,7 @@ from typing import Final
 
 from jupyter_gpushare.messages import EndKernel, RelaunchKernel
 
-from .peers import Jupyter
+from .protocols import JupyterAPI
 
 __all__ = ["end_idle", "relaunch"]
 
@@ -18,7 +18,7 @@ SHARE_OF_DEADLINE: Final = 0.6
 """Of the time that the agent gives us for a restart: what is left is for the restart itself."""
 
 
-async def relaunch(jupyter: Jupyter, order: RelaunchKernel, log: Logger) -> None:
+async def relaunch(jupyter: JupyterAPI, order: RelaunchKernel, log: Logger) -> None:
     """Restart it. One that cannot be restarted is the agent's to kill, at its deadline."""
     log.info("gpushare: kernel %s is restarted: %s", order.kernel_id, order.message)
     await _until_idle(jupyter, order.kernel_id, order.deadline_ms / 1000 * SHARE_OF_DEADLINE)
@@ -28,7 +28,7 @@ async def relaunch(jupyter: Jupyter, order: RelaunchKernel, log: Logger) -> None
         log.warning("gpushare: kernel %s could not be restarted: %s", order.kernel_id, error)
 
 
-async def end_idle(jupyter: Jupyter, order: EndKernel, log: Logger) -> None:
+async def end_idle(jupyter: JupyterAPI, order: EndKernel, log: Logger) -> None:
     """Jupyter's own shutdown, as its culling of idle kernels does it."""
     log.info("gpushare: kernel %s is shut down: %s", order.kernel_id, order.message)
     try:
@@ -37,7 +37,7 @@ async def end_idle(jupyter: Jupyter, order: EndKernel, log: Logger) -> None:
         log.warning("gpushare: kernel %s could not be shut down: %s", order.kernel_id, error)
 
 
-async def _until_idle(jupyter: Jupyter, kernel_id: str, within: float) -> None:
+async def _until_idle(jupyter: JupyterAPI, kernel_id: str, within: float) -> None:
     """The running cell is being ended with a sentence; give that a moment to reach the notebook."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(within):

@@ -23,15 +23,15 @@ from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound
 from jupyter_gpushare.messages import ErrorBody, ErrorDetail, KernelHistory, KernelRequest, StreamState, decode, encode
 
-from .broadcast import Listener
-from .sharing import Sharing
-from .tables import Table, as_csv
+from ..services.broadcast import PageListener
+from ..services.csv_tables import Table, as_csv
+from ..services.service import GpuShareService
 
 __all__ = ["AUTH_RESOURCE", "SETTING", "handlers"]
 
 AUTH_RESOURCE: Final = "gpushare"
 SETTING: Final = "gpushare"
-"""Where the server's settings keep the `Sharing`."""
+"""Where the server's settings keep the `GpuShareService`."""
 ACTIONS: Final = ("suspend", "resume", "pin", "unpin")
 TABLES: Final = ("queues", "nodes", "pools", "projects", "workloads", "evictions")
 
@@ -42,7 +42,7 @@ def answering(verb: Verb) -> Verb:
     """Errors of ours become their status and an error body."""
 
     @functools.wraps(verb)
-    async def answer(self: Door, *args: str, **kwargs: str) -> None:
+    async def answer(self: GpuShareAPIHandler, *args: str, **kwargs: str) -> None:
         try:
             await verb(self, *args, **kwargs)
         except GpuShareError as error:
@@ -51,14 +51,14 @@ def answering(verb: Verb) -> Verb:
     return answer
 
 
-class Door(APIHandler):
+class GpuShareAPIHandler(APIHandler):
     """Base of every handler here."""
 
     auth_resource = AUTH_RESOURCE
 
     @property
-    def sharing(self) -> Sharing:
-        return cast(Sharing, self.settings[SETTING])
+    def sharing(self) -> GpuShareService:
+        return cast(GpuShareService, self.settings[SETTING])
 
     def give(self, body: Any) -> None:
         self.set_header("Content-Type", "application/json")
@@ -76,7 +76,7 @@ class Door(APIHandler):
         self.refuse(status_code, f"http-{status_code}", words or HTTPStatus(status_code).phrase)
 
 
-class StatusHandler(Door):
+class StatusHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
     @answering
@@ -84,7 +84,7 @@ class StatusHandler(Door):
         self.give(self.sharing.status())
 
 
-class KernelHandler(Door):
+class KernelHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
     @answering
@@ -106,7 +106,7 @@ class KernelHandler(Door):
         self.give(await self.sharing.release(kernel_id))
 
 
-class ActionHandler(Door):
+class ActionHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
     @answering
@@ -116,7 +116,7 @@ class ActionHandler(Door):
         self.give(await self.sharing.act(kernel_id, action))  # type: ignore[arg-type]  # checked one line above
 
 
-class TableHandler(Door):
+class TableHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
     @answering
@@ -161,7 +161,7 @@ class KernelHistoryHandler(TableHandler):
         await self.give_table(history)
 
 
-class WhatIfHandler(Door):
+class WhatIfHandler(GpuShareAPIHandler):
     @web.authenticated
     @authorized
     @answering
@@ -172,7 +172,7 @@ class WhatIfHandler(Door):
         self.give(await self.sharing.what_if(decode(KernelRequest, self.request.body or b"{}"), of))
 
 
-class NowhereHandler(Door):
+class NotFoundHandler(GpuShareAPIHandler):
     """Any other path: the same shape of error as everywhere here."""
 
     @web.authenticated
@@ -184,11 +184,11 @@ class NowhereHandler(Door):
     post = put = patch = delete = get
 
 
-class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     """First the whole state (or what was missed since `?since=`), then every change."""
 
     auth_resource = AUTH_RESOURCE
-    _listener: Listener | None = None
+    _listener: PageListener | None = None
     _sending: asyncio.Task[None] | None = None
 
     async def _check_may_listen(self) -> None:
@@ -207,7 +207,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         """The handshake is done."""
         super().open()
         self.set_nodelay(True)  # or a small frame waits up to 40 ms for the page to have answered the one before
-        sharing = cast(Sharing, self.settings[SETTING])
+        sharing = cast(GpuShareService, self.settings[SETTING])
         self._listener = listener = sharing.broadcast.listen()
         since = self.get_query_argument("since", "")
         missed = sharing.broadcast.missed(int(since)) if since.isdecimal() else None
@@ -217,7 +217,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
             listener.forget()
         self._sending = asyncio.get_running_loop().create_task(self._send(listener, missed))
 
-    async def _send(self, listener: Listener, missed: list[bytes]) -> None:
+    async def _send(self, listener: PageListener, missed: list[bytes]) -> None:
         try:
             for frame in missed:
                 await self.write_message(frame.decode())
@@ -233,7 +233,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     def on_close(self) -> None:
         """The page went away."""
         if self._listener is not None:
-            cast(Sharing, self.settings[SETTING]).broadcast.leave(self._listener)
+            cast(GpuShareService, self.settings[SETTING]).broadcast.leave(self._listener)
         if self._sending is not None:
             self._sending.cancel()
 
@@ -249,7 +249,7 @@ def handlers(base_url: str) -> list[tuple[str, type[JupyterHandler]]]:
         (r"history/queues", QueueHistoryHandler),
         (kernel + r"/history", KernelHistoryHandler),
         (r"what-if", WhatIfHandler),
-        (r"stream", StreamHandler),
-        (r".*", NowhereHandler),
+        (r"stream", PageStreamHandler),
+        (r".*", NotFoundHandler),
     ]
     return [(url_path_join(base_url, "gpushare/api/") + path, handler) for path, handler in table]

@@ -11,7 +11,7 @@ import msgspec
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest, Preset, convert
 
-from .request import checked
+from ..kernels.request import checked
 
 __all__ = ["DEFAULT_PRESETS", "Presets", "presets_or_usual", "read_presets"]
 

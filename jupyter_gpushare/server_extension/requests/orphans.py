@@ -11,13 +11,13 @@ from typing import Final
 
 from jupyter_gpushare.messages import SchedulerFrame, SchedulerState, WorkloadChanged, WorkloadGone, WorkloadView
 
-__all__ = ["GRACE_MS", "Ghosts"]
+__all__ = ["GRACE_MS", "OrphanedRequests"]
 
 GRACE_MS: Final = 6_000
 """Longer than it takes another server of this machine to register a kernel whose request is on its way."""
 
 
-class Ghosts:
+class OrphanedRequests:
     """Follows the scheduler's stream; `since` is when a request first looked abandoned."""
 
     def __init__(self) -> None:

@@ -10,14 +10,14 @@ from typing import Final
 
 from jupyter_gpushare.messages import StreamFrame, encode
 
-__all__ = ["Broadcast", "Listener"]
+__all__ = ["PageStream", "PageListener"]
 
 REMEMBERED: Final = 2000
 LONGEST_BACKLOG: Final = 1000
 """Frames that may wait for a page that does not read; then it is dropped and resumes by revision."""
 
 
-class Listener:
+class PageListener:
     """One open page. `frames` yields None when it fell too far behind."""
 
     def __init__(self) -> None:
@@ -36,13 +36,13 @@ class Listener:
         return True
 
 
-class Broadcast:
+class PageStream:
     """Revisions begin at this server's start time, so that a number from an earlier life is seen to be too old."""
 
     def __init__(self) -> None:
         self.revision = time.time_ns() // 1_000_000
         self._history: collections.deque[tuple[int, bytes]] = collections.deque(maxlen=REMEMBERED)
-        self._listeners: set[Listener] = set()
+        self._listeners: set[PageListener] = set()
 
     def publish(self, frame_at: Callable[[int], StreamFrame]) -> None:
         """Number a frame and hand it to everybody."""
@@ -58,13 +58,13 @@ class Broadcast:
             return None
         return [frame for revision, frame in self._history if revision > since]
 
-    def listen(self) -> Listener:
+    def listen(self) -> PageListener:
         """From now on; every `listen` needs its `leave`."""
-        listener = Listener()
+        listener = PageListener()
         self._listeners.add(listener)
         return listener
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: PageListener) -> None:
         self._listeners.discard(listener)
 
     @property

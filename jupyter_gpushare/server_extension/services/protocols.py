@@ -8,13 +8,13 @@ from typing import Protocol
 from jupyter_gpushare.client import Lost
 from jupyter_gpushare.messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
 
-from .desk import SchedulerDesk
-from .naming import SchedulerNames
+from ..requests.submitter import WorkloadAPI
+from .notebook_names import RenameAPI
 
-__all__ = ["Jupyter", "Scheduler"]
+__all__ = ["JupyterAPI", "SchedulerAPI"]
 
 
-class Scheduler(SchedulerDesk, SchedulerNames, Protocol):
+class SchedulerAPI(WorkloadAPI, RenameAPI, Protocol):
     """What this server needs of the scheduler's client."""
 
     @property
@@ -29,7 +29,7 @@ class Scheduler(SchedulerDesk, SchedulerNames, Protocol):
     def changes(self) -> AsyncIterator[SchedulerFrame | Lost]: ...
 
 
-class Jupyter(Protocol):
+class JupyterAPI(Protocol):
     """What we need of the Jupyter server itself."""
 
     def kernel_ids(self) -> list[str]: ...

@@ -17,10 +17,10 @@ import msgspec
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import KernelGone, KernelLaunched, RegisterKernel
 
+from ..clients.agent_client import AgentClient
 from . import unregistered
-from .machine import MachineLink
 
-__all__ = ["LAUNCH_S", "Launches"]
+__all__ = ["LAUNCH_S", "KernelLaunches"]
 
 LAUNCH_S: Final = 2.0
 """A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow starts look like hangs)."""
@@ -31,22 +31,22 @@ OWN_NAMES: Final = ("GPUSHARE_KERNEL_ID", "GPUSHARE_AGENT", "GPUSHARE_TOKEN_FILE
 
 
 @dataclass(slots=True)
-class Launched:
+class LaunchedKernel:
     registration: RegisterKernel
     pid: int | None = None
     is_known: bool = False
     """Whether the agent answered its registration."""
 
 
-class Launches:
+class KernelLaunches:
     """`started`: is set when what runs inside this server has started, or will not; `problem`: then, why there is no agent at all.
     `wants_gpu`: whether a kernel has asked for a share by now."""
 
     def __init__(
-        self, machine: MachineLink, log: Logger, *, started: asyncio.Event, wants_gpu: Callable[[str], bool], problem: Callable[[], str | None]
+        self, machine: AgentClient, log: Logger, *, started: asyncio.Event, wants_gpu: Callable[[str], bool], problem: Callable[[], str | None]
     ) -> None:  # fmt: skip
         self._machine, self._log, self._started, self._wants_gpu, self._problem = machine, log, started, wants_gpu, problem
-        self._launched: dict[str, Launched] = {}
+        self._launched: dict[str, LaunchedKernel] = {}
         self._devices_env: dict[str, str] = {}
 
     def __contains__(self, kernel_id: object) -> bool:
@@ -58,7 +58,7 @@ class Launches:
         wants = self._wants_gpu(kernel_id)
         n = self._machine.number()
         message = RegisterKernel(n=n, kernel_id=kernel_id, name=name, user=user, wants_gpu=wants, language=language)
-        launched = self._launched[kernel_id] = Launched(message)
+        launched = self._launched[kernel_id] = LaunchedKernel(message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
                 await self._started.wait()
@@ -96,7 +96,7 @@ class Launches:
             if launched.pid is not None:
                 self._register_again(launched)
 
-    def _register_again(self, launched: Launched) -> None:
+    def _register_again(self, launched: LaunchedKernel) -> None:
         """A kernel that runs already: the agent was away when it was launched, or is a new one."""
         wants, n = self._wants_gpu(launched.registration.kernel_id), self._machine.number()
         self._machine.tell(msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants))

@@ -10,21 +10,21 @@ from typing import Protocol
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import WorkloadView
 
-from .directory import Directory
+from ..kernels.kernel_registry import KernelRegistry
 
-__all__ = ["Naming", "SchedulerNames"]
+__all__ = ["NotebookNames", "RenameAPI"]
 
 
-class SchedulerNames(Protocol):
+class RenameAPI(Protocol):
     """What this needs of the scheduler."""
 
     async def rename(self, workload_id: str, name: str) -> WorkloadView: ...
 
 
-class Naming:
+class NotebookNames:
     """`tell` is called again and again; it says only what the scheduler does not know, and does not wait for its answer."""
 
-    def __init__(self, directory: Directory, scheduler: SchedulerNames, log: Logger) -> None:
+    def __init__(self, directory: KernelRegistry, scheduler: RenameAPI, log: Logger) -> None:
         self._directory, self._scheduler, self._log = directory, scheduler, log
         self._told: dict[str, str] = {}
         """Workload -> the name that was taken, or refused: neither is said again."""

@@ -6,20 +6,20 @@ from collections.abc import Callable, Iterable
 
 from jupyter_gpushare.messages import Event, Kernel, KernelOutlook, Status, StreamEvent, StreamKernel, StreamKernelGone, StreamStatus
 
-from .broadcast import Broadcast
-from .directory import Directory
-from .history import Histories, wall_ms
-from .machine import MachineLink
-from .peers import Jupyter
+from ..clients.agent_client import AgentClient
+from ..kernels.kernel_history import KernelHistories, wall_ms
+from ..kernels.kernel_registry import KernelRegistry
+from .broadcast import PageStream
+from .protocols import JupyterAPI
 
-__all__ = ["Telling"]
+__all__ = ["Publisher"]
 
 
-class Telling:
+class Publisher:
     """`is_ours`: whether a kernel runs with our provisioner, so that the agent wants to know what becomes of its request."""
 
     def __init__(
-        self, directory: Directory, histories: Histories, broadcast: Broadcast, machine: MachineLink, jupyter: Jupyter, *,
+        self, directory: KernelRegistry, histories: KernelHistories, broadcast: PageStream, machine: AgentClient, jupyter: JupyterAPI, *,
         is_ours: Callable[[str], bool],
     ) -> None:  # fmt: skip
         self._directory, self._histories, self._is_ours = directory, histories, is_ours

@@ -1,0 +1,1 @@
+"""HTTP and WebSocket handlers under `<base_url>gpushare/api/` (`api`)."""
