@@ -39,9 +39,9 @@ def _jupyter_server_extension_points() -> list[dict[str, Any]]:
 
 def load_ipython_extension(ip: Any) -> None:
     """``%load_ext jupyter_gpushare``: the magics and the cell gate."""
-    import_module("jupyter_gpushare.kernel.loading").load_ipython_extension(ip)
+    import_module("jupyter_gpushare.kernel.ipython_extension").load_ipython_extension(ip)
 
 
 def unload_ipython_extension(ip: Any) -> None:
     """``%unload_ext jupyter_gpushare``."""
-    import_module("jupyter_gpushare.kernel.loading").unload_ipython_extension(ip)
+    import_module("jupyter_gpushare.kernel.ipython_extension").unload_ipython_extension(ip)

@@ -1,7 +1,12 @@
-"""What runs in a person's kernel: `%gpu`, the cell gate, the `gpu` functions, `simgpu`. Needs IPython and the standard library only.
+"""What runs inside a user's kernel. Needs IPython and the standard library only, on Python 3.9 or newer.
 
-    IPython calls         `loading` (`%load_ext`), `extension` (the hooks, and what the agent says unasked)
-    people call           `magics` (`%gpu`), `gpu` (the same as functions), `panel` (a widget), `simgpu` (a simulated GPU)
-    the agent             `link` (the socket), `gate` (may this cell run?), `asking` (a question and its answer), `frameworks` and `cuda` (caps)
-    what is shown         `screen` (under the cell), `view` (text), `cards` and `curves` (HTML)
+    ipython_extension   `%load_ext jupyter_gpushare`
+    magics, gpu, panel  `%gpu`, the same as functions, and a widget
+    rpc                 one request to the node agent, and its reply
+    session             what this kernel holds: connection, gate, display, framework caps
+    display             text, HTML and charts
+    cell_gate           a cell waits here until it may run
+    frameworks          memory caps of PyTorch, CuPy and JAX
+    connection          the socket to the node agent
+    simgpu              a simulated GPU for user code
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .asking import NOT_OURS, GpuError, act, ask, ask_for, kernel_in, request_body
-from .cards import ShownKernel
-from .extension import current
-from .link import Json
+from .connection import Json
+from .display.html import KernelStatusDisplay
+from .rpc import NOT_OURS, GpuError, act, ask, ask_for, kernel_in, request_body
+from .session import current
 
 if TYPE_CHECKING:
-    from .panel import Panel
+    from .panel import GpuPanel
 
 __all__ = [
     "GpuError", "history", "nodes", "on_notice", "panel", "pin", "queue", "release", "request", "resume", "samples", "status", "suspend",
@@ -23,7 +23,7 @@ def status() -> Json:
     """This notebook's share now: state, share, GPU, memory in MiB, why it waits, and its last events."""
     extension = current()
     if extension.link.address is None:
-        return ShownKernel(extension.link.kernel)
+        return KernelStatusDisplay(extension.link.kernel)
     # The Jupyter server knows the whole story, the agent its part of it, and we what was said last.
     for action in ("why", "status"):
         try:
@@ -33,7 +33,7 @@ def status() -> Json:
                 raise
             if not extension.link.welcomed.is_set():
                 break
-    return ShownKernel(extension.link.kernel)
+    return KernelStatusDisplay(extension.link.kernel)
 
 
 def request(
@@ -134,17 +134,17 @@ def samples(minutes: int = 60) -> list[Json]:
     return list(ask("history", {"minutes": minutes}).get("samples", []))
 
 
-def panel() -> Panel:
+def panel() -> GpuPanel:
     """A widget with this notebook's share, live, and buttons to request, release, suspend and resume.
 
     Raises:
         GpuError: this kernel has no ipywidgets.
     """
     try:
-        from .panel import Panel
+        from .panel import GpuPanel
     except ImportError as error:
         raise GpuError(f"the panel needs ipywidgets, which this kernel's environment lacks ({error})", "unavailable") from None
-    return Panel(current())
+    return GpuPanel(current())
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:

@@ -9,11 +9,13 @@ from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.core.magic_arguments import MagicArgumentParser
 
-from . import curves, gpu, view
-from .asking import GpuError, ask, ask_for, request_body
-from .cards import Shown, card_html, events_html, table_html
-from .extension import current
-from .link import Json
+from . import gpu
+from .connection import Json
+from .display import charts as curves
+from .display import text as view
+from .display.html import DisplayValue, card_html, events_html, table_html
+from .rpc import GpuError, ask, ask_for, request_body
+from .session import current
 
 __all__ = ["GpuMagics"]
 
@@ -82,16 +84,16 @@ def _what_if(given: Any) -> str:
     return view.what_if_text(ask("what-if", _body(given)))
 
 
-def _queue(_: Any) -> Shown:
+def _queue(_: Any) -> DisplayValue:
     rows = [row for row in gpu.queue() if row["resource"] == "gpu"]
-    return Shown(view.table(rows, QUEUE_COLUMNS), table_html(rows, QUEUE_COLUMNS))
+    return DisplayValue(view.table(rows, QUEUE_COLUMNS), table_html(rows, QUEUE_COLUMNS))
 
 
-def _nodes(_: Any) -> Shown:
+def _nodes(_: Any) -> DisplayValue:
     found = gpu.nodes()
     rows = [_device_row(node, device) for node in found for device in node["devices"]]
     label = "These GPUs are simulated." if any(node["simulated"] for node in found) else ""
-    return Shown(f"{view.table(rows, DEVICE_COLUMNS)}\n{label}".rstrip(), table_html(rows, DEVICE_COLUMNS) + label)
+    return DisplayValue(f"{view.table(rows, DEVICE_COLUMNS)}\n{label}".rstrip(), table_html(rows, DEVICE_COLUMNS) + label)
 
 
 def _device_row(node: Json, device: Json) -> Json:
@@ -100,10 +102,10 @@ def _device_row(node: Json, device: Json) -> Json:
     return {"node": node["name"], "gpu": device["uuid"], "model": device["model"], **memory, **who}
 
 
-def _history(given: Any) -> Shown:
+def _history(given: Any) -> DisplayValue:
     samples, events = gpu.samples(given.minutes), gpu.history()
     picture = curves.history_html(samples, given.minutes) + events_html(events)
-    return Shown(f"{curves.history_text(samples, given.minutes)}\n{view.events_text(events)}", picture)
+    return DisplayValue(f"{curves.history_text(samples, given.minutes)}\n{view.events_text(events)}", picture)
 
 
 def _history_parser() -> MagicArgumentParser:
@@ -112,7 +114,7 @@ def _history_parser() -> MagicArgumentParser:
     return parser
 
 
-Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str | Shown]]
+Verb = tuple[MagicArgumentParser, Callable[[Any], Json | str | DisplayValue]]
 VERBS: Final[dict[str, Verb]] = {
     "status": (_parser("status", "this notebook's share"), _status),
     "request": (_asking("request", "ask for a share"), _request),
@@ -136,7 +138,7 @@ class GpuMagics(Magics):
     """`%gpu …`; the verbs are in `VERBS`."""
 
     @line_cell_magic("gpu")
-    def gpu(self, line: str, cell: str | None = None) -> Shown | None:
+    def gpu(self, line: str, cell: str | None = None) -> DisplayValue | None:
         """`%gpu` shows this notebook's share; `%gpu request 0.5` asks for one; `%%gpu 1.0` runs one cell with one.
 
         Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
@@ -166,19 +168,19 @@ def _parsed(parser: MagicArgumentParser, line: str) -> Any:
         raise UsageError(f"{_one_line(str(error)).lower()}, got {line.strip()}") from None
 
 
-def _shown(line: str) -> Shown:
+def _shown(line: str) -> DisplayValue:
     verb, _, rest = line.strip().partition(" ")
     if (verb or "status") not in VERBS:
         raise UsageError(f"%gpu has no {verb!r}; it has {', '.join(VERBS)}")
     parser, act = VERBS[verb or "status"]
     result = act(_parsed(parser, rest))
-    if isinstance(result, Shown):
+    if isinstance(result, DisplayValue):
         return result
     if isinstance(result, str):
-        return Shown(result)
+        return DisplayValue(result)
     link = current().link
     away = link.address is not None and not link.welcomed.is_set()
-    return Shown(view.kernel_text(result, away=away), card_html(result, away=away))
+    return DisplayValue(view.kernel_text(result, away=away), card_html(result, away=away))
 
 
 def _give_back(before: Json, previous: Json | None) -> None:

@@ -17,13 +17,13 @@ from typing import Any, Final
 import ipywidgets as widgets
 from IPython.display import display
 
-from . import view
-from .asking import NOT_OURS, GpuError, act, ask_for, request_body
-from .cards import card_html
-from .extension import Extension
-from .link import Json
+from .connection import Json
+from .display import text as view
+from .display.html import card_html
+from .rpc import NOT_OURS, GpuError, act, ask_for, request_body
+from .session import KernelSession
 
-__all__ = ["Panel"]
+__all__ = ["GpuPanel"]
 
 APART_S: Final = 0.25
 """Memory that grows in small steps is told at every one; a person sees four a second."""
@@ -31,10 +31,10 @@ SHARES: Final = ("0.25", "0.5", "1")
 Ask = Callable[[], object]
 
 
-class Panel:
+class GpuPanel:
     """Shows itself at the end of a cell, and in every layout as `panel.widget`; `close()` ends it."""
 
-    def __init__(self, extension: Extension) -> None:
+    def __init__(self, extension: KernelSession) -> None:
         self._extension = extension
         self._card = widgets.HTML()
         self._share = widgets.Combobox(value="0.5", options=SHARES, ensure_option=False, description="Share", layout={"width": "170px"})

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 
-from jupyter_gpushare.kernel.link import Link, address_from
+from jupyter_gpushare.kernel.connection import AgentConnection, address_from
 
 cells: set = set()
 
@@ -79,7 +79,7 @@ def ask(action: str) -> None:
         say({"reply": answers.get(timeout=30)})
 
 
-link = Link(address_from(os.environ), on_message)
+link = AgentConnection(address_from(os.environ), on_message)
 
 
 def become(name: str) -> None:

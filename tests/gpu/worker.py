@@ -181,9 +181,9 @@ class Product:
     """What the kernel extension does to frameworks, by its own code."""
 
     def __init__(self) -> None:
-        from jupyter_gpushare.kernel.frameworks import Frameworks
+        from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps
 
-        self.frameworks = Frameworks()
+        self.frameworks = FrameworkCaps()
 
     def cap(self, mib: int, total_mib: int) -> None:
         self.frameworks.told([{"uuid": "", "cap_mib": mib, "total_mib": total_mib, "visible": "0"}], running=False)

@@ -9,7 +9,7 @@ import socket
 import threading
 from pathlib import Path
 
-from jupyter_gpushare.kernel.link import detached
+from jupyter_gpushare.kernel.connection import detached
 
 
 def kernel_state(state: str, **more):

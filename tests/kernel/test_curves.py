@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-from jupyter_gpushare.kernel.curves import COLUMNS, history_html, history_text
+from jupyter_gpushare.kernel.display.charts import COLUMNS, history_html, history_text
 
 GIB = 1024
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.kernel.frameworks import Frameworks, _match, net_of_context
+from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, _match, net_of_context
 from node_agent.checkpointer import Checkpointer
 from tests.fakegpu.world import GIB, GpuWorld
 
@@ -230,7 +230,7 @@ def test_which_ordinal_is_which_device_of_the_share(here, expected):
 
 def test_defaults_never_replace_what_the_person_set():
     environ = {"TF_FORCE_GPU_ALLOW_GROWTH": "false"}
-    frameworks = Frameworks(environ)
+    frameworks = FrameworkCaps(environ)
     frameworks.start()
     frameworks.stop()
     assert environ["TF_FORCE_GPU_ALLOW_GROWTH"] == "false"

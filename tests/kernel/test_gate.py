@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.gate import AWAY_S, away_s, is_exempt
+from jupyter_gpushare.kernel.cell_gate import AWAY_S, away_s, is_exempt
 
 pytestmark = pytest.mark.slow
 RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"

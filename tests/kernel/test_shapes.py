@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from jupyter_gpushare.kernel.link import Link, address_from, detached
+from jupyter_gpushare.kernel.connection import AgentConnection, address_from, detached
 from jupyter_gpushare.messages import FromKernel, Kernel, convert, to_json
 
 SENT = [
@@ -51,7 +51,7 @@ def test_loading_the_extension_imports_none_of_the_servers_dependencies():
 
 def test_a_kernel_that_was_not_started_through_us_has_no_agent():
     assert address_from({}) is None
-    link = Link(None, lambda message: None)
+    link = AgentConnection(None, lambda message: None)
     link.start()
     assert link.send({"type": "caches_dropped"}) is False
     assert json.loads(json.dumps(link.kernel)) == detached()

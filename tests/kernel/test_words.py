@@ -7,11 +7,11 @@ import re
 
 import pytest
 
-from jupyter_gpushare.kernel import view
-from jupyter_gpushare.kernel.cards import Shown, card_html, events_html, table_html
-from jupyter_gpushare.kernel.link import detached
+from jupyter_gpushare.kernel.connection import detached
+from jupyter_gpushare.kernel.display import text as view
+from jupyter_gpushare.kernel.display.html import DisplayValue, card_html, events_html, table_html
+from jupyter_gpushare.kernel.display.output import _box
 from jupyter_gpushare.kernel.magics import DEVICE_COLUMNS, QUEUE_COLUMNS
-from jupyter_gpushare.kernel.screen import _box
 
 NOTHING = detached()
 NARROW = 64
@@ -95,7 +95,7 @@ def test_what_comes_from_elsewhere_cannot_be_markup():
         card_html(kernel(project=evil)),
         events_html([{"time": "", "message": evil}]),
         table_html([{"a": evil}], {"a": evil}),
-        Shown(evil)._repr_html_(),
+        DisplayValue(evil)._repr_html_(),
     ]
     assert not any("<script" in one for one in shown)
 

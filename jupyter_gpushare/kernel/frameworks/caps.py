@@ -20,10 +20,10 @@ from collections.abc import Callable, MutableMapping
 from types import ModuleType
 from typing import Any, Final
 
+from ..connection import Json
 from .cuda import context_exists, cuda_started, uuids
-from .link import Json
 
-__all__ = ["DEFAULTS", "DROP_BUDGET_S", "Frameworks", "net_of_context"]
+__all__ = ["DEFAULTS", "DROP_BUDGET_S", "FrameworkCaps", "net_of_context"]
 
 DEFAULTS: Final = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 """A framework that takes three quarters of the GPU at its first tensor makes sharing a race."""
@@ -45,7 +45,7 @@ def net_of_context(cap_mib: int) -> int:
     return max(cap_mib - CONTEXT_MIB, cap_mib // 2)
 
 
-class Frameworks:
+class FrameworkCaps:
     """This process's. `told` comes from the link's thread, `before_cell` from the cell's; both return at once."""
 
     def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:

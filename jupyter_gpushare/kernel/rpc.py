@@ -13,9 +13,9 @@ from typing import Final
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import read_gpu, read_memory
 
-from .cards import ShownKernel
-from .extension import Extension, current
-from .link import Json
+from .connection import Json
+from .display.html import KernelStatusDisplay
+from .session import KernelSession, current
 
 __all__ = ["NOT_OURS", "GpuError", "act", "ask", "ask_for", "kernel_in", "request_body"]
 
@@ -69,10 +69,10 @@ def _answer(answers: SimpleQueue[Json], deadline: float) -> Json:
             return message.get("body") or {}
 
 
-def kernel_in(extension: Extension, answer: Json) -> Json:
+def kernel_in(extension: KernelSession, answer: Json) -> Json:
     """The status in an answer: the kernel itself, or what the agent pushed meanwhile."""
     found = answer.get("kernel", answer)
-    return ShownKernel(found if "kernel_id" in found and "state" in found else extension.link.kernel)
+    return KernelStatusDisplay(found if "kernel_id" in found and "state" in found else extension.link.kernel)
 
 
 def act(action: str) -> Json:

@@ -9,7 +9,7 @@ from typing import Final
 
 from jupyter_gpushare.core.model.units import memory_text
 
-from .link import Json
+from ..connection import Json
 
 __all__ = ["history_html", "history_text"]
 

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Address", "Json", "Link", "address_from", "detached"]
+__all__ = ["AgentAddress", "Json", "AgentConnection", "address_from", "detached"]
 
 Json = dict[str, Any]
 FIRST_PAUSE_S: Final = 0.05
@@ -30,7 +30,7 @@ PULSE_S: Final = 1.0
 LONGEST_LINE: Final = 4 << 20
 
 
-class Address(NamedTuple):
+class AgentAddress(NamedTuple):
     """Where this kernel's agent listens and how the kernel proves who it is."""
 
     kernel_id: str
@@ -38,12 +38,12 @@ class Address(NamedTuple):
     token_file: str
 
 
-def address_from(environ: Mapping[str, str]) -> Address | None:
+def address_from(environ: Mapping[str, str]) -> AgentAddress | None:
     """What the provisioner left in the environment; None in a kernel that was not started through it."""
     kernel_id, path = environ.get("GPUSHARE_KERNEL_ID"), environ.get("GPUSHARE_AGENT")
     if not kernel_id or not path:
         return None
-    return Address(kernel_id, path, environ.get("GPUSHARE_TOKEN_FILE", ""))
+    return AgentAddress(kernel_id, path, environ.get("GPUSHARE_TOKEN_FILE", ""))
 
 
 def detached(kernel_id: str = "") -> Json:
@@ -59,14 +59,14 @@ def detached(kernel_id: str = "") -> Json:
     }  # fmt: skip
 
 
-class Link:
+class AgentConnection:
     """Sends and receives for this process. `kernel`, `node`, `simulated` and `cap_mib` are what the agent said last.
 
     A message with a number `n` goes to the one who asked it (`asking`); every other goes to `on_message`, in the link's thread.
     When the line breaks, everybody who waits is handed `{"type": "away"}`.
     """
 
-    def __init__(self, address: Address | None, on_message: Callable[[Json], None], *, problem: str = "") -> None:
+    def __init__(self, address: AgentAddress | None, on_message: Callable[[Json], None], *, problem: str = "") -> None:
         """`problem`: why there was no agent when this kernel was launched."""
         self.address = address
         self._problem = problem
@@ -158,7 +158,7 @@ class Link:
         return welcomed
 
     @staticmethod
-    def _hello(address: Address) -> bytes:
+    def _hello(address: AgentAddress) -> bytes:
         token = ""
         if address.token_file:
             with open(address.token_file, encoding="utf-8") as file:

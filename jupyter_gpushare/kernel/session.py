@@ -9,28 +9,28 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from .frameworks import Frameworks
-from .gate import Gate, away_s
-from .link import Json, Link, address_from
-from .screen import CellProgress, Screen
+from .cell_gate import CellGate, away_s
+from .connection import AgentConnection, Json, address_from
+from .display.output import CellOutput, CellProgress
+from .frameworks.caps import FrameworkCaps
 
-__all__ = ["Extension", "current", "hook_into", "let_go_of"]
+__all__ = ["KernelSession", "current", "hook_into", "let_go_of"]
 
 QUIET_WIDGET_METHODS: Final = frozenset({"request_state", "request_states"})
 """A page that loads asks widgets for their state; that computes nothing and must not resume a suspended kernel."""
 
-_current: Extension | None = None
+_current: KernelSession | None = None
 
 
-class Extension:
+class KernelSession:
     """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only the functions work)."""
 
     def __init__(self, ip: Any = None) -> None:
-        self.link = Link(address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", ""))
-        self.screen = Screen(ip)
+        self.link = AgentConnection(address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", ""))
+        self.screen = CellOutput(ip)
         wants_gpu = os.environ.get("GPUSHARE_WANTS_GPU") == "1"
-        self.gate = Gate(self.link, lambda: CellProgress(self.screen), wants_gpu=wants_gpu, away_s=away_s(os.environ))
-        self.frameworks = Frameworks()
+        self.gate = CellGate(self.link, lambda: CellProgress(self.screen), wants_gpu=wants_gpu, away_s=away_s(os.environ))
+        self.frameworks = FrameworkCaps()
         self.on_notice: list[Callable[[Json], object]] = []
         self.on_change: list[Callable[[], object]] = []
         """Called in the link's thread whenever the agent said something of this kernel, or went away. They must return at once."""
@@ -149,11 +149,11 @@ def _call(callback: Callable[[Json], object], message: Json) -> None:
         traceback.print_exc()
 
 
-def current() -> Extension:
+def current() -> KernelSession:
     """This process's extension; made and connected on first use, also without IPython."""
     global _current
     if _current is None:
-        _current = Extension()
+        _current = KernelSession()
         _current.start()
     return _current
 
@@ -165,7 +165,7 @@ def hook_into(ip: Any) -> bool:
         return False
     if _current is not None:
         _current.stop()
-    _current = Extension(ip)
+    _current = KernelSession(ip)
     _current.start()
     return True
 

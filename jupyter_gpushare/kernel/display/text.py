@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from jupyter_gpushare.core.model.units import memory_text
 
-from .link import Json
+from ..connection import Json
 
 __all__ = [
     "cell_text",

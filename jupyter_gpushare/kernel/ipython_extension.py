@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .extension import hook_into, let_go_of
+from .session import hook_into, let_go_of
 
 __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 

@@ -8,15 +8,15 @@ import re
 import uuid
 from typing import Any, Final
 
-from .link import Json
+from ..connection import Json
 
-__all__ = ["CellProgress", "Screen"]
+__all__ = ["CellProgress", "CellOutput"]
 
 CODE: Final = re.compile(r"`([^`]+)`")
 KINDS: Final = {"info": "var(--jp-info-color1,#1976d2)", "warning": "var(--jp-warn-color1,#f57c00)"}
 
 
-class Screen:
+class CellOutput:
     """Publishes to the notebook. Outside a kernel (plain IPython) it prints."""
 
     def __init__(self, ip: Any) -> None:
@@ -56,7 +56,7 @@ class Screen:
 class CellProgress:
     """The line under a cell that waits: updated in place, gone or one tidy line when the wait is over."""
 
-    def __init__(self, screen: Screen) -> None:
+    def __init__(self, screen: CellOutput) -> None:
         self._screen = screen
         self._id: str | None = None
 

@@ -9,10 +9,10 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from . import view
-from .link import Json
+from ..connection import Json
+from . import text as view
 
-__all__ = ["Shown", "ShownKernel", "card_html", "events_html", "lines_html", "table_html"]
+__all__ = ["DisplayValue", "KernelStatusDisplay", "card_html", "events_html", "lines_html", "table_html"]
 
 PARTS: Final = {"used": "var(--jp-success-color1,#388e3c)", "borrowed": "var(--jp-warn-color1,#f57c00)"}
 TABLE: Final = '<table style="line-height:1.4;border-spacing:0;border-collapse:collapse;table-layout:auto;margin:0">'
@@ -20,7 +20,7 @@ ROW: Final = '<tr style="background:none">'
 """Front ends stripe the rows of tables; these are no data to be compared line by line."""
 
 
-class Shown:
+class DisplayValue:
     """A value that a notebook shows as text or as HTML, with the same words."""
 
     def __init__(self, text: str, picture: str = "") -> None:
@@ -34,7 +34,7 @@ class Shown:
         return self._picture or lines_html(self.text)
 
 
-class ShownKernel(dict[str, Any]):
+class KernelStatusDisplay(dict[str, Any]):
     """A kernel's status as a mapping that a notebook shows as `%gpu` does."""
 
     def __repr__(self) -> str:

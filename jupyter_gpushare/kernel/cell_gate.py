@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from IPython.core.error import InputRejected
 
-from .link import Json, Link
+from .connection import AgentConnection, Json
 
-__all__ = ["CellNotRun", "Gate", "GpuReclaimed", "Progress", "away_s", "is_exempt"]
+__all__ = ["CellNotRun", "CellGate", "GpuReclaimed", "GateProgress", "away_s", "is_exempt"]
 
 SHOW_AFTER_S: Final = 0.25
 """A wait that is over before a person notices it leaves no trace."""
@@ -56,14 +56,14 @@ class GpuReclaimed(_OneLine):
     """Raised in the running cell when its kernel is about to be relaunched because its GPU was taken back."""
 
 
-class Progress(Protocol):
+class GateProgress(Protocol):
     """Where a person sees that a cell waits."""
 
     def show(self, message: str, waited_s: float) -> None: ...
     def done(self, message: str) -> None: ...
 
 
-class Verdict(NamedTuple):  # a data class takes longer to make, and a kernel's start pays for it
+class GateVerdict(NamedTuple):  # a data class takes longer to make, and a kernel's start pays for it
     """`n`: the question that was answered with "go", to be ended when the work is done; None: nobody was asked."""
 
     go: bool
@@ -77,10 +77,10 @@ def is_exempt(cell: str) -> bool:
     return first in (["%gpu"], ["%%gpu"])
 
 
-class Gate:
+class CellGate:
     """One per kernel. `ask` blocks the caller; everything else returns at once."""
 
-    def __init__(self, link: Link, progress: Callable[[], Progress], *, wants_gpu: bool = False, away_s: float = AWAY_S) -> None:
+    def __init__(self, link: AgentConnection, progress: Callable[[], GateProgress], *, wants_gpu: bool = False, away_s: float = AWAY_S) -> None:
         self.link, self._away_s = link, away_s
         self.gave_up = False
         """A wait was interrupted: later cells run without a GPU until it arrives or somebody waits again."""
@@ -134,19 +134,19 @@ class Gate:
             return self._wants_gpu
         return bool(self.link.kernel["state"] not in ("detached", "lost"))
 
-    def ask(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
+    def ask(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> GateVerdict:
         """Whether the cell may run; it is ended with the cell that runs (`after_cell`)."""
         verdict = self.ask_apart(exempt=exempt, wait=wait, timeout=timeout)
         if verdict.n is not None:
             self._granted.add(verdict.n)
         return verdict
 
-    def end(self, verdict: Verdict) -> None:
+    def end(self, verdict: GateVerdict) -> None:
         """What was asked apart is done."""
         if verdict.n is not None:
             self.link.send({"type": "cell_end", "n": verdict.n})
 
-    def ask_apart(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> Verdict:
+    def ask_apart(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> GateVerdict:
         """Whether it may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over; ended with `end`.
 
         An agent that is away holds up what has to wait for a GPU anyway, and for a short time after it went who has one: it may be on its
@@ -155,21 +155,21 @@ class Gate:
         if wait:
             self.gave_up = False
         if exempt and not wait:
-            return Verdict(True)
+            return GateVerdict(True)
         started, progress = time.monotonic(), self._progress()
         deadline = None if timeout is None else started + timeout
         try:
             with _interruptible():
                 while True:
                     if not self._line_stands(progress, started, deadline, wait):
-                        return Verdict(True)
+                        return GateVerdict(True)
                     verdict = self._ask_once(progress, started, deadline, wait)
                     if verdict is not None:
                         return verdict
         except KeyboardInterrupt:
             return self._interrupted(progress)
 
-    def _line_stands(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> bool:
+    def _line_stands(self, progress: GateProgress, started: float, deadline: float | None, wait: bool) -> bool:
         """Wait for the agent where that makes sense; False: go on without asking."""
         while not self.link.welcomed.is_set():
             until, now = self._patience(started, wait), time.monotonic()
@@ -190,7 +190,7 @@ class Gate:
             return 0.0
         return (self.link.lost_at if self.link.ever_welcomed else started) + self._away_s
 
-    def _ask_once(self, progress: Progress, started: float, deadline: float | None, wait: bool) -> Verdict | None:
+    def _ask_once(self, progress: GateProgress, started: float, deadline: float | None, wait: bool) -> GateVerdict | None:
         """One question over one connection; None when the line broke before the answer."""
         with self.link.asking() as (n, answers):
             self._asking += 1
@@ -203,19 +203,19 @@ class Gate:
             finally:
                 self._asking -= 1
 
-    def _interrupted(self, progress: Progress) -> Verdict:
+    def _interrupted(self, progress: GateProgress) -> GateVerdict:
         progress.done("Stopped waiting for the GPU.")
         if self.ending is not None:
-            return Verdict(False, self.ending)
+            return GateVerdict(False, self.ending)
         self.gave_up = True
         if self.link.kernel["state"] in HAS_LEASE and not self.link.welcomed.is_set():
-            return Verdict(False, "the wait for the node agent was interrupted, so this cell did not run; later cells do not wait for it")
-        return Verdict(False, "the wait for the GPU was interrupted, so this cell did not run; "
+            return GateVerdict(False, "the wait for the node agent was interrupted, so this cell did not run; later cells do not wait for it")
+        return GateVerdict(False, "the wait for the GPU was interrupted, so this cell did not run; "
                        "later cells run without a GPU until it arrives (`%gpu wait` waits again)")  # fmt: skip
 
     def _hear(
-        self, n: int, answers: queue.SimpleQueue[Json], progress: Progress, started: float, deadline: float | None
-    ) -> Verdict | None:
+        self, n: int, answers: queue.SimpleQueue[Json], progress: GateProgress, started: float, deadline: float | None
+    ) -> GateVerdict | None:
         sentence, shown = "", False
         while True:
             try:
@@ -226,16 +226,16 @@ class Gate:
             if kind == "cell_go":
                 self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
                 progress.done(message.get("message") or (_end_of_wait(self.link.kernel, waited) if shown else ""))
-                return Verdict(True, n=n)
+                return GateVerdict(True, n=n)
             if kind == "cell_refused":
                 progress.done("")
-                return Verdict(False, message["message"])
+                return GateVerdict(False, message["message"])
             if kind == "away":
                 return None
             if _is_over(deadline):
                 self._withdraw(n)
                 progress.done("")
-                return Verdict(False, f"no GPU after {waited:.0f} s: {sentence or 'the agent gave no reason'}")
+                return GateVerdict(False, f"no GPU after {waited:.0f} s: {sentence or 'the agent gave no reason'}")
             sentence = message.get("message", sentence)
             if sentence and waited >= SHOW_AFTER_S:
                 shown = True
@@ -281,7 +281,7 @@ def _away(left: float, problem: str) -> str:
     return f"{away}: without it nobody makes the share free that this cell may need. At the latest in {max(1, round(left))} s the cell runs."
 
 
-def _gone_on(link: Link, waited: float) -> str:
+def _gone_on(link: AgentConnection, waited: float) -> str:
     """What a cell that waited in vain is told."""
     if link.problem():
         return f"The cell runs without a GPU: {link.problem()}."
@@ -319,7 +319,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _raise_own_error_on_interrupt(gate: Gate) -> None:
+def _raise_own_error_on_interrupt(gate: CellGate) -> None:
     """For the length of this cell: ipykernel puts its own handler back after every message."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return

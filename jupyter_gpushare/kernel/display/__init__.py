@@ -1,0 +1,1 @@
+"""What a person reads: `output` (under the running cell), `text`, `html` and `charts`."""
