@@ -22,7 +22,7 @@ from . import messages as m
 from .routes import API_ROOT, ROUTES
 from .transports import HttpTransport, Transport, Wire, error_from, token_in
 
-__all__ = ["AgentLink", "HttpTransport", "Lost", "SchedulerClient", "Transport", "Wire", "error_from", "token_in"]
+__all__ = ["AgentLink", "HttpTransport", "ConnectionLost", "SchedulerClient", "Transport", "Wire", "error_from", "token_in"]
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ _PATHS: Final = {route.name: route.path for route in ROUTES}
 
 
 @dataclass(frozen=True, slots=True)
-class Lost:
+class ConnectionLost:
     """Stands in a stream of changes where the link broke. It is made anew by itself; nothing that happened meanwhile is missed."""
 
     message: str
@@ -172,10 +172,10 @@ class SchedulerClient:
         """Ends a token by its id; admins only."""
         return await self._call("revoke_token", m.TokenView, id=token)
 
-    async def changes(self, since: int | None = None) -> AsyncGenerator[m.SchedulerFrame | Lost, None]:
+    async def changes(self, since: int | None = None) -> AsyncGenerator[m.SchedulerFrame | ConnectionLost, None]:
         """First the state (or, with `since`, what came after that revision), then changes, for ever.
 
-        A broken link shows as `Lost`, is made anew with back-off and jitter, and goes on where it broke. A few frames may come twice.
+        A broken link shows as `ConnectionLost`, is made anew with back-off and jitter, and goes on where it broke. A few frames may come twice.
         """
         pauses = _pauses()
         while True:
@@ -185,9 +185,9 @@ class SchedulerClient:
                         since, pauses = frame.revision, _pauses()
                         self.reachable = True
                         yield frame
-                lost = Lost("the scheduler closed the stream")
+                lost = ConnectionLost("the scheduler closed the stream")
             except GpuShareError as error:
-                lost = Lost(error.message)
+                lost = ConnectionLost(error.message)
             self.reachable = False
             yield lost
             await asyncio.sleep(next(pauses))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["Blocked", "Detached", "DriverError", "Exhausted", "KernelReading", "Reading", "SimGpu", "SimNode", "now_ms", "start_of"]
+__all__ = ["DeviceBlocked", "DeviceDetached", "DriverError", "DeviceExhausted", "KernelReading", "Reading", "SimGpu", "SimNode", "now_ms", "start_of"]
 
 MIB: Final = 1 << 20
 OUT_OF_MEMORY, OPERATING_SYSTEM, ILLEGAL_STATE, NOT_READY, NOT_SUPPORTED = 2, 304, 401, 600, 801
@@ -49,15 +49,15 @@ class DriverError(Exception):
         self.code = code
 
 
-class Detached(Exception):
+class DeviceDetached(Exception):
     """Raised when the kernel has no GPU."""
 
 
-class Blocked(Exception):
+class DeviceBlocked(Exception):
     """Raised when the process is locked or checkpointed: a real call would block; the caller tries again."""
 
 
-class Exhausted(Exception):
+class DeviceExhausted(Exception):
     """Raised when an allocation does not fit: `wanted`, `held` by this kernel, its `cap`, `free` and `total` of the GPU, in bytes."""
 
     def __init__(self, wanted: int, held: int, cap: int, free: int, total: int) -> None:
@@ -184,22 +184,22 @@ class SimNode:
     def _check(db: sqlite3.Connection, kernel: str, device: int) -> tuple[str, int]:
         row = db.execute("SELECT gpu, cap FROM attachments WHERE kernel=? AND device=?", (kernel, device)).fetchone()
         if row is None:
-            raise Detached
+            raise DeviceDetached
         if db.execute("SELECT 1 FROM processes WHERE kernel=? AND state<>'running' LIMIT 1", (kernel,)).fetchone():
-            raise Blocked
+            raise DeviceBlocked
         return row[0], row[1]
 
-    def room(self, kernel: str, device: int) -> Exhausted:
+    def room(self, kernel: str, device: int) -> DeviceExhausted:
         """The numbers that an allocation of 0 bytes would be judged by. Raises Detached or Blocked."""
         with self._lock:
             return self._room(self._db, kernel, device, 0)
 
-    def _room(self, db: sqlite3.Connection, kernel: str, device: int, wanted: int) -> Exhausted:
+    def _room(self, db: sqlite3.Connection, kernel: str, device: int, wanted: int) -> DeviceExhausted:
         gpu, cap = self._check(db, kernel, device)
         total = db.execute("SELECT total FROM gpus WHERE uuid=?", (gpu,)).fetchone()[0]
         used = db.execute("SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE gpu=?", (gpu,)).fetchone()[0]
         held = db.execute("SELECT COALESCE(SUM(bytes),0) FROM allocations WHERE kernel=? AND gpu=?", (kernel, gpu)).fetchone()[0]
-        return Exhausted(wanted, held, cap, total - used, total)
+        return DeviceExhausted(wanted, held, cap, total - used, total)
 
     def allocate(self, pid: int, start: int, kernel: str, device: int, size: int) -> int:
         """Take `size` bytes; returns the buffer's number. Raises Detached, Blocked, Exhausted."""

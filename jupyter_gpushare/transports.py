@@ -88,7 +88,7 @@ class HttpTransport:
         self._files: dict[str, Any] = {"ca_certs": ca_file or None, "client_cert": cert_file or None, "client_key": key_file or None}
         is_local = url.startswith(UNIX)
         self._base = "http://localhost" if is_local else self.url
-        self._resolver = _OneSocket(self.url.removeprefix(UNIX)) if is_local else None
+        self._resolver = _UnixSocketResolver(self.url.removeprefix(UNIX)) if is_local else None
         self._http: SimpleAsyncHTTPClient | None = None
 
     async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
@@ -130,7 +130,7 @@ class HttpTransport:
             self._http = None
 
 
-class _OneSocket(Resolver):
+class _UnixSocketResolver(Resolver):
     """Every name leads to this unix socket."""
 
     def initialize(self, path: str) -> None:

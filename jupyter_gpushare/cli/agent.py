@@ -18,7 +18,7 @@ import click
 from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 from jupyter_gpushare.core.model.units import read_memory
 
-from .logs import log_options, set_up
+from .log_format import log_options, set_up
 from .tables import table
 
 if TYPE_CHECKING:
@@ -132,14 +132,14 @@ def _print_tiers(looking: Attempt[Devices]) -> int:
     click.echo(", ".join(f"{count} x {model}" for model, count in sorted(models.items())) + driver)
     try:
         _print_rows(_in_time(Attempt(lambda: self_test(devices))))
-    except _Hung as error:  # nothing can be closed beside a call that hangs
+    except _DriverCallHung as error:  # nothing can be closed beside a call that hangs
         _print_rows(missing_all(error.message))
         return 0
     devices.close()
     return 0
 
 
-class _Hung(Unavailable):
+class _DriverCallHung(Unavailable):
     """Raised when a call of the driver has not returned for too long."""
 
 
@@ -153,7 +153,7 @@ def _in_time(attempt: Attempt[T]) -> T:
             click.echo(f"waiting: {problem}", err=True)
             said = True
         if problem := hangs(slow_s=HUNG_S):
-            raise _Hung(f"{problem}; restart the machine when it stays so (`dmesg` may say why)")
+            raise _DriverCallHung(f"{problem}; restart the machine when it stays so (`dmesg` may say why)")
     return attempt.result()
 
 

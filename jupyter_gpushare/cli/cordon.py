@@ -10,8 +10,8 @@ import click
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli import REFUSED, say_error
-from jupyter_gpushare.cli.completing import name_of
-from jupyter_gpushare.cli.finding import ask, scheduler_options
+from jupyter_gpushare.cli.completion_values import name_of
+from jupyter_gpushare.cli.discovery import ask, scheduler_options
 
 if TYPE_CHECKING:
     from jupyter_gpushare.client import SchedulerClient

@@ -81,7 +81,7 @@ def _folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _findable(state: Path) -> Iterator[None]:
     """While it runs, `jupyter gpushare status` and the like find the demo from any terminal of the same person; the newest demo wins."""
-    from jupyter_gpushare.cli.finding import DEMO, home
+    from jupyter_gpushare.cli.discovery import DEMO, home
 
     link = home() / DEMO
     with contextlib.suppress(OSError):  # a home that cannot be written is no reason to have no demo

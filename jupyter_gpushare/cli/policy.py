@@ -11,7 +11,7 @@ import click
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli import BAD_INPUT, say_error
-from jupyter_gpushare.cli.finding import ask, late_scheduler_options
+from jupyter_gpushare.cli.discovery import ask, late_scheduler_options
 from jupyter_gpushare.core.model.errors import InvalidInput
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from typing import Any, Final
 import click
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.completing import name_of, names_of
-from jupyter_gpushare.cli.finding import ask, scheduler_options
-from jupyter_gpushare.cli.forms import Form, form_options
-from jupyter_gpushare.cli.gpus import show_gpus
+from jupyter_gpushare.cli.completion_values import name_of, names_of
+from jupyter_gpushare.cli.discovery import ask, scheduler_options
+from jupyter_gpushare.cli.gpu_table import show_gpus
+from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
 from jupyter_gpushare.cli.tables import amount
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, error_from
 from jupyter_gpushare.core.model.errors import NotFound
@@ -26,7 +26,7 @@ QUEUE, NODE, POOL, PROJECT, WAITING = (row.__struct_fields__ for row in (m.Queue
 WORKLOAD: Final = ("id", "name", "user", "project", "state", "gpu", "node", "position", "reason")
 
 
-def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual: Sequence[str], form: Form) -> int:
+def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual: Sequence[str], form: OutputFormat) -> int:
     """One of the scheduler's tables in the wanted form."""
     if form.as_csv:
         click.echo(_csv(transport, name, form.columns), nl=False)
@@ -53,7 +53,7 @@ def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
 @click.command()
 @scheduler_options
 @form_options(*QUEUE)
-def queue(transport: HttpTransport, form: Form) -> int:
+def queue(transport: HttpTransport, form: OutputFormat) -> int:
     """Quota, limit, fair share and use of the queues: GPUs, cores and MiB."""
     shown = ("queue", "kind", "pool", "resource", "quota", "limit", "fair_share", "allocated", "requested")
     return _show_table(transport, "queues", QUEUE, shown, form)
@@ -63,7 +63,7 @@ def queue(transport: HttpTransport, form: Form) -> int:
 @scheduler_options
 @form_options(*NODE)
 @click.option("--gpus", is_flag=True, help="A row per GPU: what it holds, what strangers hold there, how busy and how well it is.")
-def nodes(transport: HttpTransport, form: Form, gpus: bool) -> int:
+def nodes(transport: HttpTransport, form: OutputFormat, gpus: bool) -> int:
     """The nodes, whether they take work, and their GPUs."""
     if gpus:
         return show_gpus(ask(transport, operator.methodcaller("nodes")).nodes, form)
@@ -74,7 +74,7 @@ def nodes(transport: HttpTransport, form: Form, gpus: bool) -> int:
 @click.command()
 @scheduler_options
 @form_options(*POOL)
-def pools(transport: HttpTransport, form: Form) -> int:
+def pools(transport: HttpTransport, form: OutputFormat) -> int:
     """The node pools."""
     shown = ("name", "status", "nodes_ready", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending", "reasons")
     return _show_table(transport, "pools", POOL, shown, form)
@@ -83,7 +83,7 @@ def pools(transport: HttpTransport, form: Form) -> int:
 @click.command()
 @scheduler_options
 @form_options(*PROJECT)
-def projects(transport: HttpTransport, form: Form) -> int:
+def projects(transport: HttpTransport, form: OutputFormat) -> int:
     """The projects that you may see, and what they hold."""
     shown = ("name", "department", "pool", "member", "gpu_quota", "gpu_fair_share", "gpu_allocated", "gpu_requested")
     return _show_table(transport, "projects", PROJECT, shown, form)
@@ -92,7 +92,7 @@ def projects(transport: HttpTransport, form: Form) -> int:
 @click.command()
 @scheduler_options
 @form_options(*WAITING)
-def waiting(transport: HttpTransport, form: Form) -> int:
+def waiting(transport: HttpTransport, form: OutputFormat) -> int:
     """Everybody's place in the queue; whose it is as far as you may see it."""
     shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "expected_seconds", "mine")
     return _show_table(transport, "waiting", WAITING, shown, form)
@@ -117,7 +117,7 @@ def whoami(transport: HttpTransport, as_json: bool) -> int:
 @click.command()
 @scheduler_options
 @form_options(*WORKLOAD)
-def status(transport: HttpTransport, form: Form) -> int:
+def status(transport: HttpTransport, form: OutputFormat) -> int:
     """What the scheduler says about itself and you, and the workloads that you may see."""
     form.chosen(WORKLOAD, WORKLOAD)
     said, listed = ask(transport, _status_and_workloads)

@@ -14,9 +14,9 @@ from typing import Final
 import click
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.completing import name_of, names_of
-from jupyter_gpushare.cli.finding import ask, scheduler_options
-from jupyter_gpushare.cli.forms import Form, form_options
+from jupyter_gpushare.cli.completion_values import name_of, names_of
+from jupyter_gpushare.cli.discovery import ask, scheduler_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.transports import HttpTransport
@@ -91,7 +91,7 @@ async def _follow(client: SchedulerClient, workload: str, *, tell: bool, pod: st
     """Shows what it prints until it is over; gives its exit status. With `tell` also why it waits and where it runs, on stderr."""
     cursor, told = 0, ""
     prefix: Callable[[str], str] | None = None
-    lines = _Lines()
+    lines = _PodOutput()
     while True:
         seen = await client.workload(workload)
         printed = await client.logs(workload, pod=pod, cursor=cursor)
@@ -109,7 +109,7 @@ async def _follow(client: SchedulerClient, workload: str, *, tell: bool, pod: st
             await asyncio.sleep(LOOK_S)
 
 
-class _Lines:
+class _PodOutput:
     """Text of several pods, line by line under their names; of a single one as it comes."""
 
     def __init__(self) -> None:
@@ -166,7 +166,7 @@ def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool)
     async def show(client: SchedulerClient) -> int:
         if follow:
             return await _follow(client, workload, tell=False, pod=pod)
-        seen, cursor, lines = await client.workload(workload), 0, _Lines()
+        seen, cursor, lines = await client.workload(workload), 0, _PodOutput()
         while (printed := await client.logs(workload, pod=pod, cursor=cursor)).lines:
             cursor = printed.cursor
             for line in printed.lines:
@@ -194,7 +194,7 @@ _COLUMNS: Final = ("id", "user", "project", "state", "reason", "pods", "node", "
 @scheduler_options
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over, the last 50.")
 @form_options(*_COLUMNS)
-def list_(transport: HttpTransport, everything: bool, form: Form) -> int:
+def list_(transport: HttpTransport, everything: bool, form: OutputFormat) -> int:
     """Batch work that you may see: what runs, what waits."""
 
     async def look(client: SchedulerClient) -> list[m.WorkloadView]:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from jupyter_gpushare.cli import BAD_INPUT, say_error
-from jupyter_gpushare.cli.logs import log_options, set_up
+from jupyter_gpushare.cli.log_format import log_options, set_up
 
 __all__ = ["scheduler"]
 

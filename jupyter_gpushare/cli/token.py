@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.completing import name_of
-from jupyter_gpushare.cli.finding import ask, late_scheduler_options
-from jupyter_gpushare.cli.forms import Form, form_options
+from jupyter_gpushare.cli.completion_values import name_of
+from jupyter_gpushare.cli.discovery import ask, late_scheduler_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput
 
@@ -37,7 +37,7 @@ def token() -> None:
     """
 
 
-class _Desk:
+class _TokenStore:
     """Where tokens are kept: a scheduler, or its database."""
 
     def __init__(self, connect: Callable[[], Any], db_url: str | None, state_dir: str | None) -> None:
@@ -91,7 +91,7 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
     def with_desk(*args: Any, connect: Callable[[], Any], db_url: str | None, state_dir: str | None, **more: Any) -> Any:
         if db_url and state_dir:
             raise InvalidInput("--db-url and --state-dir exclude each other", field="--db-url")
-        return command(*args, desk=_Desk(connect, db_url, state_dir), **more)
+        return command(*args, desk=_TokenStore(connect, db_url, state_dir), **more)
 
     return late_scheduler_options(with_desk)
 
@@ -106,7 +106,7 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @_desk_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def create(
-    name: str, scope: str, expires: str | None, users: tuple[str, ...], groups: tuple[str, ...], output: str | None, desk: _Desk, as_json: bool
+    name: str, scope: str, expires: str | None, users: tuple[str, ...], groups: tuple[str, ...], output: str | None, desk: _TokenStore, as_json: bool
 ) -> int:
     """A token for NAME: a user, a server or a node. It is shown once and kept nowhere."""
     if output is not None:
@@ -135,7 +135,7 @@ def _refuse_unless_new(file: Path) -> None:
 @token.command(name="list")
 @_desk_options
 @form_options(*_COLUMNS)
-def list_(desk: _Desk, form: Form) -> int:
+def list_(desk: _TokenStore, form: OutputFormat) -> int:
     """All tokens, without their secrets."""
     form.chosen(_COLUMNS, _COLUMNS)
     listed = desk.list()
@@ -157,7 +157,7 @@ def _carries(one: m.TokenView) -> str:
 @token.command()
 @click.argument("id_", metavar="ID", shell_complete=name_of("token"))
 @_desk_options
-def revoke(id_: str, desk: _Desk) -> int:
+def revoke(id_: str, desk: _TokenStore) -> int:
     """From now on the token with this ID opens nothing."""
     gone = desk.revoke(id_)
     click.echo(f"token {gone.id} of {gone.name} is revoked")

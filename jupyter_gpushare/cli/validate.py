@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from jupyter_gpushare.cli import BAD_INPUT, say_error
-from jupyter_gpushare.cli.finding import late_scheduler_options
+from jupyter_gpushare.cli.discovery import late_scheduler_options
 
 if TYPE_CHECKING:
     from jupyter_gpushare.failover import Failover

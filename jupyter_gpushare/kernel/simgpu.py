@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import exact_memory, memory_text
-from jupyter_gpushare.simnode import Blocked, Detached, Exhausted, SimNode, start_of
+from jupyter_gpushare.simnode import DeviceBlocked, DeviceDetached, DeviceExhausted, SimNode, start_of
 
 __all__ = ["Buffer", "NoGpuError", "OutOfMemoryError", "alloc", "busy", "device_count", "device_uuid", "memory_info"]
 
@@ -80,9 +80,9 @@ def _call(action: Callable[[_Process], T]) -> T:
         try:
             with process.lock:
                 return action(process)
-        except Blocked:
+        except DeviceBlocked:
             time.sleep(POLL_S)
-        except Detached:
+        except DeviceDetached:
             raise NoGpuError("this kernel has no GPU: ask for one with `%gpu request 0.5`") from None
         finally:
             process.sweep()
@@ -108,7 +108,7 @@ def _text(size: int) -> str:
     return memory_text(size // MIB) if size >= MIB else f"{size} bytes"
 
 
-def _out_of_memory(room: Exhausted) -> OutOfMemoryError:
+def _out_of_memory(room: DeviceExhausted) -> OutOfMemoryError:
     wanted, held = _text(room.wanted), _text(room.held)
     if room.held + room.wanted > room.cap:
         why = f"this kernel holds {held} and may hold {_text(room.cap)} now"
@@ -177,7 +177,7 @@ def alloc(size: int | str, device: int = 0) -> Buffer:
     nbytes = _size(size)
     try:
         number = _call(lambda p: p.node.allocate(p.pid, p.start, p.kernel, device, nbytes))
-    except Exhausted as room:
+    except DeviceExhausted as room:
         raise _out_of_memory(room) from None
     return Buffer(number, nbytes, device, _process())
 

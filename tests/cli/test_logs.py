@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.cli.logs import set_up
+from jupyter_gpushare.cli.log_format import set_up
 from tests.scheduler.test_processes import Box, box, nodes
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import HttpTransport, Lost, SchedulerClient, token_in
+from jupyter_gpushare.client import ConnectionLost, HttpTransport, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES, openapi
 from jupyter_gpushare.scheduler.api.router import LONGEST_BODY
@@ -243,7 +243,7 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
             for stream in streams.values():
                 assert isinstance(await anext(stream), m.SchedulerState)
             await doors.admin.revoke_token(made["alice"].id)
-            assert isinstance(lost := await anext(streams["alice"]), Lost)
+            assert isinstance(lost := await anext(streams["alice"]), ConnectionLost)
             assert "not good any more" in lost.message
             assert "a valid token is needed" in (await anext(streams["alice"])).message
             await asyncio.sleep(0.3)  # longer than several checks

@@ -19,7 +19,7 @@ from tornado.httpclient import HTTPRequest
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import Lost, SchedulerClient, token_in
+from jupyter_gpushare.client import ConnectionLost, SchedulerClient, token_in
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.failover import to_schedulers
 from jupyter_gpushare.scheduler.http.listeners import ListenAddress
@@ -269,7 +269,7 @@ def test_streams_go_on_at_the_next_leader(nurseries: list[Nursery], postgresql: 
             assert isinstance(first, m.SchedulerState)
             leader.kill()
             while not isinstance(frame := await anext(frames), m.SchedulerState):
-                assert isinstance(frame, Lost) or frame.revision >= first.revision
+                assert isinstance(frame, ConnectionLost) or frame.revision >= first.revision
             assert [view.id for view in frame.workloads] == ["before"]
             assert frame.revision > first.revision
             await until_led(client)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.client import Lost, SchedulerClient
+from jupyter_gpushare.client import ConnectionLost, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.api.event_stream import EventStream
 from jupyter_gpushare.scheduler.auth.identity import Identity
@@ -178,7 +178,7 @@ def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
                 if seen == village.happened:
                     village.happen(f"c{step[0]}", shares_revision=step[1] and step[0] > 0)
                 match await anext(frames):
-                    case Lost():
+                    case ConnectionLost():
                         continue
                     case m.SchedulerState(status=status):
                         seen = [name for name in status.version.split(",") if name]
@@ -207,7 +207,7 @@ def test_over_http_a_broken_link_is_made_anew_and_goes_on_where_it_broke(tmp_pat
                 kinds = []
                 while "WorkloadChanged" not in kinds:
                     kinds.append(type(await anext(frames)).__name__)
-                assert "Lost" in kinds
+                assert "ConnectionLost" in kinds
                 assert "SchedulerState" not in kinds
 
     asyncio.run(story())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
-from jupyter_gpushare.client import Lost, SchedulerClient, Transport, token_in
+from jupyter_gpushare.client import ConnectionLost, SchedulerClient, Transport, token_in
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.failover import to_schedulers
 from jupyter_gpushare.messages import (
@@ -54,7 +54,7 @@ class SchedulerLine:
         """Whether it answered last."""
         return self._client is not None and self._client.reachable
 
-    async def changes(self) -> AsyncIterator[SchedulerFrame | Lost]:
+    async def changes(self) -> AsyncIterator[SchedulerFrame | ConnectionLost]:
         """Its stream, once there is one."""
         await self._connected.wait()
         async for frame in self._here().changes():

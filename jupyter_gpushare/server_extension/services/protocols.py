@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
-from jupyter_gpushare.client import Lost
+from jupyter_gpushare.client import ConnectionLost
 from jupyter_gpushare.messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
 
 from ..requests.submitter import WorkloadAPI
@@ -26,7 +26,7 @@ class SchedulerAPI(WorkloadAPI, RenameAPI, Protocol):
     async def workloads(self) -> Workloads: ...
     async def evictions(self) -> Evictions: ...
     async def queue_history(self, pool: str | None, minutes: int) -> QueueHistory: ...
-    def changes(self) -> AsyncIterator[SchedulerFrame | Lost]: ...
+    def changes(self) -> AsyncIterator[SchedulerFrame | ConnectionLost]: ...
 
 
 class JupyterAPI(Protocol):

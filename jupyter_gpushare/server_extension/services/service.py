@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from jupyter_gpushare.client import Lost
+from jupyter_gpushare.client import ConnectionLost
 from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     ActDone,
@@ -129,7 +129,7 @@ class GpuShareService:
         async for frame in self._scheduler.changes():
             if isinstance(frame, (SchedulerState, ServiceChanged)):
                 self.service = frame.status
-            if isinstance(frame, Lost):
+            if isinstance(frame, ConnectionLost):
                 self._log.info("gpushare: the scheduler's stream broke: %s", frame.message)
             else:
                 self._ghosts.scheduler_said(frame)

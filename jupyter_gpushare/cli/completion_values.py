@@ -43,7 +43,7 @@ async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str
 
 def _asked(context: click.Context, what: str) -> dict[str, str]:
     """What the scheduler of this command line knows; nothing if it does not answer."""
-    from jupyter_gpushare.cli.finding import ask, transport_to
+    from jupyter_gpushare.cli.discovery import ask, transport_to
     from jupyter_gpushare.core.model.errors import GpuShareError
 
     given = context.params

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.forms import Form
+from jupyter_gpushare.cli.output_formats import OutputFormat
 from jupyter_gpushare.cli.tables import amount
 
 __all__ = ["COLUMNS", "show_gpus"]
@@ -17,7 +17,7 @@ COLUMNS: Final = (
 )  # fmt: skip
 
 
-def show_gpus(nodes: Iterable[m.NodeRow], form: Form) -> int:
+def show_gpus(nodes: Iterable[m.NodeRow], form: OutputFormat) -> int:
     """In the wanted form. Raises InvalidInput for a column that there is not."""
     rows = [_row(node.name, number, device) for node in nodes for number, device in enumerate(node.devices)]
     return form.show(rows, COLUMNS, nothing="There are no GPUs to see.", cells=lambda value, _column: _cell(value))

@@ -10,11 +10,11 @@ from typing import Any
 
 import click
 
-from jupyter_gpushare.cli.completing import some_of
+from jupyter_gpushare.cli.completion_values import some_of
 from jupyter_gpushare.cli.tables import amount, csv_text, table
 from jupyter_gpushare.core.model.errors import InvalidInput
 
-__all__ = ["Form", "cell", "form_options"]
+__all__ = ["OutputFormat", "cell", "form_options"]
 
 
 _BOUNDS = ("quota", "limit")
@@ -37,7 +37,7 @@ def cell(value: object, column: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputFormat:
     """What was asked for. `columns`: as written; None: the usual ones."""
 
     as_json: bool
@@ -84,7 +84,7 @@ def form_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., An
         def with_form(*args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any) -> Any:
             if as_json and as_csv:
                 raise click.UsageError("--json and --csv exclude each other", click.get_current_context())
-            return command(*args, form=Form(as_json, as_csv, columns), **more)
+            return command(*args, form=OutputFormat(as_json, as_csv, columns), **more)
 
         return with_form
 

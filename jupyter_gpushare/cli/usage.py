@@ -8,8 +8,8 @@ from typing import Final
 import click
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.cli.finding import ask, scheduler_options
-from jupyter_gpushare.cli.forms import Form, form_options
+from jupyter_gpushare.cli.discovery import ask, scheduler_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
 from jupyter_gpushare.transports import HttpTransport
 
 __all__ = ["audit", "usage"]
@@ -27,7 +27,7 @@ SHOWN: Final = ("time", "actor", "action", "object", "detail")
 @click.option("--until", help="Until when. Default: now.")
 @form_options(*USAGE)
 @click.option("--plot", "picture", type=click.Path(dir_okay=False), help="Draw it into this file (PNG, SVG, PDF).")
-def usage(transport: HttpTransport, by: str, since: str | None, until: str | None, form: Form, picture: str | None) -> int:
+def usage(transport: HttpTransport, by: str, since: str | None, until: str | None, form: OutputFormat, picture: str | None) -> int:
     """GPU-hours held, used, idle, borrowed and lent, per project, person or notebook."""
     usual = (*WHO[by], *KINDS)
     form.chosen(USAGE, usual)  # a mistake is said before anything is drawn
@@ -46,7 +46,7 @@ def usage(transport: HttpTransport, by: str, since: str | None, until: str | Non
 @click.option("--until", help="Until when. Default: now.")
 @click.option("--action", help="Only this action: evict, end, cordon, policy, create token, …")
 @form_options(*AUDIT)
-def audit(transport: HttpTransport, since: str | None, until: str | None, action: str | None, form: Form) -> int:
+def audit(transport: HttpTransport, since: str | None, until: str | None, action: str | None, form: OutputFormat) -> int:
     """What administrators did, and who was evicted, why and for whom. For admins."""
     said = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
     rows = [m.to_json(row) for row in said.audit]

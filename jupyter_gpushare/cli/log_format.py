@@ -44,12 +44,12 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def set_up(level: str, form: str, **always: str) -> None:
     """From now on everything that this process logs goes to stderr in this form. `always`: what every line is about (`node`)."""
     handler = logging.StreamHandler()
-    handler.setFormatter(_Json(always) if form == "json" else _Text("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_JsonFormatter(always) if form == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
 
 
-class _Text(logging.Formatter):
+class _TextFormatter(logging.Formatter):
     """A message is one line, whatever names somebody gave their notebooks; a traceback follows on lines of its own."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
@@ -59,7 +59,7 @@ class _Text(logging.Formatter):
         return SECRETS.sub(HIDDEN, super().format(record))
 
 
-class _Json(logging.Formatter):
+class _JsonFormatter(logging.Formatter):
     """`time` (ISO 8601, UTC), `level`, `logger`, `message`, what it is about as far as that is known, and `error`: a traceback."""
 
     def __init__(self, always: dict[str, str]) -> None:
