@@ -1,6 +1,6 @@
 """A simulated GPU node: one SQLite file that stands for the driver and the device memory of the machine.
 
-Kernels (`jupyter_gpushare.kernel.simgpu`) and the node agent (`node_agent.devices.simulated`) open the same file, as both would talk
+Kernels (`jupyter_gpushare.kernel.simgpu`) and the node agent (`node_agent.devices.simulated.simulated_devices`) open the same file, as both would talk
 to one driver. It survives the death of either side, like device memory does: what a process holds is free again only when the process
 is gone. Identity is (pid, start time), never a pid alone. Amounts are bytes, times are monotonic ms (one clock for the machine).
 

@@ -12,22 +12,22 @@ from collections.abc import Callable, Coroutine
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
 from jupyter_gpushare.simnode import now_ms
 
-from .batch import Batch
-from .desk import Desk
-from .devices import Devices
-from .enclosures import Enclosures
-from .gate import Gate
-from .journal import Journal
-from .leases import Leases
-from .lifecycle import Lifecycle
-from .node import Config, Node, log
-from .pressure import lasting, look, pressed
-from .session import LinkFactory, Session
-from .suspend import Mover
-from .talk import UNSURE_MS, Talk
-from .usage import Usage
+from .api.message_handlers import UNSURE_MS, MessageHandlers
+from .api.scheduler_session import LinkFactory, SchedulerSession
+from .devices.base.protocols import Devices
+from .reconcile.batch import BatchRunner
+from .reconcile.leases import LeaseAssignments
+from .reconcile.lifecycle import KernelLifecycle
+from .reconcile.memory_mover import MemoryMover
+from .reconcile.process_groups import ProcessGroups
+from .reconcile.reconciler import Reconciler
+from .reconcile.usage_sampler import UsageSampler
+from .socket.socket_server import SocketServer
+from .state.journal import AgentJournal
+from .state.node import AgentConfig, NodeRuntime, log
+from .system.pressure import lasting, look, pressed
 
-__all__ = ["Agent", "Config"]
+__all__ = ["Agent", "AgentConfig"]
 
 SAMPLE_S = 1.0
 SAMPLES_PER_REPORT = 5
@@ -37,22 +37,22 @@ class Agent:
     """One node agent. `link_factory` opens the link to the scheduler; None: without one."""
 
     def __init__(
-        self, config: Config, devices: Devices, link_factory: LinkFactory | None = None, clock: Callable[[], int] = now_ms
+        self, config: AgentConfig, devices: Devices, link_factory: LinkFactory | None = None, clock: Callable[[], int] = now_ms
     ) -> None:
         self.config, self.devices = config, devices
-        self.node = Node(config, devices, self, clock)
-        self.mover = Mover(self.node)
-        self.leases = Leases(self.node, self.mover)
-        self.enclosures = Enclosures(self.node, devices.cgroups)
-        self.lifecycle = Lifecycle(self.node, self.enclosures)
-        self.desk = Desk(self.node, self.mover, self.leases, self.lifecycle)
-        self.gate = Gate(config.socket_path(), lambda: self.talk, for_all=config.users == "all")
-        self.talk = Talk(self.node, self.gate, self.desk, self.lifecycle, self.mover)
-        self.session = Session(self.node, self.leases, link_factory)
-        self.batch = Batch(self.node, self.lifecycle)
+        self.node = NodeRuntime(config, devices, self, clock)
+        self.mover = MemoryMover(self.node)
+        self.leases = LeaseAssignments(self.node, self.mover)
+        self.enclosures = ProcessGroups(self.node, devices.cgroups)
+        self.lifecycle = KernelLifecycle(self.node, self.enclosures)
+        self.desk = Reconciler(self.node, self.mover, self.leases, self.lifecycle)
+        self.gate = SocketServer(config.socket_path(), lambda: self.talk, for_all=config.users == "all")
+        self.talk = MessageHandlers(self.node, self.gate, self.desk, self.lifecycle, self.mover)
+        self.session = SchedulerSession(self.node, self.leases, link_factory)
+        self.batch = BatchRunner(self.node, self.lifecycle)
         self.session.on_log = self.batch.taken
-        self.journal = Journal(config.state_dir / "agent.journal.json")
-        self.usage = Usage(self.node, keep=lambda: self.journal.write(self.node))
+        self.journal = AgentJournal(config.state_dir / "agent.journal.json")
+        self.usage = UsageSampler(self.node, keep=lambda: self.journal.write(self.node))
         self.session.on_usage = self.usage.taken
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -23,8 +23,8 @@ from .tables import table
 
 if TYPE_CHECKING:
     from node_agent.app import Agent
-    from node_agent.devices import Devices
-    from node_agent.patience import Attempt
+    from node_agent.devices.base.hang_detection import WatchedCall
+    from node_agent.devices.base.protocols import Devices
 
 __all__ = ["agent"]
 
@@ -68,10 +68,10 @@ def agent(
     users: Literal["own", "all"], run_commands: Literal["own", "users", "off"], self_test: bool, log_level: str, log_format: str,
 ) -> int:  # fmt: skip
     """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
-    from node_agent.app import Config
-    from node_agent.devices.simulated import read_simulation
-    from node_agent.inventory import find_devices
-    from node_agent.patience import Attempt
+    from node_agent.app import AgentConfig
+    from node_agent.devices.base.hang_detection import WatchedCall
+    from node_agent.devices.simulated.simulated_devices import read_simulation
+    from node_agent.discovery.inventory import find_devices
 
     folder = Path(state_dir).absolute() if state_dir else _default_state_dir()  # kernels and commands run elsewhere, and are told of it
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -79,15 +79,15 @@ def agent(
         raise InvalidInput("only root can serve every user of the machine", field="--users")
     simulation = read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
     place = Path(socket) if socket else None
-    public = Config(node, folder, place, users=users).doors() if users == "all" else None
+    public = AgentConfig(node, folder, place, users=users).doors() if users == "all" else None
     find = partial(find_devices, node, folder, simulation, public)
     if self_test:
-        return _print_tiers(Attempt(find))
+        return _print_tiers(WatchedCall(find))
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
     host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
     tags = dict(_label(text) for text in labels)
-    config = Config(node, folder, place, labels=tags, users=users, run_commands=run_commands, **host, **_machine())
+    config = AgentConfig(node, folder, place, labels=tags, users=users, run_commands=run_commands, **host, **_machine())
     set_up(log_level, log_format, node=node)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
     asyncio.run(_serve(config, find, scheduler, token_file, files))
@@ -116,10 +116,10 @@ def _machine() -> dict[str, int]:
     return {"cpu_milli": 1000 * (os.cpu_count() or 1), "memory_mib": memory >> 20}
 
 
-def _print_tiers(looking: Attempt[Devices]) -> int:
+def _print_tiers(looking: WatchedCall[Devices]) -> int:
     """Also where there is no GPU, or a driver that does not answer: then every tier is missing, and why is the answer."""
-    from node_agent.inventory import missing_all, self_test
-    from node_agent.patience import Attempt
+    from node_agent.devices.base.hang_detection import WatchedCall
+    from node_agent.discovery.inventory import missing_all, self_test
 
     try:
         devices = _in_time(looking)
@@ -131,7 +131,7 @@ def _print_tiers(looking: Attempt[Devices]) -> int:
     driver = f", driver {devices.driver()}" if devices.driver() else ""
     click.echo(", ".join(f"{count} x {model}" for model, count in sorted(models.items())) + driver)
     try:
-        _print_rows(_in_time(Attempt(lambda: self_test(devices))))
+        _print_rows(_in_time(WatchedCall(lambda: self_test(devices))))
     except _DriverCallHung as error:  # nothing can be closed beside a call that hangs
         _print_rows(missing_all(error.message))
         return 0
@@ -143,9 +143,9 @@ class _DriverCallHung(Unavailable):
     """Raised when a call of the driver has not returned for too long."""
 
 
-def _in_time(attempt: Attempt[T]) -> T:
+def _in_time(attempt: WatchedCall[T]) -> T:
     """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work raised."""
-    from node_agent.devices.calls import hangs
+    from node_agent.devices.base.call_tracker import hangs
 
     said = False
     while not attempt.wait(0.2):
@@ -158,7 +158,7 @@ def _in_time(attempt: Attempt[T]) -> T:
 
 
 def _print_rows(found: list[tuple[str, bool, str]]) -> None:
-    from node_agent.selftest import advised
+    from node_agent.devices.nvidia.selftest import advised
 
     rows: list[list[str]] = []
     for tier, has, problem in found:
@@ -186,10 +186,10 @@ def _token(token_file: str | None) -> Callable[[], str]:
 async def _serve(config: object, find: Callable[[], Devices], scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
     from jupyter_gpushare.client import SchedulerClient
     from jupyter_gpushare.failover import to_schedulers
-    from node_agent.app import Agent, Config
-    from node_agent.patience import found_patiently
+    from node_agent.app import Agent, AgentConfig
+    from node_agent.devices.base.hang_detection import found_patiently
 
-    assert isinstance(config, Config)
+    assert isinstance(config, AgentConfig)
     client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
     devices = await found_patiently(find, _say)
     logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)

@@ -15,11 +15,11 @@ from pathlib import Path
 from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES
-from node_agent.app import Agent, Config
-from node_agent.devices import Devices
-from node_agent.devices.simulated import read_simulation
-from node_agent.inventory import find_devices
-from node_agent.patience import found_patiently
+from node_agent.app import Agent, AgentConfig
+from node_agent.devices.base.hang_detection import found_patiently
+from node_agent.devices.base.protocols import Devices
+from node_agent.devices.simulated.simulated_devices import read_simulation
+from node_agent.discovery.inventory import find_devices
 
 from .api.agent_sessions import AgentSession
 from .api.event_stream import revision_in
@@ -141,7 +141,7 @@ class EmbeddedServer:
     ) -> None:  # fmt: skip
         """`devices`: found already. Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
         make_state_dir(state_dir)
-        self._agent_config = Config(node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib)
+        self._agent_config = AgentConfig(node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib)
         self._devices = devices or devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node)
         count = len(self._devices.reports())
         policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")

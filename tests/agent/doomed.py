@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-from node_agent.checkpointer import Checkpointer
-from node_agent.devices.checkpoints import Checkpoints
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
+from node_agent.devices.nvidia.checkpoints import Checkpoints
 from tests.fakegpu.ground import TruthfulGround
 from tests.fakegpu.world import GpuWorld
 
@@ -18,7 +18,7 @@ def main() -> None:
     told = json.loads(sys.argv[2])
     world = GpuWorld.at(Path(told["path"]), told["driver"], told["memory"], told["uuids"])
     kernels = {name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in told["kernels"].items()}
-    copies = Checkpoints(Checkpointer(), TruthfulGround(world, kernels), Path(told["record"]), world.uuids, ["m"] * len(world.uuids))
+    copies = Checkpoints(CheckpointClient(), TruthfulGround(world, kernels), Path(told["record"]), world.uuids, ["m"] * len(world.uuids))
     getattr(copies, sys.argv[1])("k", (0,))
     sys.stdout.write("done\n")
 

@@ -12,10 +12,10 @@ import ctypes
 import pytest
 
 from node_agent.app import Agent
-from node_agent.checkpointer import Checkpointer, Deadlines
-from node_agent.devices.nvidia import NvidiaDevices
-from node_agent.devices.nvml import Nvml
-from node_agent.hostmemory import HostReading
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
+from node_agent.devices.nvidia.nvml import Nvml
+from node_agent.system.host_memory import HostReading
 from tests.agent.world import World
 from tests.fakegpu.world import GIB, MIB, GpuWorld
 
@@ -44,7 +44,7 @@ class GpuNode(World):
             self._patch.setenv(name, value)
         for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
             ctypes.CDLL(str(self.machine.libraries / library), ctypes.RTLD_GLOBAL)
-        self._patch.setattr("node_agent.suspend.read_host", lambda _: HostReading(2048 * 1024, 2048 * 1024))  # a machine for such GPUs
+        self._patch.setattr("node_agent.reconcile.memory_mover.read_host", lambda _: HostReading(2048 * 1024, 2048 * 1024))  # a machine for such GPUs
         await super().__aenter__()
         await self.until(lambda: "suspend" in self.devices.tiers()[0], "the self-test", 30)
         return self
@@ -57,7 +57,7 @@ class GpuNode(World):
         self._patch.undo()
 
     async def start_agent(self) -> None:
-        self.devices = NvidiaDevices(Nvml(), self.state_dir, Checkpointer(self.deadlines))
+        self.devices = NvidiaDevices(Nvml(), self.state_dir, CheckpointClient(self.deadlines))
         self.agent = Agent(self.config, self.devices, self.scheduler.link)
         await self.agent.start()
 

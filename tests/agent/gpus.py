@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.checkpointer import Checkpointer, Deadlines
-from node_agent.devices import CopyFailed
-from node_agent.devices.checkpoints import Checkpoints, Times
+from node_agent.devices.base.protocols import CopyFailed
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.devices.nvidia.checkpoints import Checkpoints, CheckpointTimes
 from tests.fakegpu.ground import TruthfulGround
 from tests.fakegpu.world import GIB, GpuWorld, Toy
 
@@ -20,7 +20,7 @@ HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
 """Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for so long only makes one more hang."""
 CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
 PATIENT = Deadlines()
-QUICK = Times(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
+QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
 
 
 class Scene:
@@ -46,7 +46,7 @@ class Scene:
     def start(self) -> None:
         """The agent's part, anew: as after its restart."""
         with self.world.here():
-            self.driver = Checkpointer(self.deadlines)
+            self.driver = CheckpointClient(self.deadlines)
             self.copies = Checkpoints(
                 self.driver, self.ground, self.folder / "parked.json", self.world.uuids, [self.world.model] * len(self.world.uuids),
                 relocates=lambda: self.relocates, times=QUICK,

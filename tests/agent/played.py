@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pynvml
 import pytest
 
-from node_agent.devices.nvml import Nvml
+from node_agent.devices.nvidia.nvml import Nvml
 from tests.fakegpu.world import GpuWorld
 
 __all__ = ["loaded", "machine"]

@@ -16,7 +16,7 @@ from typing import Final
 import pynvml
 import pytest
 
-from node_agent.devices import cuda, nvml
+from node_agent.devices.nvidia import cuda, nvml
 from tests.fakegpu.build import HERE as PLAYED
 from tests.fakegpu.build import libraries
 
@@ -53,11 +53,11 @@ NVML: Final[dict[str, Shape]] = {
 }  # fmt: skip
 
 OURS: Final[dict[str, tuple[type[ctypes.Structure], dict[str, str]]]] = {
-    "CUcheckpointLockArgs": (cuda._Lock, {"timeoutMs": "timeout_ms", "reserved0": "padding", "reserved1": "reserved"}),
-    "CUcheckpointCheckpointArgs": (cuda._Nothing, {}),
-    "CUcheckpointGpuPair": (cuda._Pair, {"oldUuid": "old", "newUuid": "new"}),
-    "CUcheckpointRestoreArgs": (cuda._Restore, {"gpuPairs": "pairs", "gpuPairsCount": "count", "padding0": "padding"}),
-    "CUcheckpointUnlockArgs": (cuda._Nothing, {"reserved": "reserved"}),
+    "CUcheckpointLockArgs": (cuda._LockArgs, {"timeoutMs": "timeout_ms", "reserved0": "padding", "reserved1": "reserved"}),
+    "CUcheckpointCheckpointArgs": (cuda._ReservedArgs, {}),
+    "CUcheckpointGpuPair": (cuda._GpuPair, {"oldUuid": "old", "newUuid": "new"}),
+    "CUcheckpointRestoreArgs": (cuda._RestoreArgs, {"gpuPairs": "pairs", "gpuPairsCount": "count", "padding0": "padding"}),
+    "CUcheckpointUnlockArgs": (cuda._ReservedArgs, {"reserved": "reserved"}),
 }
 BINDINGS: Final[dict[str, type[ctypes.Structure]]] = {
     "nvmlProcessInfo_t": pynvml.c_nvmlProcessInfo_v3_t,

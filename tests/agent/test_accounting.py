@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.rules.accounting import GONE, STRANGER, Listed, account
+from node_agent.policy.memory_accounting import GONE, STRANGER, ListedProcess, account
 
 MIB = 1 << 20
 GIB = 1 << 30
 
 
 def one(pid, size, owner, gpu=0):
-    return Listed(gpu, pid, 100 + pid, size, owner)
+    return ListedProcess(gpu, pid, 100 + pid, size, owner)
 
 
 def test_kernels_strangers_and_the_dead_are_told_apart():

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.cgroups import Cgroups, find_subtree, own_subtree
-from node_agent.processes import Ident, started
+from node_agent.system.cgroups import Cgroups, find_subtree, own_subtree
+from node_agent.system.processes import ProcessId, started
 
 MOUNTS = Path("/proc/self/mountinfo").read_text()
 FORKS = """
@@ -89,7 +89,7 @@ def leaf_with(cgroups: Cgroups, *pids: int) -> str:
     return leaf
 
 
-def alive(idents: list[Ident]) -> list[Ident]:
+def alive(idents: list[ProcessId]) -> list[ProcessId]:
     return [one for one in idents if one.is_alive()]
 
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from node_agent.devices import CopyFailed
+from node_agent.devices.base.protocols import CopyFailed
 from tests.agent.gpus import HASTY, Scene, scene_of
 from tests.fakegpu.world import GIB, MIB, Faults
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from node_agent.books import Book
-from node_agent.draining import Draining
-from node_agent.rules.reclaim import Suspend, Wait, decide
-from node_agent.rules.situation import Occupant, Situation
+from node_agent.policy.reclaim_ladder import SuspendStep, WaitStep, decide
+from node_agent.policy.snapshot import NodeSnapshot, Tenant
+from node_agent.state.draining import Draining
+from node_agent.state.kernel_record import KernelRecord
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
 
-B = Occupant("b", 40, 80, (0,), wants_since=5)
-IDLE = Occupant("i", 20, 80, (0,), {0: 40})
+B = Tenant("b", 40, 80, (0,), wants_since=5)
+IDLE = Tenant("i", 20, 80, (0,), {0: 40})
 
 
 def test_what_lags_is_waited_for_what_is_stuck_is_made_up_for_by_others():
-    assert list(decide(Situation({0: 80}, (IDLE, B), {0: 30}), 0).steps) == [Wait("b", ("",), None)]
-    assert list(decide(Situation({0: 80}, (IDLE, B), {0: 30}, {0: 30}), 0).steps) == [Suspend("i", "b"), Wait("b", ("i",), None)]
+    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}), 0).steps) == [WaitStep("b", ("",), None)]
+    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}, {0: 30}), 0).steps) == [SuspendStep("i", "b"), WaitStep("b", ("i",), None)]
 
 
 def test_a_kernel_that_does_not_die_is_not_counted_on():
-    dying = Occupant("d", 20, 80, (0,), {0: 30}, transit="out")
-    assert list(decide(Situation({0: 80}, (dying, IDLE, B)), 0).steps) == [Wait("b", ("d",), None)]
-    assert Suspend("i", "b") in decide(Situation({0: 80}, (replace(dying, stuck=True), IDLE, B)), 0).steps
+    dying = Tenant("d", 20, 80, (0,), {0: 30}, transit="out")
+    assert list(decide(NodeSnapshot({0: 80}, (dying, IDLE, B)), 0).steps) == [WaitStep("b", ("d",), None)]
+    assert SuspendStep("i", "b") in decide(NodeSnapshot({0: 80}, (replace(dying, stuck=True), IDLE, B)), 0).steps
 
 
 def test_never_let_in_on_memory_that_is_stuck_even_when_nobody_else_can_help():
-    assert list(decide(Situation({0: 80}, (B,), {0: 50}, {0: 50}), 0).steps) == [Wait("b", (), None)]
+    assert list(decide(NodeSnapshot({0: 80}, (B,), {0: 50}, {0: 50}), 0).steps) == [WaitStep("b", (), None)]
 
 
 def test_patience_begins_anew_while_the_driver_makes_headway():
@@ -45,9 +45,9 @@ def test_patience_begins_anew_while_the_driver_makes_headway():
 
 
 def test_a_killed_kernel_has_its_time_to_die():
-    from node_agent.devices import Holding
+    from node_agent.devices.base.protocols import TenantMemory
 
-    draining, book = Draining(1000), Book("k", killing=True, holding=Holding({0: 5}))
+    draining, book = Draining(1000), KernelRecord("k", killing=True, holding=TenantMemory({0: 5}))
     draining.look({}, (book,), 0)
     assert draining.late == set()
     draining.look({}, (book,), 1001)

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from node_agent.app import Agent
-from node_agent.cgroups import Cgroups, find_subtree
-from node_agent.devices.simulated import SimulatedDevices
-from node_agent.processes import started
+from node_agent.devices.simulated.simulated_devices import SimulatedDevices
+from node_agent.system.cgroups import Cgroups, find_subtree
+from node_agent.system.processes import started
 from tests.agent.test_cgroups import real_subtree
 from tests.agent.world import GIB, World, play
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from node_agent.hostmemory import Group, HostReading, read_host, refusal, reserve_of
+from node_agent.system.host_memory import CgroupMemory, HostReading, read_host, refusal, reserve_of
 from tests.agent.world import GIB, World, play
 
 HOST = HostReading(total=100 * GIB, available=60 * GIB)
@@ -18,10 +18,10 @@ CASES = {
     "what is saved already is not counted twice": ((30 * GIB, 90 * GIB, 0, None, HOST), ""),
     "the budget counts what is saved and what is on its way": ((2 * GIB, 5 * GIB, 4 * GIB, 10 * GIB, HOST), "2 GiB do not fit into the host memory for saved GPU state: 9 GiB of 10 GiB"),
     "the budget to the last byte": ((1 * GIB, 5 * GIB, 4 * GIB, 10 * GIB, HOST), ""),
-    "a container's bound": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (Group("/c", 16 * GIB, 8 * GIB, 0),))), "its container"),
-    "a file's cache is free": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (Group("/c", 16 * GIB, 8 * GIB, 2 * GIB),))), ""),
+    "a container's bound": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (CgroupMemory("/c", 16 * GIB, 8 * GIB, 0),))), "its container"),
+    "a file's cache is free": ((9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (CgroupMemory("/c", 16 * GIB, 8 * GIB, 2 * GIB),))), ""),
     "the tightest of several": (
-        (9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (Group("/c/d", 50 * GIB, 0, 0), Group("/c", 16 * GIB, 8 * GIB, 0)))), "left in /c",
+        (9 * GIB, 0, 0, None, HostReading(100 * GIB, 60 * GIB, (CgroupMemory("/c/d", 50 * GIB, 0, 0), CgroupMemory("/c", 16 * GIB, 8 * GIB, 0)))), "left in /c",
     ),
 }  # fmt: skip
 

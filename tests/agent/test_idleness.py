@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.messages import LeaseRules
-from node_agent.rules.idleness import ORDER, Do, Forget, Idle, Tell, next_move
+from node_agent.policy.idleness import ORDER, CancelWarning, IdleAction, IdleKernel, SendWarning, next_move
 from tests.effort import examples
 
 MIN = 60_000
@@ -20,7 +20,7 @@ class Kernel:
     """Applies the moves as the agent does, and keeps what happened: (moment, move)."""
 
     def __init__(self, rules: LeaseRules, notice: int = NOTICE) -> None:
-        self.rules, self.notice, self.idle, self.now = rules, notice, Idle(since=0), 0
+        self.rules, self.notice, self.idle, self.now = rules, notice, IdleKernel(since=0), 0
         self.story: list[tuple[int, object]] = []
 
     def wait(self, ms: int) -> None:
@@ -28,20 +28,20 @@ class Kernel:
         while (move := next_move(self.rules, self.idle, self.now, self.notice)) is not None:
             self.story.append((self.now, move))
             match move:
-                case Tell(step, deadline):
+                case SendWarning(step, deadline):
                     self.idle = replace(self.idle, told=step, deadline=deadline)
-                case Do(step):
+                case IdleAction(step):
                     self.idle = replace(self.idle, done=step, told="", deadline=None)
-                case Forget():
+                case CancelWarning():
                     self.idle = replace(self.idle, told="", deadline=None)
 
     def work(self) -> None:
         self.idle = replace(self.idle, working=True)
         self.wait(0)
-        self.idle = Idle(since=self.now, spared=self.idle.spared)
+        self.idle = IdleKernel(since=self.now, spared=self.idle.spared)
 
     def done(self) -> list[tuple[int, str]]:
-        return [(at, move.step) for at, move in self.story if isinstance(move, Do)]
+        return [(at, move.step) for at, move in self.story if isinstance(move, IdleAction)]
 
 
 def through(kernel: Kernel, minutes: int, *, every_s: int = 15) -> Kernel:
@@ -53,7 +53,7 @@ def through(kernel: Kernel, minutes: int, *, every_s: int = 15) -> Kernel:
 def test_the_usual_rule_warns_then_suspends_then_releases_and_leaves_the_kernel() -> None:
     kernel = through(Kernel(USUAL), 600)
     assert kernel.done() == [(30 * MIN, "suspend"), (120 * MIN, "release")]
-    assert [(at, move.step, move.deadline) for at, move in kernel.story if isinstance(move, Tell)] == [
+    assert [(at, move.step, move.deadline) for at, move in kernel.story if isinstance(move, SendWarning)] == [
         (20 * MIN, "suspend", 30 * MIN), (120 * MIN - NOTICE, "release", 120 * MIN),
     ]  # fmt: skip
 
@@ -61,7 +61,7 @@ def test_the_usual_rule_warns_then_suspends_then_releases_and_leaves_the_kernel(
 def test_a_cell_in_the_countdown_ends_it_and_starts_the_clock_anew() -> None:
     kernel = through(Kernel(USUAL), 29)
     kernel.work()
-    assert isinstance(kernel.story[-1][1], Forget)
+    assert isinstance(kernel.story[-1][1], CancelWarning)
     through(kernel, 29)
     assert kernel.done() == [], "half an hour has not passed since the cell"
     assert through(kernel, 1).done() == [(59 * MIN, "suspend")]
@@ -69,14 +69,14 @@ def test_a_cell_in_the_countdown_ends_it_and_starts_the_clock_anew() -> None:
 
 def test_only_warn_is_said_once() -> None:
     kernel = through(Kernel(LeaseRules(idle_warn_ms=20 * MIN)), 200)
-    assert [move for _, move in kernel.story] == [Tell("warn", None)]
+    assert [move for _, move in kernel.story] == [SendWarning("warn", None)]
 
 
 def test_a_rule_that_comes_into_force_late_still_gives_notice() -> None:
     kernel = through(Kernel(LeaseRules()), 100)
     kernel.rules = USUAL
     through(kernel, 1)
-    assert kernel.story[0] == (100 * MIN + 15_000, Tell("suspend", 100 * MIN + 15_000 + NOTICE))
+    assert kernel.story[0] == (100 * MIN + 15_000, SendWarning("suspend", 100 * MIN + 15_000 + NOTICE))
     assert kernel.done() == [(100 * MIN + 45_000, "suspend")]
 
 
@@ -85,7 +85,7 @@ def test_a_rule_that_is_loosened_in_the_countdown_voids_it() -> None:
     kernel.rules = replace_ms(USUAL, idle_suspend_ms=60 * MIN)
     through(kernel, 10)
     assert kernel.done() == []
-    assert isinstance(kernel.story[1][1], Forget)
+    assert isinstance(kernel.story[1][1], CancelWarning)
     assert through(kernel, 25).done() == [(60 * MIN, "suspend")]
 
 
@@ -93,7 +93,7 @@ def test_a_rule_that_is_taken_away_in_the_countdown_voids_it() -> None:
     kernel = through(Kernel(USUAL), 25)
     kernel.rules = LeaseRules()
     assert through(kernel, 60).done() == []
-    assert isinstance(kernel.story[-1][1], Forget)
+    assert isinstance(kernel.story[-1][1], CancelWarning)
 
 
 def test_who_is_pinned_is_not_suspended_but_gives_back_in_the_end() -> None:
@@ -130,9 +130,9 @@ def test_laws(rules: LeaseRules, notice: int, course: list) -> None:
             case "spare":
                 kernel.idle = replace(kernel.idle, spared=value)
         for at, move in kernel.story[seen:]:
-            if isinstance(move, Tell):
+            if isinstance(move, SendWarning):
                 told[move.step] = (at, move.deadline)
-            elif isinstance(move, Do):
+            elif isinstance(move, IdleAction):
                 said_at, deadline = told.pop(move.step)
                 assert deadline is not None, "a step is announced with its moment"
                 assert at >= deadline >= said_at + notice, "and in time"
@@ -140,7 +140,7 @@ def test_laws(rules: LeaseRules, notice: int, course: list) -> None:
                 assert move.step not in kernel.idle.spared
                 assert all(ORDER[move.step] > ORDER[earlier] for earlier in spell), "milder first, each once"
                 spell.append(move.step)
-            elif isinstance(move, Forget):
+            elif isinstance(move, CancelWarning):
                 told = {}
         seen = len(kernel.story)
 

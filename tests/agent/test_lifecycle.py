@@ -10,7 +10,7 @@ import sys
 import time
 
 from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo, Share
-from node_agent.processes import Ident, kill_one, started, tree_of
+from node_agent.system.processes import ProcessId, kill_one, started, tree_of
 from tests.agent.world import GIB, FakeServer, World, play
 
 HALF = 40 * GIB
@@ -296,8 +296,8 @@ def test_only_the_launch_itself_is_in_its_tree():
     try:
         ident = started(child.pid)
         assert ident is not None
-        kill_one(Ident(child.pid, ident.start - 1))
-        kill_one(Ident(child.pid, ident.start + 1))
+        kill_one(ProcessId(child.pid, ident.start - 1))
+        kill_one(ProcessId(child.pid, ident.start + 1))
         assert child.poll() is None
         deadline = time.monotonic() + 5
         while not tree_of("k.1", None) and time.monotonic() < deadline:  # its environment shows when it has become the new program

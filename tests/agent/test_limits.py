@@ -9,8 +9,8 @@ from pathlib import Path
 import pynvml
 import pytest
 
-from node_agent.devices.limits import Limits
-from node_agent.devices.nvml import Nvml
+from node_agent.devices.nvidia.memory_limits import MemoryLimits
+from node_agent.devices.nvidia.nvml import Nvml
 from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
 
 ALL = 0xFFFFFFFFFFFFFFFF
@@ -42,8 +42,8 @@ def leaf(tmp_path):
     return str(folder)
 
 
-def limits_of(nvml, tmp_path: Path, cgroups=lambda: "") -> Limits:
-    return Limits(nvml, tmp_path / "limits.json", len(nvml.gpus), cgroups)
+def limits_of(nvml, tmp_path: Path, cgroups=lambda: "") -> MemoryLimits:
+    return MemoryLimits(nvml, tmp_path / "limits.json", len(nvml.gpus), cgroups)
 
 
 def test_soft_is_the_share_hard_is_the_cap_and_other_gpus_are_shut(tmp_path, leaf):

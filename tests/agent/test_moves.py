@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.devices.moves import full_map, moved, placed
+from node_agent.devices.nvidia.gpu_map import full_map, moved, placed
 
 PLACES = {
     "as attached": ((0, 1), {0, 1}, (0, 1)),

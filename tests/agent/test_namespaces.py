@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.processes import started
+from node_agent.system.processes import started
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
 from tests.fakegpu.world import GpuWorld

@@ -10,12 +10,12 @@ import pytest
 
 from jupyter_gpushare.messages import AgentHello, LeaseBody, NodeChangedReport, Share
 from jupyter_gpushare.simnode import start_of
-from node_agent.app import Agent, Config
-from node_agent.books import is_stranded, lodger, occupant
-from node_agent.devices import DevicesBusy, Kin
-from node_agent.devices.nvidia import NvidiaDevices
-from node_agent.devices.nvml import Nvml
-from node_agent.processes import Ident
+from node_agent.app import Agent, AgentConfig
+from node_agent.devices.base.protocols import DevicesBusy, KernelProcesses
+from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
+from node_agent.devices.nvidia.nvml import Nvml
+from node_agent.state.kernel_record import is_stranded, lodger, occupant
+from node_agent.system.processes import ProcessId
 from tests.agent.played import loaded
 from tests.fakegpu.world import GIB, Faults, GpuWorld
 
@@ -33,7 +33,7 @@ def devices(tmp_path, **options):
         def kernel(name, gib, ordinal=0):
             toy = world.toy()
             toy.do("alloc", ordinal, int(gib * GIB))
-            kernels[name] = Kin((toy.pid, start_of(toy.pid)), "")
+            kernels[name] = KernelProcesses((toy.pid, start_of(toy.pid)), "")
             found.follow(kernels)
             found.look()
             return toy
@@ -100,7 +100,7 @@ def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_pat
         found.close()
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
-            again.follow({"a": Kin((a.pid, start_of(a.pid)), "")})
+            again.follow({"a": KernelProcesses((a.pid, start_of(a.pid)), "")})
             assert again.read().kernels["a"].half_done, "nobody knows yet how far the last one came"
             again.settle("a")
             assert again.read().kernels["a"].suspended
@@ -161,7 +161,7 @@ def suspend_is(found, expected):
 
 
 def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypatch):
-    monkeypatch.setattr("node_agent.devices.nvidia.TRY_AGAIN_S", 0.1)
+    monkeypatch.setattr("node_agent.devices.nvidia.nvidia_devices.TRY_AGAIN_S", 0.1)
     with devices(tmp_path, gpus=1) as (world, found):
         stranger = world.toy()
         stranger.do("alloc", 0, 7 * GIB + GIB // 2)
@@ -178,7 +178,7 @@ def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what
         fault = world.fault("cuCheckpointProcessLock", Faults.FAIL, 999, times=-1)
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
-            again.follow({"a": Kin((kernel.pid, start_of(kernel.pid)), "")})
+            again.follow({"a": KernelProcesses((kernel.pid, start_of(kernel.pid)), "")})
             again.look()
             again.listen(lambda: None)
             suspend_is(again, "")
@@ -201,12 +201,12 @@ def lease(name, gpu, mib=4000, whole=8000):
 
 def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
     with devices(tmp_path) as (_, found):
-        agent = Agent(Config("n0", tmp_path), found)
+        agent = Agent(AgentConfig("n0", tmp_path), found)
         assert agent.node.binds(), "nothing is proven yet"
         toy = found.kernel("a", 2)
         book = agent.node.book("a")
         book.lease, book.home, book.bound = lease("a", 0), (0,), (0,)
-        book.main, book.holding = Ident(toy.pid, start_of(toy.pid)), found.read().kernels["a"]
+        book.main, book.holding = ProcessId(toy.pid, start_of(toy.pid)), found.read().kernels["a"]
         assert not lodger(book, 0).movable
         assert occupant(book, 0, 30_000, 5_000).suspendable
         book.home = (1,)
@@ -241,7 +241,7 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
 
         with devices(tmp_path) as (world, found):
             now = 1_000_000
-            agent = Agent(Config("n0", tmp_path), found, Opened, clock=lambda: now)
+            agent = Agent(AgentConfig("n0", tmp_path), found, Opened, clock=lambda: now)
             found.probe()
             link = asyncio.ensure_future(agent.session.run())
             await asyncio.wait_for(agent.session.connected.wait(), 20)

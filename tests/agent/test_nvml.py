@@ -8,8 +8,8 @@ import pynvml
 import pytest
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from node_agent.devices.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
-from node_agent.inventory import find_devices
+from node_agent.devices.nvidia.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
+from node_agent.discovery.inventory import find_devices
 from tests.agent.played import loaded, machine
 from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
 

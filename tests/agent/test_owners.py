@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import pytest
 
 from jupyter_gpushare.simnode import start_of
-from node_agent.devices import Kin
-from node_agent.owners import Owners
-from node_agent.processes import MARKER, SELF_TEST, Ident, here
-from node_agent.rules.accounting import GONE, STRANGER
+from node_agent.devices.base.process_attribution import ProcessAttribution
+from node_agent.devices.base.protocols import KernelProcesses
+from node_agent.policy.memory_accounting import GONE, STRANGER
+from node_agent.system.processes import MARKER, SELF_TEST, ProcessId, here
 
 FAMILY = """
 import os, subprocess, sys
@@ -51,8 +51,8 @@ def running(code, *args, launch="", **options):
 
 def test_children_are_their_kernels_by_parent_mark_and_session():
     with running(FAMILY, launch="k.1") as (main, children), running(FAMILY) as (other, strangers):
-        owners = Owners()
-        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "k.1")})
+        owners = ProcessAttribution()
+        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
         assert [owners.of(pid)[1] for pid in (main.pid, *children)] == ["k"] * 4
         assert [owners.of(pid)[1] for pid in (other.pid, *strangers)] == [STRANGER] * 4
         assert {one.pid for one in owners.members("k")} == {main.pid, *children}
@@ -60,42 +60,42 @@ def test_children_are_their_kernels_by_parent_mark_and_session():
 
 def test_an_orphan_with_an_empty_environment_is_found_by_its_session(tmp_path):
     with running(ORPHAN, str(tmp_path / "pid"), launch="k.1") as (main, (orphan,)):
-        owners = Owners()
-        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "k.1")})
+        owners = ProcessAttribution()
+        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
         assert owners.of(orphan)[1] == "k"
 
 
 def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_strangers():
     with running(FAMILY, launch="k.2") as (main, _):
-        owners = Owners()
-        owners.follow({"k": Kin(None, "k.2")})
+        owners = ProcessAttribution()
+        owners.follow({"k": KernelProcesses(None, "k.2")})
         assert owners.of(main.pid)[1] == "k"
-        owners.follow({"k": Kin(None, "k.3")})
+        owners.follow({"k": KernelProcesses(None, "k.3")})
         assert owners.of(main.pid)[1] == STRANGER
 
 
 def test_the_agents_own_toys_are_nobodys():
     with running(FAMILY, launch=SELF_TEST) as (main, _):
-        assert Owners().of(main.pid)[1] == GONE
+        assert ProcessAttribution().of(main.pid)[1] == GONE
 
 
 def test_a_stranger_becomes_a_kernels_when_it_is_registered():
     with running(FAMILY) as (main, children):
-        owners = Owners()
+        owners = ProcessAttribution()
         assert owners.of(main.pid)[1] == STRANGER
-        owners.follow({"k": Kin((main.pid, start_of(main.pid)), "")})
+        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "")})
         assert owners.of(children[0])[1] == "k"
 
 
 def test_a_pid_used_again_is_not_the_kernel():
     with running(FAMILY) as (main, _):
-        owners = Owners()
-        owners.follow({"k": Kin((main.pid, start_of(main.pid) - 1), "k.1")})
+        owners = ProcessAttribution()
+        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid) - 1), "k.1")})
         assert owners.of(main.pid)[1] == STRANGER
 
 
 def test_the_dead_are_gone_and_the_never_seen_are_strangers():
-    owners = Owners()
+    owners = ProcessAttribution()
     with running(FAMILY) as (main, _):
         start = owners.of(main.pid)[0]
         assert start == start_of(main.pid)
@@ -105,14 +105,14 @@ def test_the_dead_are_gone_and_the_never_seen_are_strangers():
 
 def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
     with running(FAMILY, launch="k.1") as (main, _), running(FAMILY, launch="other.1") as (other, _):
-        assert here(main.pid, "k.1") == Ident(main.pid, start_of(main.pid))
+        assert here(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
         assert here(other.pid, "k.1") is None, "the process of another launch, whatever number its server gave"
     assert here(1, "k.1") is None, "a process that has been here for long is not what was launched just now"
 
 
 def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
     with running(FAMILY) as (main, _):
-        assert here(main.pid, "k.1") == Ident(main.pid, start_of(main.pid))
+        assert here(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
 
 
 def may_unshare():
@@ -129,8 +129,8 @@ def test_a_server_in_a_container_counts_differently():
         assert None not in found
         assert len({one.pid for one in found}) == 3
         assert process.pid not in {one.pid for one in found}
-        owners = Owners()
-        owners.follow({"k": Kin((found[0].pid, found[0].start), "k.1")})
+        owners = ProcessAttribution()
+        owners.follow({"k": KernelProcesses((found[0].pid, found[0].start), "k.1")})
         assert {one.pid for one in found} <= {one.pid for one in owners.members("k")}
     finally:
         process.stdin.close()

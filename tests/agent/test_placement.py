@@ -8,49 +8,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.leases import as_planned
-from node_agent.rules.placement import Lodger, Moves, Request, converge, evacuate, land, loads, rebalance, spread
+from node_agent.policy.placement import PlacedTenant, PlacementMoves, PlacementRequest, converge, evacuate, land, loads, rebalance, spread
+from node_agent.reconcile.leases import as_planned
 from tests.effort import examples
 
 TOTALS = {0: 80, 1: 80}
 
 
-def one(name: str, guarantee: int, *home: int, planned=None, resident: int = 0, **more) -> Lodger:
-    return Lodger(name, guarantee, home, planned or home, resident, **more)
+def one(name: str, guarantee: int, *home: int, planned=None, resident: int = 0, **more) -> PlacedTenant:
+    return PlacedTenant(name, guarantee, home, planned or home, resident, **more)
 
 
 CASES = {
-    "an empty node: the first GPU": (TOTALS, [], Request("c", 40, 1, (0,)), Moves((0,), {}, 0)),
-    "planned on one, spread on two": (TOTALS, [one("a", 40, 0)], Request("c", 40, 1, (0,)), Moves((1,), {}, 0)),
+    "an empty node: the first GPU": (TOTALS, [], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((0,), {}, 0)),
+    "planned on one, spread on two": (TOTALS, [one("a", 40, 0)], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((1,), {}, 0)),
     "a tie in guarantees: away from the burster": (
-        TOTALS, [one("a", 40, 0, bursting=True, running=True), one("b", 40, 1)], Request("c", 40, 1, (0,)), Moves((1,), {}, 0),
+        TOTALS, [one("a", 40, 0, bursting=True, running=True), one("b", 40, 1)], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((1,), {}, 0),
     ),
     "a whole GPU: the fewest bytes move": (
-        TOTALS, [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=60)], Request("c", 80, 1, (1,)),
-        Moves((1,), {"b": (0,)}, 60),
+        TOTALS, [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=60)], PlacementRequest("c", 80, 1, (1,)),
+        PlacementMoves((1,), {"b": (0,)}, 60),
     ),
     "a suspended kernel moves for nothing": (
-        TOTALS, [one("a", 40, 0, planned=(0,), resident=0), one("b", 40, 1, planned=(0,), resident=1)], Request("c", 80, 1, (1,)),
-        Moves((0,), {"a": (1,)}, 0),
+        TOTALS, [one("a", 40, 0, planned=(0,), resident=0), one("b", 40, 1, planned=(0,), resident=1)], PlacementRequest("c", 80, 1, (1,)),
+        PlacementMoves((0,), {"a": (1,)}, 0),
     ),
     "rather many bytes than one that would be killed": (
         TOTALS, [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=1, movable=False)],
-        Request("c", 80, 1, (1,)), Moves((0,), {"a": (1,)}, 70),
+        PlacementRequest("c", 80, 1, (1,)), PlacementMoves((0,), {"a": (1,)}, 70),
     ),
     "only as much moves as is needed": (
         TOTALS, [one("a", 20, 0, planned=(1,), resident=20), one("b", 20, 0, planned=(1,), resident=10), one("c", 40, 1, resident=40)],
-        Request("d", 60, 1, (0,)), Moves((0,), {"b": (1,)}, 10),
+        PlacementRequest("d", 60, 1, (0,)), PlacementMoves((0,), {"b": (1,)}, 10),
     ),
     "no direct move helps: the plan": (
         {0: 100, 1: 100, 2: 100},
         [one("a", 60, 0, resident=60), one("b", 60, 1, resident=60), one("c", 40, 0, planned=(0,)),
          one("d", 30, 1, planned=(2,), resident=30), one("e", 30, 2, resident=30), one("f", 30, 2, resident=30)],
-        Request("g", 40, 1, (1,)), Moves((1,), {"d": (2,)}, 30),
+        PlacementRequest("g", 40, 1, (1,)), PlacementMoves((1,), {"d": (2,)}, 30),
     ),
-    "a plan that does not fit is not realised": (TOTALS, [one("a", 80, 0), one("b", 80, 1)], Request("c", 40, 1, (0,)), None),
+    "a plan that does not fit is not realised": (TOTALS, [one("a", 80, 0), one("b", 80, 1)], PlacementRequest("c", 40, 1, (0,)), None),
     "two whole GPUs": (
-        {0: 80, 1: 80, 2: 80}, [one("a", 40, 0, planned=(2,), resident=5), one("b", 40, 2, resident=9)], Request("c", 80, 2, (0, 1)),
-        Moves((0, 1), {"a": (2,)}, 5),
+        {0: 80, 1: 80, 2: 80}, [one("a", 40, 0, planned=(2,), resident=5), one("b", 40, 2, resident=9)], PlacementRequest("c", 80, 2, (0, 1)),
+        PlacementMoves((0, 1), {"a": (2,)}, 5),
     ),
 }  # fmt: skip
 
@@ -65,9 +65,9 @@ def test_landing(totals, lodgers, request_, expected):
     assert made == expected
 
 
-def after(totals, lodgers, request, made: Moves) -> dict[int, int]:
-    moved = [Lodger(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned) for x in lodgers]
-    return loads(totals, [*moved, Lodger(request.id, request.guarantee, made.home, request.planned)])
+def after(totals, lodgers, request, made: PlacementMoves) -> dict[int, int]:
+    moved = [PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned) for x in lodgers]
+    return loads(totals, [*moved, PlacedTenant(request.id, request.guarantee, made.home, request.planned)])
 
 
 @st.composite
@@ -76,18 +76,18 @@ def nodes(draw):
     count = draw(st.integers(1, 4))
     totals = dict.fromkeys(range(count), 100)
     free = dict(totals)
-    lodgers: list[Lodger] = []
+    lodgers: list[PlacedTenant] = []
     for number in range(draw(st.integers(0, 9))):
         share = draw(st.sampled_from([10, 20, 25, 30, 50, 60, 100]))
         fitting = sorted((gpu for gpu in free if free[gpu] >= share), key=lambda g: (free[g], g))
         if not fitting:
             continue
         free[fitting[0]] -= share
-        request = Request(f"l{number}", share, 1, (fitting[0],))
+        request = PlacementRequest(f"l{number}", share, 1, (fitting[0],))
         made = land(totals, lodgers, request)
         assert made is not None
-        lodgers = [Lodger(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned, x.resident) for x in lodgers]
-        lodgers.append(Lodger(request.id, share, made.home, request.planned, draw(st.integers(0, 100))))
+        lodgers = [PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned, x.resident) for x in lodgers]
+        lodgers.append(PlacedTenant(request.id, share, made.home, request.planned, draw(st.integers(0, 100))))
         if lodgers and draw(st.booleans()) and len(lodgers) > 2:
             gone = lodgers.pop(draw(st.integers(0, len(lodgers) - 1)))
             free[gone.planned[0]] += gone.guarantee
@@ -102,7 +102,7 @@ def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_com
     if not roomy:
         return
     planned = data.draw(st.sampled_from(roomy))
-    request = Request("new", data.draw(st.integers(1, free[planned])), 1, (planned,))
+    request = PlacementRequest("new", data.draw(st.integers(1, free[planned])), 1, (planned,))
     for decide in (land, as_planned):
         made = decide(totals, lodgers, request)
         assert made is not None
@@ -118,13 +118,13 @@ def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
     totals, lodgers, _ = node
     if len(totals) < 2 or len(lodgers) > 6:
         return
-    request = Request("whole", 100, 1, (0,))
+    request = PlacementRequest("whole", 100, 1, (0,))
     best = None
     for target in totals:
         movers = [x for x in lodgers if target in x.home]
         for homes in itertools.product([g for g in totals if g != target], repeat=len(movers)):
             moves = {x.id: (home,) for x, home in zip(movers, homes, strict=True)}
-            if all(load <= 100 for load in after(totals, lodgers, request, Moves((target,), moves, 0)).values()):
+            if all(load <= 100 for load in after(totals, lodgers, request, PlacementMoves((target,), moves, 0)).values()):
                 cost = sum(x.resident for x in movers)
                 best = cost if best is None else min(best, cost)
     made = evacuate(totals, lodgers, request)
@@ -151,17 +151,17 @@ def test_spreading_again_comes_to_an_end(node):
         if better is None:
             break
         before = sum(load**2 for load in loads(totals, lodgers).values())
-        lodgers = [Lodger(x.id, x.guarantee, better[1] if x is better[0] else x.home, x.planned, x.resident) for x in lodgers]
+        lodgers = [PlacedTenant(x.id, x.guarantee, better[1] if x is better[0] else x.home, x.planned, x.resident) for x in lodgers]
         assert sum(load**2 for load in loads(totals, lodgers).values()) < before
     else:
         raise AssertionError("it never ends")
 
 
 def test_spread_says_none_rather_than_over_commit():
-    assert spread(TOTALS, [one("a", 50, 0), one("b", 50, 1)], Request("c", 40, 1, (0,))) is None
+    assert spread(TOTALS, [one("a", 50, 0), one("b", 50, 1)], PlacementRequest("c", 40, 1, (0,))) is None
 
 
 def test_a_large_node_is_decided_within_the_bound():
     totals = dict.fromkeys(range(16), 100)
     lodgers = [one(f"l{n:02}", 20, n % 16, resident=n) for n in range(48)]
-    assert evacuate(totals, lodgers, Request("x", 100, 2, (0, 1))) is not None
+    assert evacuate(totals, lodgers, PlacementRequest("x", 100, 2, (0, 1))) is not None

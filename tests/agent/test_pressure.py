@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import NodeChangedReport, Pressure
-from node_agent.pressure import CALM_MS, Vitals, lasting, look, pressed
+from node_agent.system.pressure import CALM_MS, PressureReading, lasting, look, pressed
 from tests.agent.world import World, play
 
 BOUNDS = Pressure(disk_mib=1024, memory_mib=256, memory_stall_percent=50, pids=200)
@@ -19,16 +19,16 @@ BOUNDS = Pressure(disk_mib=1024, memory_mib=256, memory_stall_percent=50, pids=2
 @pytest.mark.parametrize(
     ("vitals", "reasons"),
     [
-        (Vitals(), set()),
-        (Vitals(disk_mib=1024, memory_mib=256, memory_stall=50.0, pids=200), set()),
-        (Vitals(disk_mib=1023), {"disk pressure"}),
-        (Vitals(memory_mib=255), {"memory pressure"}),
-        (Vitals(memory_mib=9999, memory_stall=50.1), {"memory pressure"}),
-        (Vitals(pids=199), {"PID pressure"}),
-        (Vitals(disk_mib=0, memory_mib=0, pids=-3), {"disk pressure", "memory pressure", "PID pressure"}),
+        (PressureReading(), set()),
+        (PressureReading(disk_mib=1024, memory_mib=256, memory_stall=50.0, pids=200), set()),
+        (PressureReading(disk_mib=1023), {"disk pressure"}),
+        (PressureReading(memory_mib=255), {"memory pressure"}),
+        (PressureReading(memory_mib=9999, memory_stall=50.1), {"memory pressure"}),
+        (PressureReading(pids=199), {"PID pressure"}),
+        (PressureReading(disk_mib=0, memory_mib=0, pids=-3), {"disk pressure", "memory pressure", "PID pressure"}),
     ],
 )
-def test_bounds(vitals: Vitals, reasons: set[str]) -> None:
+def test_bounds(vitals: PressureReading, reasons: set[str]) -> None:
     assert pressed(vitals, BOUNDS) == reasons
 
 
@@ -60,7 +60,7 @@ def test_what_the_kernel_says_is_read(tmp_path: Path) -> None:
     (tmp_path / "cgroup/pids.max").write_text("100\n")
     assert look(tmp_path, tmp_path / "proc", tmp_path / "cgroup").pids == 88
     nothing = look(tmp_path / "none", tmp_path / "none", tmp_path / "none")
-    assert nothing == Vitals()
+    assert nothing == PressureReading()
     assert pressed(nothing, BOUNDS) == set(), "what is not known is not claimed"
 
 

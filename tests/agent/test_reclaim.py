@@ -8,39 +8,49 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.rules.caps import caps
-from node_agent.rules.reclaim import Admit, DropCaches, Kill, LetGo, Notice, Recall, Suspend, Wait, decide
-from node_agent.rules.situation import Occupant, Situation
+from node_agent.policy.caps import caps
+from node_agent.policy.reclaim_ladder import (
+    AdmitStep,
+    CancelNoticeStep,
+    DropCachesStep,
+    KillStep,
+    NoticeStep,
+    ReleaseStep,
+    SuspendStep,
+    WaitStep,
+    decide,
+)
+from node_agent.policy.snapshot import NodeSnapshot, Tenant
 from tests.effort import examples
 
 TOTALS = {0: 80}
-B = Occupant("b", 40, 80, (0,), wants_since=5)
-IDLE = Occupant("a", 40, 80, (0,), {0: 70}, notice_ms=1000)
+B = Tenant("b", 40, 80, (0,), wants_since=5)
+IDLE = Tenant("a", 40, 80, (0,), {0: 70}, notice_ms=1000)
 BUSY = replace(IDLE, running=True)
 
 CASES = {
-    "room enough": ([replace(IDLE, held={0: 40})], [Admit("b")]),
-    "an idle borrower is suspended": ([IDLE], [Suspend("a", "b"), Wait("b", ("a",), None)]),
-    "it is asked for its caches first": ([replace(IDLE, has_caches=True)], [DropCaches("a", 350), Wait("b", ("a",), None)]),
-    "and has its time for that": ([replace(IDLE, has_caches=True, caches=150)], [Wait("b", ("a",), None)]),
-    "a borrower on its way out is waited for": ([replace(IDLE, transit="out")], [Wait("b", ("a",), None)]),
-    "a busy borrower has a notice": ([BUSY], [Notice("a", 1100, 30, "b"), Wait("b", ("a",), 1100)]),
-    "whose deadline is waited for": ([replace(BUSY, notice=500)], [Wait("b", ("a",), 500)]),
-    "and then it is suspended": ([replace(BUSY, notice=100)], [Suspend("a", "b"), Wait("b", ("a",), 100)]),
-    "a pinned one too": ([replace(IDLE, pinned=True)], [Notice("a", 1100, 30, "b"), Wait("b", ("a",), 1100)]),
+    "room enough": ([replace(IDLE, held={0: 40})], [AdmitStep("b")]),
+    "an idle borrower is suspended": ([IDLE], [SuspendStep("a", "b"), WaitStep("b", ("a",), None)]),
+    "it is asked for its caches first": ([replace(IDLE, has_caches=True)], [DropCachesStep("a", 350), WaitStep("b", ("a",), None)]),
+    "and has its time for that": ([replace(IDLE, has_caches=True, caches=150)], [WaitStep("b", ("a",), None)]),
+    "a borrower on its way out is waited for": ([replace(IDLE, transit="out")], [WaitStep("b", ("a",), None)]),
+    "a busy borrower has a notice": ([BUSY], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)]),
+    "whose deadline is waited for": ([replace(BUSY, notice=500)], [WaitStep("b", ("a",), 500)]),
+    "and then it is suspended": ([replace(BUSY, notice=100)], [SuspendStep("a", "b"), WaitStep("b", ("a",), 100)]),
+    "a pinned one too": ([replace(IDLE, pinned=True)], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)]),
     "one that cannot be saved has a notice although it is idle": (
-        [replace(IDLE, suspendable=False)], [Notice("a", 1100, 30, "b"), Wait("b", ("a",), 1100)],
+        [replace(IDLE, suspendable=False)], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)],
     ),
-    "and is killed last": ([replace(IDLE, suspendable=False, notice=90)], [Kill("a", "b"), Wait("b", ("a",), 90)]),
-    "who gave it back in time hears that it is over": ([replace(BUSY, held={0: 40}, notice=500)], [Admit("b"), Recall("a")]),
+    "and is killed last": ([replace(IDLE, suspendable=False, notice=90)], [KillStep("a", "b"), WaitStep("b", ("a",), 90)]),
+    "who gave it back in time hears that it is over": ([replace(BUSY, held={0: 40}, notice=500)], [AdmitStep("b"), CancelNoticeStep("a")]),
     "idle before busy": (
-        [replace(BUSY, held={0: 40}, guarantee=20), Occupant("i", 20, 80, (0,), {0: 40})], [Suspend("i", "b"), Wait("b", ("i",), None)],
+        [replace(BUSY, held={0: 40}, guarantee=20), Tenant("i", 20, 80, (0,), {0: 40})], [SuspendStep("i", "b"), WaitStep("b", ("i",), None)],
     ),
     "the smallest that is enough": (
-        [Occupant("x", 10, 80, (0,), {0: 40}), Occupant("y", 10, 80, (0,), {0: 20}), Occupant("z", 10, 80, (0,), {0: 20}, idle_since=-9)],
-        [Suspend("x", "b"), Wait("b", ("x",), None)],
+        [Tenant("x", 10, 80, (0,), {0: 40}), Tenant("y", 10, 80, (0,), {0: 20}), Tenant("z", 10, 80, (0,), {0: 20}, idle_since=-9)],
+        [SuspendStep("x", "b"), WaitStep("b", ("x",), None)],
     ),
-    "the driver lags: wait, take nothing": ([replace(IDLE, held={0: 40})], [Wait("b", ("",), None)]),
+    "the driver lags: wait, take nothing": ([replace(IDLE, held={0: 40})], [WaitStep("b", ("",), None)]),
 }  # fmt: skip
 
 
@@ -48,35 +58,35 @@ CASES = {
 def test_rungs(name):
     others, expected = CASES[name]
     lagging = {0: 10} if "lags" in name else {}
-    assert list(decide(Situation(TOTALS, (*others, B), lagging), 100).steps) == expected
+    assert list(decide(NodeSnapshot(TOTALS, (*others, B), lagging), 100).steps) == expected
 
 
 def test_a_kernel_that_runs_inside_its_share_is_never_displaced_by_what_others_borrowed_before():
     """Its image is 70 of 80 and the neighbour runs with 40 guaranteed: it waits, and nobody is touched."""
-    suspended = Occupant("s", 40, 80, (0,), image=(70,), suspended=True, wants_since=1)
-    neighbour = Occupant("n", 40, 80, (0,), {0: 20}, running=True)
-    assert list(decide(Situation(TOTALS, (suspended, neighbour)), 0).steps) == [Wait("s", ("n",), None)]
+    suspended = Tenant("s", 40, 80, (0,), image=(70,), suspended=True, wants_since=1)
+    neighbour = Tenant("n", 40, 80, (0,), {0: 20}, running=True)
+    assert list(decide(NodeSnapshot(TOTALS, (suspended, neighbour)), 0).steps) == [WaitStep("s", ("n",), None)]
     resting = replace(neighbour, running=False)
-    assert Suspend("n", "s") in decide(Situation(TOTALS, (suspended, resting)), 0).steps
+    assert SuspendStep("n", "s") in decide(NodeSnapshot(TOTALS, (suspended, resting)), 0).steps
 
 
 def test_eviction_walks_the_same_ladder_and_then_lets_go():
     evicted = replace(BUSY, evict=True, held={0: 30})
-    assert decide(Situation(TOTALS, (evicted,)), 100).steps == (Notice("a", 1100, 30, ""),)
-    assert decide(Situation(TOTALS, (replace(evicted, notice=100),)), 100).steps == (Suspend("a", ""),)
-    assert decide(Situation(TOTALS, (replace(evicted, running=False),)), 100).steps == (Suspend("a", ""),)
-    assert decide(Situation(TOTALS, (replace(evicted, held={}, image=(30,), suspended=True, notice=100),)), 100).steps == (LetGo("a"),)
+    assert decide(NodeSnapshot(TOTALS, (evicted,)), 100).steps == (NoticeStep("a", 1100, 30, ""),)
+    assert decide(NodeSnapshot(TOTALS, (replace(evicted, notice=100),)), 100).steps == (SuspendStep("a", ""),)
+    assert decide(NodeSnapshot(TOTALS, (replace(evicted, running=False),)), 100).steps == (SuspendStep("a", ""),)
+    assert decide(NodeSnapshot(TOTALS, (replace(evicted, held={}, image=(30,), suspended=True, notice=100),)), 100).steps == (ReleaseStep("a"),)
 
 
 def test_what_its_owner_gave_back_is_taken_without_notice():
     given_back = replace(BUSY, home=(), gives_up=True)
-    assert decide(Situation(TOTALS, (given_back,)), 100).steps == (Suspend("a", "a"),)
+    assert decide(NodeSnapshot(TOTALS, (given_back,)), 100).steps == (SuspendStep("a", "a"),)
 
 
 def test_a_mover_leaves_its_old_place_first():
     mover = replace(IDLE, home=(1,), wants_since=3)
     totals = {0: 80, 1: 80}
-    assert decide(Situation(totals, (mover,)), 0).steps == (Suspend("a", "a"), Wait("a", (), None))
+    assert decide(NodeSnapshot(totals, (mover,)), 0).steps == (SuspendStep("a", "a"), WaitStep("a", (), None))
 
 
 GPUS = {0: 80, 1: 80}
@@ -101,7 +111,7 @@ def situations(draw):
         physical[place] -= held
         evict = draw(st.sampled_from([False, False, False, True]))
         found.append(
-            Occupant(
+            Tenant(
                 f"k{number}", guarantee, 80, (home,), {place: held} if held else {},
                 (draw(st.integers(1, 80)),) if suspended else (), draw(st.booleans()), suspended, draw(st.booleans()), draw(st.booleans()),
                 draw(st.sampled_from([None, None, None, "out"])) if held else None, draw(st.one_of(st.none(), st.integers(0, 50))),
@@ -109,7 +119,7 @@ def situations(draw):
                 draw(st.one_of(st.none(), st.integers(0, 200))), 1000, draw(st.integers(0, 100)),
             )
         )  # fmt: skip
-    return Situation(GPUS, tuple(found))
+    return NodeSnapshot(GPUS, tuple(found))
 
 
 @given(situations())
@@ -118,21 +128,21 @@ def test_promises(situation):
     now = 100
     decision = decide(situation, now)
     by_id = {one.id: one for one in situation.occupants}
-    touched = [step for step in decision.steps if isinstance(step, (Suspend, Kill, Notice, DropCaches))]
+    touched = [step for step in decision.steps if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))]
     for step in touched:
         victim, asker = by_id[step.id], getattr(step, "asker", None)
         over = any(victim.borrowed(gpu) for gpu in victim.held)
-        if isinstance(step, Kill):
+        if isinstance(step, KillStep):
             assert victim.notice is not None, "never lost without a notice"
             assert victim.notice <= now, "never before the deadline"
             assert asker != victim.id, "never the one who asks"
             assert over or victim.evict, "never killed inside its share for another kernel"
-        if isinstance(step, (Suspend, Notice)) and asker not in ("", victim.id):
+        if isinstance(step, (SuspendStep, NoticeStep)) and asker not in ("", victim.id):
             assert over or not victim.running, "who runs inside its share is left alone"
-            if victim.running and isinstance(step, Suspend):
+            if victim.running and isinstance(step, SuspendStep):
                 assert victim.notice is not None, "who runs is warned first"
                 assert victim.notice <= now, "and has its time"
-    ids = [step.id for step in decision.steps if isinstance(step, (Suspend, Kill, Notice, DropCaches))]
+    ids = [step.id for step in decision.steps if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))]
     assert len(ids) == len(set(ids)), "one rung for one victim at a time"
 
 
@@ -140,7 +150,7 @@ def test_promises(situation):
 @settings(max_examples=examples(600), deadline=None)
 def test_one_byte_is_promised_once(situation):
     """All who are admitted at one moment fit beside everyone who holds memory, and beside each other."""
-    admitted = {step.id for step in decide(situation, 100).steps if isinstance(step, Admit)}
+    admitted = {step.id for step in decide(situation, 100).steps if isinstance(step, AdmitStep)}
     for gpu, total in GPUS.items():
         taken = 0
         for one in situation.occupants:

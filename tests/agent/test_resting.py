@@ -17,7 +17,7 @@ from jupyter_gpushare.messages import (
     stamp,
     stamp_ms,
 )
-from node_agent.books import wall_ms
+from node_agent.state.kernel_record import wall_ms
 from tests.agent.world import GIB, World, play
 
 HALF = 40 * GIB

@@ -10,9 +10,9 @@ import pynvml
 import pytest
 
 from jupyter_gpushare.simnode import start_of
-from node_agent.devices import Kin
-from node_agent.devices.sampling import SETTLED_MS, SILENT_MS, Sampler, monotonic_ms
-from node_agent.owners import Owners
+from node_agent.devices.base.process_attribution import ProcessAttribution
+from node_agent.devices.base.protocols import KernelProcesses
+from node_agent.devices.nvidia.sampler import SETTLED_MS, SILENT_MS, GpuSampler, monotonic_ms
 from tests.agent.played import machine
 from tests.fakegpu.world import GIB, MIB, Faults
 
@@ -23,14 +23,14 @@ CONTEXT = 256
 def watched(**options):
     """A machine, somebody who looks at it, and a way to make toys kernels."""
     with machine(**{"gpus": 1, **options}) as (world, nvml):
-        owners = Owners()
-        sampler = Sampler(nvml, owners)
+        owners = ProcessAttribution()
+        sampler = GpuSampler(nvml, owners)
         kernels = {}
 
         def kernel(name, gib, ordinal=0):
             toy = world.toy()
             toy.do("alloc", ordinal, gib * GIB)
-            kernels[name] = Kin((toy.pid, start_of(toy.pid)), "")
+            kernels[name] = KernelProcesses((toy.pid, start_of(toy.pid)), "")
             owners.follow(kernels)
             return toy
 
@@ -78,7 +78,7 @@ def test_a_checkpointed_process_leaves_the_list():
 def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monkeypatch):
     with watched() as (world, sampler):
         now = monotonic_ms()
-        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
         sampler.look()
         world.set("reserved", 0, gpu=0)
         world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)  # then the driver's own is in `used`
@@ -113,7 +113,7 @@ def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
     with watched() as (world, sampler):
         a = sampler.kernel("a", 1)
         now = monotonic_ms()
-        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
         sampler.look()
         world.process(a.pid, sm_util=50, busy_ms=600_000)
         now += 1000
@@ -190,7 +190,7 @@ def test_a_lost_gpu_keeps_the_others_and_comes_back_when_it_answers():
 def test_a_driver_that_asks_for_a_reset_is_passed_on_and_so_is_its_all_clear(monkeypatch):
     with watched() as (world, sampler):
         now = monotonic_ms()
-        monkeypatch.setattr("node_agent.devices.sampling.monotonic_ms", lambda: now)
+        monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
         world.set("recovery", 1, gpu=0)
         sampler.look()
         assert "reset it" in sampler.health(0, now)

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from node_agent.checkpointer import Checkpointer, Deadlines
-from node_agent.devices.calls import Calls, hangs
-from node_agent.mps import mps_runs
-from node_agent.patience import found_patiently
-from node_agent.proof import Proof
-from node_agent.selftest import ADVICE, advised
+from node_agent.devices.base.call_tracker import CallTracker, hangs
+from node_agent.devices.base.hang_detection import found_patiently
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.devices.nvidia.mps import mps_runs
+from node_agent.devices.nvidia.selftest import ADVICE, advised
+from node_agent.devices.nvidia.selftest_cache import SelfTestCache
 from tests.agent.test_cgroups import real_subtree
 from tests.fakegpu.world import GIB, Faults, GpuWorld
 
@@ -214,13 +214,13 @@ def test_a_full_gpu_is_a_reason_and_what_was_proven_before_counts(tmp_path):
 
 def test_what_another_machine_or_a_damaged_file_says_proves_nothing(tmp_path):
     file = tmp_path / "proven.json"
-    Proof(file, "580.1", ["GPU-a"]).write(["suspend"])
-    assert Proof(file, "580.1", ["GPU-a"]).read() == {"suspend"}
-    assert not Proof(file, "580.2", ["GPU-a"]).read()
-    assert not Proof(file, "580.1", ["GPU-b"]).read()
+    SelfTestCache(file, "580.1", ["GPU-a"]).write(["suspend"])
+    assert SelfTestCache(file, "580.1", ["GPU-a"]).read() == {"suspend"}
+    assert not SelfTestCache(file, "580.2", ["GPU-a"]).read()
+    assert not SelfTestCache(file, "580.1", ["GPU-b"]).read()
     for text in ("", "{", "[]", "{}", '{"machine": [], "tiers": 3}'):
         file.write_text(text)
-        assert not Proof(file, "580.1", ["GPU-a"]).read()
+        assert not SelfTestCache(file, "580.1", ["GPU-a"]).read()
 
 
 def test_an_mps_server_is_seen(tmp_path):
@@ -285,9 +285,9 @@ def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tm
 
 
 def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
-    from node_agent.cgroups import Cgroups
-    from node_agent.devices.nvml import GpuFound
-    from node_agent.selftest import Bench, tested
+    from node_agent.devices.nvidia.nvml import GpuFound
+    from node_agent.devices.nvidia.selftest import SelfTest, tested
+    from node_agent.system.cgroups import Cgroups
 
     class NoLimits:
         def problem(self) -> str:
@@ -301,10 +301,10 @@ def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
         for name, value in world.environment().items():
             patch.setenv(name, value)
         world.fault("cuCheckpointProcessCheckpoint", Faults.HANG, times=-1)
-        checkpointer = Checkpointer(Deadlines(copy=0.5))
+        checkpointer = CheckpointClient(Deadlines(copy=0.5))
         gpu = GpuFound(0, world.uuids[0], "A100", 81920)
         try:
-            found = tested(Bench([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920}))
+            found = tested(SelfTest([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920}))
         finally:
             checkpointer.close()
         assert "did not return" in found["suspend"]
@@ -318,7 +318,7 @@ def test_a_reason_says_what_to_do_or_its_tier_does():
 
 
 def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_callers():
-    calls, told, gate = Calls(), [], threading.Event()
+    calls, told, gate = CallTracker(), [], threading.Event()
     tries = []
 
     def search() -> str:
@@ -333,7 +333,7 @@ def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_cal
         gate.set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("node_agent.patience.hangs", lambda: hangs(calls, slow_s=0.05))
+        patch.setattr("node_agent.devices.base.hang_detection.hangs", lambda: hangs(calls, slow_s=0.05))
         assert asyncio.run(found_patiently(search, tell)) == "devices"
         assert "nvmlInit" in told[0]
         assert told[-1] == ""

@@ -7,8 +7,8 @@ import os
 import signal
 
 from jupyter_gpushare.messages import KernelAct
-from node_agent.checkpointer import Checkpointer, Deadlines
-from node_agent.hostmemory import HostReading
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.system.host_memory import HostReading
 from tests.agent.gpunode import GpuNode
 from tests.agent.world import GIB, play
 from tests.fakegpu.world import Faults
@@ -179,7 +179,7 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
 
 
 def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_until_when(monkeypatch):
-    monkeypatch.setattr("node_agent.waiting.SLOW_MS", 1000)
+    monkeypatch.setattr("node_agent.reconcile.wait_text.SLOW_MS", 1000)
 
     async def story():
         async with GpuNode(notice_ms=8_000, deadlines=Deadlines(copy=4, mib_per_s=1 << 20)) as world:
@@ -198,7 +198,7 @@ def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_un
 
 
 def test_a_copy_has_the_time_of_its_bytes():
-    patient = Checkpointer()
+    patient = CheckpointClient()
     assert patient.copy_s(512) < 25, "a small one does not keep an owner waiting"
     assert patient.copy_s(80 * GIB) > 10 * 80 / 4.6, "ten times as long as the slowest that was ever published"
 
@@ -208,7 +208,7 @@ def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
 
     async def story():
         async with GpuNode() as world:
-            monkeypatch.setattr("node_agent.watchdog.FROZEN_MS", 2_500)
+            monkeypatch.setattr("node_agent.reconcile.watchdog.FROZEN_MS", 2_500)
             a = await burst(world, 20)
             hold = "import ctypes, threading; frozen = ctypes.PyDLL('libcuda.so.1'); frozen.cuCtxSetCurrent(gpu._context)"
             await a.run(hold)
@@ -299,7 +299,7 @@ def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
 def test_a_machine_without_room_for_the_image_says_so_and_nobody_is_killed_for_nothing(monkeypatch):
     async def story():
         async with GpuNode() as world:
-            monkeypatch.setattr("node_agent.suspend.read_host", lambda _: HostReading(64 * GIB, 30 * GIB))
+            monkeypatch.setattr("node_agent.reconcile.memory_mover.read_host", lambda _: HostReading(64 * GIB, 30 * GIB))
             a = await burst(world)
             assert "not enough free memory" in str(await a.ask("suspend"))
             assert world.state(a) == "running"

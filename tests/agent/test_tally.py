@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from jupyter_gpushare.messages import UsageReport, UsageTaken
-from node_agent.journal import Journal
-from node_agent.tally import Tally
-from node_agent.usage import Usage
+from node_agent.reconcile.usage_sampler import UsageSampler
+from node_agent.state.journal import AgentJournal
+from node_agent.state.usage_outbox import UsageOutbox
 from tests.agent.world import GIB, World, play
 
 
 def test_one_report_is_under_way_until_it_is_taken():
-    tally = Tally()
+    tally = UsageOutbox()
     tally.row("a").held_ms += 5
     assert tally.begin()
     tally.row("a").held_ms += 7
@@ -32,7 +32,7 @@ def test_what_is_not_taken_is_said_again_and_what_came_since_comes_after_it():
     async def story():
         async with World() as world:
             world.scheduler.acknowledges = False
-            node, usage = world.agent.node, Usage(world.agent.node)
+            node, usage = world.agent.node, UsageSampler(world.agent.node)
             node.tally.row("gone").held_ms += 3
             usage.report()
             node.tally.row("a").held_ms += 4
@@ -78,7 +78,7 @@ def test_a_journal_of_an_older_agent_begins_a_tally(tmp_path):
 
     async def story():
         async with World() as world:
-            Journal(tmp_path / "j.json").restore(world.agent.node)
+            AgentJournal(tmp_path / "j.json").restore(world.agent.node)
             assert (world.agent.node.tally.number, world.agent.node.tally.sent) == (0, {})
 
     play(story())

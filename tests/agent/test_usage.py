@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from jupyter_gpushare.messages import UsageReport
-from node_agent.usage import LONGEST_MS, Usage
+from node_agent.reconcile.usage_sampler import LONGEST_MS, UsageSampler
 from tests.agent.world import GIB, World, play
 
 
@@ -21,7 +21,7 @@ def test_usage_is_sampled_added_up_and_reported_once():
             await world.until(lambda: world.book("a").holding.busy_ms, "the work is seen")
             node = world.agent.node
             node.clock = lambda: now[0]
-            usage = Usage(node)
+            usage = UsageSampler(node)
             usage.sample()
             for _ in range(3):
                 now[0] += 1000
@@ -45,7 +45,7 @@ def test_a_machine_that_slept_books_no_use_and_a_link_that_is_down_loses_none():
             world.scheduler.grant("a", gpu=0, request=40 * GIB)
             await world.attached("a")
             world.agent.node.clock = lambda: now[0]
-            usage = Usage(world.agent.node)
+            usage = UsageSampler(world.agent.node)
             now[0] += 3_600_000
             usage.sample()
             world.scheduler.cut()

@@ -35,9 +35,9 @@ from jupyter_gpushare.messages import (
     LeaseBody,
     Share,
 )
-from node_agent import gate
-from node_agent.doors import prepared
-from node_agent.processes import Ident, kill_tree, others_of, started, tree_of
+from node_agent.socket import socket_server as gate
+from node_agent.system.processes import ProcessId, kill_tree, others_of, started, tree_of
+from node_agent.system.run_directory import prepared
 from tests.agent.world import GIB, FakeServer, World, acting_as, knocking, play
 
 HALF = 40 * GIB
@@ -317,7 +317,7 @@ def test_her_command_ends_with_all_that_it_started(people: People):
             await box.until(lambda: not any(one.is_alive() for one in tree), "nothing is left of it")
             await box.until(lambda: "w" not in box.agent.node.books, "its folders are gone as well")
 
-    def commands_of(box: Box) -> set[Ident]:
+    def commands_of(box: Box) -> set[ProcessId]:
         book = box.book("w")
         sleepers = {one for one in tree_of(book.launch, book.main, book.uid) if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()}
         return sleepers | {book.main} if book.main else set()

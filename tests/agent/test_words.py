@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from node_agent.books import Book
-from node_agent.story import Story
+from node_agent.state.event_text import EventText
+from node_agent.state.kernel_record import KernelRecord
 
 
 def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
     """Its owner may have pressed "Move now", or the agent found a better place: there is more room either way."""
-    said = Story(simulated=True).moved((0,), (1,), None)
+    said = EventText(simulated=True).moved((0,), (1,), None)
     assert said == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
 
 
 def test_a_move_for_somebody_says_for_whom():
-    said = Story(simulated=False).moved((0,), (1,), Book("k"))
+    said = EventText(simulated=False).moved((0,), (1,), KernelRecord("k"))
     assert said == "Moved from GPU 0 to GPU 1 to make room for another workload; nothing is lost."

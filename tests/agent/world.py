@@ -43,9 +43,9 @@ from jupyter_gpushare.messages import (
     decode,
     encode,
 )
-from node_agent.app import Agent, Config
-from node_agent.devices.simulated import Simulation
-from node_agent.inventory import find_devices
+from node_agent.app import Agent, AgentConfig
+from node_agent.devices.simulated.simulated_devices import Simulation
+from node_agent.discovery.inventory import find_devices
 
 GIB = 1024
 ROOT = Path(__file__).parents[2]
@@ -322,7 +322,7 @@ class World:
     def __init__(self, *, gpus: int = 2, per_gpu: int | None = 4, notice_ms: int = 400, copy_gib_s: float = 0, **config) -> None:
         self.state_dir = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
         # Short notices keep the tests short; their lower bound has a test of its own.
-        self.config = Config("n0", self.state_dir, min_notice_ms=0, **config)
+        self.config = AgentConfig("n0", self.state_dir, min_notice_ms=0, **config)
         self.simulation = Simulation("A100", gpus, 80 * GIB, copy_gib_s)
         self.scheduler = FakeScheduler(NodeRules(workloads_per_gpu=per_gpu, notice_ms=notice_ms))
 

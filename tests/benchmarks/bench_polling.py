@@ -17,11 +17,11 @@ from pathlib import Path
 
 import pynvml
 
-from node_agent.app import Agent, Config
-from node_agent.checkpointer import Checkpointer
-from node_agent.devices.nvidia import NvidiaDevices
-from node_agent.devices.nvml import Nvml
-from node_agent.processes import Ident, started
+from node_agent.app import Agent, AgentConfig
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
+from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
+from node_agent.devices.nvidia.nvml import Nvml
+from node_agent.system.processes import ProcessId, started
 from tests.agent.played import loaded
 from tests.fakegpu.world import MIB, GpuWorld
 
@@ -64,7 +64,7 @@ def settle_in(agent: Agent, pids: list[int]) -> None:
     """32 kernels that were launched and hold memory."""
     for number, pid in enumerate(pids):
         ident = started(pid)
-        assert isinstance(ident, Ident)
+        assert isinstance(ident, ProcessId)
         book = agent.node.book(f"kernel-{number:02}")
         book.registered, book.language = True, "python"
         agent.lifecycle.watch(book, ident)
@@ -73,7 +73,7 @@ def settle_in(agent: Agent, pids: list[int]) -> None:
 async def measure(world: GpuWorld, pids: list[int]) -> bool:
     shares, calls = [], []
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
-        agent = Agent(Config("n0", Path(folder), grace_ms=600_000), NvidiaDevices(Nvml(), Path(folder), Checkpointer()))
+        agent = Agent(AgentConfig("n0", Path(folder), grace_ms=600_000), NvidiaDevices(Nvml(), Path(folder), CheckpointClient()))
         settle_in(agent, pids)
         await agent.start()
         await asyncio.sleep(WARM_S)  # the self-test is through

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from node_agent.devices.stillness import Look
-from node_agent.processes import Ident, started
+from node_agent.devices.nvidia.quiesce import MemoryReading
+from node_agent.system.processes import ProcessId, started
 from tests.fakegpu.world import MIB, GpuWorld, Toy
 
 __all__ = ["TruthfulGround"]
@@ -21,7 +21,7 @@ class TruthfulGround:
         self.bare: list[Toy] = []
         """Listed on GPU 0 with nothing."""
 
-    def look(self) -> Look:
+    def look(self) -> MemoryReading:
         """Nothing lags here."""
         gpus = range(len(self.world.uuids))
         held = {
@@ -29,13 +29,13 @@ class TruthfulGround:
             for name, toys in self.kernels.items()
         }
         free = {gpu: (self.world.total - self.world.used(gpu)) // MIB for gpu in gpus}
-        return Look(held, free, self.growth, self.strangers)
+        return MemoryReading(held, free, self.growth, self.strangers)
 
     def _held(self, toy: Toy) -> dict[int, int]:
         if toy in self.bare:
             return {0: 0}
         return {gpu: -(-used // MIB) for gpu in range(len(self.world.uuids)) if (used := self.world.used_by(toy.pid, gpu))}
 
-    def members(self, kernel_id: str) -> Sequence[Ident]:
+    def members(self, kernel_id: str) -> Sequence[ProcessId]:
         """Those that live."""
         return [ident for toy in self.kernels.get(kernel_id, []) if (ident := started(toy.pid))]

@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from node_agent.checkpointer import Checkpointer
-from node_agent.devices.nvml import Nvml
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
+from node_agent.devices.nvidia.nvml import Nvml
 from tests.gpu import bench
 from tests.gpu.ask import MIB, Ask, Row, text_of
 
@@ -27,7 +27,7 @@ NOBODY: Final = 65534
 
 def lag(ask: Ask) -> Iterator[Row]:
     """How long after a copy, and after a death, the driver's lists and free memory still show what was."""
-    nvml, hand = Nvml(), Checkpointer()
+    nvml, hand = Nvml(), CheckpointClient()
     hand.version()
     yield {"what": "memory in use that nobody is named for, nobody here, MiB", "is": _nameless(nvml)}
     with bench.Worker() as worker:
@@ -104,7 +104,7 @@ def _said(work: Callable[[], str]) -> str:
 
 
 def _round_of(home: bench.Home) -> str:
-    hand = Checkpointer()
+    hand = CheckpointClient()
     try:
         with bench.Worker(home=home) as worker:
             worker.do("hold", 64 * MIB)
@@ -127,7 +127,7 @@ def own(_: Ask) -> Iterator[Row]:
 
 def odd(_: Ask) -> Iterator[Row]:
     """Processes that are no plain users of a GPU: what NVML and the driver make of them. Each has a worker of its own, which may be spoilt."""
-    nvml, hand = Nvml(), Checkpointer()
+    nvml, hand = Nvml(), CheckpointClient()
     for what, kind, word in (
         ("it has only counted the GPUs", "counter", ""), ("its forked child", "driver", "fork"), ("it has unified memory", "driver", "managed"),
     ):  # fmt: skip

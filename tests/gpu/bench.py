@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from node_agent.checkpointer import Checkpointer, Unsure
-from node_agent.devices.cuda import CudaError, Driver
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, OutcomeUnknown
+from node_agent.devices.nvidia.cuda import CudaDriver, CudaError
 
 __all__ = [
     "Bare", "Framework", "Hand", "Home", "Missing", "Round", "Worker", "capped", "framework", "host_memory", "neighbour_lock_ms", "out_of_room",
@@ -40,7 +40,7 @@ class Silent(Exception):
 
 
 class Hand(Protocol):
-    """The calls: the product's (`Checkpointer`, through its helper process) or the driver's alone (`Bare`)."""
+    """The calls: the product's (`CheckpointClient`, through its helper process) or the driver's alone (`Bare`)."""
 
     def lock(self, pid: int, timeout_ms: int) -> None: ...
     def checkpoint(self, pid: int, mib: int = 0) -> None: ...
@@ -52,7 +52,7 @@ class Bare:
     """The driver's own calls in this process and nothing of ours around them: the rest is our cost."""
 
     def __init__(self) -> None:
-        self._driver = Driver()
+        self._driver = CudaDriver()
         self._driver.init()
         self.lock, self.unlock = self._driver.lock, self._driver.unlock
 
@@ -311,11 +311,11 @@ def _outcome(call: Callable[[], object]) -> str:
     """ "done", what the call gave, or the error."""
     try:
         return str(call() or "done")
-    except (CudaError, Unsure) as error:
+    except (CudaError, OutcomeUnknown) as error:
         return str(error)
 
 
-def tried(hand: Checkpointer, pid: int) -> Iterator[tuple[str, str]]:
+def tried(hand: CheckpointClient, pid: int) -> Iterator[tuple[str, str]]:
     """What the driver says to each step of a suspend and resume of any process, and in which state it leaves it; to the end of what it allows."""
 
     def state() -> str:

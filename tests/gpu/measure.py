@@ -99,7 +99,7 @@ def _plan(parts: Sequence[Part], results: _Results) -> Iterator[str]:
 def _gpu() -> tuple[str, str, int]:
     """Model, driver and bytes of GPU 0; asked in a process of its own, because a driver may hang at the first word."""
     code = (
-        "import json; from node_agent.devices.nvml import Nvml; n = Nvml(); "
+        "import json; from node_agent.devices.nvidia.nvml import Nvml; n = Nvml(); "
         "print(json.dumps([n.gpus[0].model, n.driver_version(), n.memory(0).total]))"
     )
     try:

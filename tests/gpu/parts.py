@@ -20,8 +20,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-from node_agent.checkpointer import Checkpointer
-from node_agent.devices.nvml import Nvml
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
+from node_agent.devices.nvidia.nvml import Nvml
 from tests.gpu import asides, bench
 from tests.gpu.ask import GIB, MIB, Ask, Row, text_of
 
@@ -80,11 +80,11 @@ def _copies(size: int) -> Callable[[Ask], Iterator[Row]]:
         for kind in ("cold", "warm", "driver"):
             with bench.Worker() as worker:
                 worker.do("hold", size)
-                hand = bench.Bare() if kind == "driver" else Checkpointer()
+                hand = bench.Bare() if kind == "driver" else CheckpointClient()
                 if kind == "warm":
                     bench.round_trip(hand, worker, size)
                 made = bench.round_trip(hand, worker, size)
-                if isinstance(hand, Checkpointer):
+                if isinstance(hand, CheckpointClient):
                     hand.close()
             yield {"kind": kind, **dataclasses.asdict(made), "up": up, "down": down}
 
@@ -92,14 +92,14 @@ def _copies(size: int) -> Callable[[Ask], Iterator[Row]]:
 
 
 def _memory(ask: Ask) -> Iterator[Row]:
-    hand = Checkpointer()
+    hand = CheckpointClient()
     yield from bench.host_memory(hand, ask.middle)
     hand.close()
 
 
 def _framework(name: str) -> Callable[[Ask], Iterator[Row]]:
     def run(ask: Ask) -> Iterator[Row]:
-        hand = Checkpointer()
+        hand = CheckpointClient()
         try:
             yield dataclasses.asdict(bench.framework(hand, ask.small, name))
         except bench.Missing as error:
@@ -119,13 +119,13 @@ def _caps(ask: Ask) -> Iterator[Row]:
 
 
 def _room(ask: Ask) -> Iterator[Row]:
-    hand = Checkpointer()
+    hand = CheckpointClient()
     yield from bench.out_of_room(hand, ask.small, ask.total)
     hand.close()
 
 
 def _neighbours(_: Ask) -> Iterator[Row]:
-    hand = Checkpointer()
+    hand = CheckpointClient()
     for kernel_ms in (0, 1, 50, 400):
         taken = bench.neighbour_lock_ms(hand, kernel_ms=kernel_ms)
         yield {"kernel_ms": kernel_ms, "median_ms": round(statistics.median(taken), 2), "worst_ms": round(taken[-1], 2)}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from node_agent.checkpointer import Checkpointer
-from node_agent.devices.nvml import Nvml
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
+from node_agent.devices.nvidia.nvml import Nvml
 from tests.gpu import bench
 from tests.gpu.story import tell
 
@@ -32,7 +32,7 @@ def total() -> int:
 def driver(total):
     """The hand in the CUDA driver."""
     del total
-    hand = Checkpointer()
+    hand = CheckpointClient()
     problem = hand.problem()
     if problem:
         hand.close()

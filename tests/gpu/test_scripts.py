@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.checkpointer import Checkpointer
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from tests.fakegpu.world import GIB, MIB, ROOT, Faults, GpuWorld
 from tests.gpu import bench
 from tests.gpu.measure import RUN
@@ -116,7 +116,7 @@ def test_an_interpreter_that_stands_still_while_a_call_waits_is_told_from_one_th
     for name, value in world.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(bench, "STILL_S", 2.0)
-    hand = Checkpointer()
+    hand = CheckpointClient()
     found = bench.framework(hand, 32 * MIB, kind)
     hand.close()
     assert found.while_waiting.startswith(meanwhile)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, _match, net_of_context
-from node_agent.checkpointer import Checkpointer
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from tests.fakegpu.world import GIB, GpuWorld
 
 pytestmark = pytest.mark.slow
@@ -256,7 +256,7 @@ def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_rememb
     pid = value(one.nb, "os.getpid()")
     for name, text in world.environment().items():
         monkeypatch.setenv(name, text)
-    hand = Checkpointer()
+    hand = CheckpointClient()
     hand.lock(pid, 1000)
     hand.checkpoint(pid)
     hand.restore(pid, [(world.uuids[0], world.uuids[1]), (world.uuids[1], world.uuids[0])])

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError
-from node_agent.tally import Tally
+from node_agent.state.usage_outbox import UsageOutbox
 
 MIB = 80 * 1024
 
@@ -33,7 +33,7 @@ class FakeAgent:
         self.plan: m.Plan | None = None
         self.orders: list[m.ToAgent] = []
         self.changed = asyncio.Condition()
-        self.tally = Tally()
+        self.tally = UsageOutbox()
         self.used = 0
         """ms that it ever booked as held, by whatever lease."""
 

@@ -19,7 +19,7 @@ from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.state.audit import entries
 from jupyter_gpushare.scheduler.state.usage import HOUR_MS
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
-from node_agent.rules.lending import lent
+from node_agent.policy.lending import lent
 from tests.cli.command import gpushare
 from tests.scheduler.agents import MIB, node
 from tests.scheduler.doors import open_house

@@ -13,7 +13,7 @@ from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
-from node_agent.tally import Tally
+from node_agent.state.usage_outbox import UsageOutbox
 from tests.scheduler.agents import node
 from tests.scheduler.databases import Database, used_in
 
@@ -29,7 +29,7 @@ class Agent:
     """One node's: a tally, what of it was written down, and a network that loses and repeats in both directions."""
 
     def __init__(self, name: str) -> None:
-        self.node, self.tally, self.leases = node(name), Tally(), list[str]()
+        self.node, self.tally, self.leases = node(name), UsageOutbox(), list[str]()
         self.journal = m.encode(self.tally)
         self.used = 0
         self.up: deque[m.UsageReport] = deque(maxlen=3)
@@ -58,7 +58,7 @@ class Agent:
     def die(self) -> None:
         """kill -9: what was sampled since it last wrote is gone, which is less than one report."""
         self.hears()
-        before, self.tally = self.tally, m.decode(Tally, self.journal)
+        before, self.tally = self.tally, m.decode(UsageOutbox, self.journal)
         if (self.tally.number, bool(self.tally.sent)) != (before.number, bool(before.sent)):
             assert not before.sent, "only an acknowledgement can be forgotten"
         self.used -= _ms(before.rows) - _ms(self.tally.rows)

@@ -179,7 +179,7 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
 
 def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The shell around it would take the signal for itself, and start the command afterwards."""
-    from node_agent import batch
+    from node_agent.reconcile import batch
 
     slow = batch.SHELL.replace('"$@"', f'while [ ! -e {tmp_path}/go ]; do :; done; "$@"', 1)
     assert slow != batch.SHELL

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from node_agent.devices.nvidia import TIERS
+from node_agent.devices.nvidia.nvidia_devices import TIERS
 from tests.fakegpu.world import GIB, Faults, GpuWorld
 from tests.story.played import GPU, PlayedServer
 from tests.story.world import eventually

@@ -1,6 +1,6 @@
 """The environment of a kernel that starts while its agent is away: the agent finds it, and it the agent, when that comes back.
 
-An agent that does not know a kernel's token takes the one in its `tokens` folder (`node_agent.lifecycle`); so it is put there.
+An agent that does not know a kernel's token takes the one in its `tokens` folder (`node_agent.reconcile.lifecycle`); so it is put there.
 """
 
 from __future__ import annotations

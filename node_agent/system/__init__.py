@@ -1,0 +1,1 @@
+"""Linux: `processes`, `cgroups`, `host_memory`, `pressure`, and `run_directory` for sockets and tokens."""
