@@ -53,7 +53,7 @@ $(STAMPS)/installed: pyproject.toml labextension/package.json jupyter_gpushare/s
 
 venv: $(STAMPS)/installed $(STAMPS)/labextension ## .venv with everything, the front end built
 
-$(STAMPS)/cc: | $(PY) ## tests/fakegpu is built by the tests that use it
+$(STAMPS)/cc: | $(PY) ## tests/fake_driver is built by the tests that use it
 	@command -v cc >/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends gcc libc6-dev; }
 	@mkdir -p $(STAMPS) && touch $@
 
@@ -91,11 +91,11 @@ schema-check: venv
 ts: venv
 	cd labextension && jlpm run -T tsc --noEmit && jlpm jest --silent
 
-# What needs neither servers, kernels nor a browser, with an eighth of the random examples (tests/effort.py). schemathesis is loaded by whom it serves.
+# What needs neither servers, kernels nor a browser, with an eighth of the random examples (tests/example_counts.py). schemathesis is loaded by whom it serves.
 QUICK := GPUSHARE_QUICK=1 $(PY) -m pytest -q -m "not slow and not browser and not gpu" -p no:schemathesis
 
 unit-service: venv
-	$(QUICK) tests/scheduler --ignore tests/scheduler/test_document.py
+	$(QUICK) tests/scheduler --ignore tests/scheduler/test_openapi.py
 
 unit-decisions: venv $(STAMPS)/cc
 	$(QUICK) tests --ignore tests/scheduler --ignore tests/story --ignore tests/benchmarks

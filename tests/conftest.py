@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 from hypothesis import settings
 
-from tests.effort import examples
+from tests.example_counts import examples
 
-STAGES: Final = {"tests.agent.world", "tests.agent.gpunode", "tests.agent.gpus"}
+STAGES: Final = {"tests.agent.simulated_node", "tests.agent.nvidia_node", "tests.agent.nvidia_fixtures"}
 """Files whose nodes, kernels and driver's helpers are real processes: whoever plays on one of these stages is slow."""
 SERVERS: Final = {"postgresql", "kept_postgresql"}
 """Fixtures behind which a server runs."""

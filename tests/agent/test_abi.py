@@ -2,7 +2,7 @@
 
 Read by a C program (sizeof, offsetof, the enumerators) from: cuda.h of nvidia-cuda-runtime-cu12 12.8.90 (drivers 570), nvidia-cuda-runtime
 13.0.96 (580) and 13.5.37 (615); nvml.h of nvidia-nvml-dev-cu12 12.9.79 and nvidia-nvml-dev 13.5.37; all x86-64 Linux. Where they differ, the
-newest stands here and a comment says how the older one is met. The played driver (tests/fakegpu) is held against the same table.
+newest stands here and a comment says how the older one is met. The played driver (tests/fake_driver) is held against the same table.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import pynvml
 import pytest
 
 from node_agent.devices.nvidia import cuda, nvml
-from tests.fakegpu.build import HERE as PLAYED
-from tests.fakegpu.build import libraries
+from tests.fake_driver.build import HERE as PLAYED
+from tests.fake_driver.build import libraries
 
 Shape = tuple[int, dict[str, tuple[int, int]]]
 """Bytes in all, and (offset, bytes) per field."""

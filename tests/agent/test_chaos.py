@@ -7,8 +7,8 @@ import random
 
 import pytest
 
+from tests.agent.simulated_node import GIB, World, play
 from tests.agent.test_lifecycle import restart_agent
-from tests.agent.world import GIB, World, play
 
 pytestmark = pytest.mark.slow
 SHARE = 30

@@ -11,8 +11,8 @@ import time
 import pytest
 
 from node_agent.devices.base.protocols import CopyFailed
-from tests.agent.gpus import HASTY, Scene, scene_of
-from tests.fakegpu.world import GIB, MIB, Faults
+from tests.agent.nvidia_fixtures import HASTY, Scene, scene_of
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults
 
 CONTEXT = 256
 

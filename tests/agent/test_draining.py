@@ -9,8 +9,8 @@ from node_agent.policy.reclaim_ladder import SuspendStep, WaitStep, decide
 from node_agent.policy.snapshot import NodeSnapshot, Tenant
 from node_agent.state.draining import Draining
 from node_agent.state.kernel_record import KernelRecord
-from tests.agent.gpunode import GpuNode
-from tests.agent.world import GIB, play
+from tests.agent.nvidia_node import GpuNode
+from tests.agent.simulated_node import GIB, play
 
 B = Tenant("b", 40, 80, (0,), wants_since=5)
 IDLE = Tenant("i", 20, 80, (0,), {0: 40})

@@ -10,8 +10,8 @@ import itertools
 
 import pytest
 
-from tests.agent.gpus import CALM, HASTY, PATIENT, Scene, attempt, scene_of
-from tests.fakegpu.world import Faults
+from tests.agent.nvidia_fixtures import CALM, HASTY, PATIENT, Scene, attempt, scene_of
+from tests.fake_driver.fake_gpu_machine import Faults
 
 CALLS = {
     "suspend": ("GetState", "Lock", "Checkpoint"),

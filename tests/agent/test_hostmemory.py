@@ -7,7 +7,7 @@ import os
 import pytest
 
 from node_agent.system.host_memory import CgroupMemory, HostReading, read_host, refusal, reserve_of
-from tests.agent.world import GIB, World, play
+from tests.agent.simulated_node import GIB, World, play
 
 HOST = HostReading(total=100 * GIB, available=60 * GIB)
 CASES = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.messages import LeaseRules
 from node_agent.policy.idleness import ORDER, CancelWarning, IdleAction, IdleKernel, SendWarning, next_move
-from tests.effort import examples
+from tests.example_counts import examples
 
 MIN = 60_000
 USUAL = LeaseRules(idle_warn_ms=20 * MIN, idle_suspend_ms=30 * MIN, idle_release_ms=120 * MIN)

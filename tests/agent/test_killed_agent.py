@@ -10,8 +10,8 @@ import time
 
 import pytest
 
-from tests.agent.gpus import Scene, scene_of
-from tests.fakegpu.world import ROOT, Faults
+from tests.agent.nvidia_fixtures import Scene, scene_of
+from tests.fake_driver.fake_gpu_machine import ROOT, Faults
 
 STEPS = [
     *itertools.product(("suspend",), ("GetState", "Lock", "Checkpoint"), (0, 1)),
@@ -27,7 +27,7 @@ def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
         "path": str(scene.world.path), "driver": scene.world.driver, "memory": scene.world.total, "uuids": scene.world.uuids,
         "record": str(scene.folder / "parked.json"), "kernels": {name: [toy.pid for toy in toys] for name, toys in scene.kernels.items()},
     }  # fmt: skip
-    agent = subprocess.Popen([sys.executable, "-m", "tests.agent.doomed", verb, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE)
+    agent = subprocess.Popen([sys.executable, "-m", "tests.agent.killed_agent_process", verb, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 30
         while not scene.world.hits(fault) and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ import time
 
 from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo, Share
 from node_agent.system.processes import ProcessId, kill_one, started, tree_of
-from tests.agent.world import GIB, FakeServer, World, play
+from tests.agent.simulated_node import GIB, FakeServer, World, play
 
 HALF = 40 * GIB
 ORPHAN = """

@@ -11,7 +11,7 @@ import pytest
 
 from node_agent.devices.nvidia.memory_limits import MemoryLimits
 from node_agent.devices.nvidia.nvml import Nvml
-from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults, GpuWorld
 
 ALL = 0xFFFFFFFFFFFFFFFF
 NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM = 3, 4, 6, 17

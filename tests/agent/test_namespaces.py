@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from node_agent.system.processes import started
-from tests.agent.gpunode import GpuNode
-from tests.agent.world import GIB, play
-from tests.fakegpu.world import GpuWorld
+from tests.agent.nvidia_node import GpuNode
+from tests.agent.simulated_node import GIB, play
+from tests.fake_driver.fake_gpu_machine import GpuWorld
 
 CONTAINER = 'mount --bind /proc "$0" && exec unshare --pid --fork --kill-child --mount-proc "$@"'
 """The machine's /proc stays visible for the played driver alone, which knows its processes by the machine's numbers as the real one does."""

@@ -16,8 +16,8 @@ from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.state.kernel_record import is_stranded, lodger, occupant
 from node_agent.system.processes import ProcessId
-from tests.agent.played import loaded
-from tests.fakegpu.world import GIB, Faults, GpuWorld
+from tests.agent.fake_driver_kernels import loaded
+from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
 
 CONTEXT = 256
 SLACK = 16

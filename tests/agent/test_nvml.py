@@ -10,8 +10,8 @@ import pytest
 from jupyter_gpushare.core.model.errors import Unavailable
 from node_agent.devices.nvidia.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
 from node_agent.discovery.inventory import find_devices
-from tests.agent.played import loaded, machine
-from tests.fakegpu.world import GIB, MIB, Faults, GpuWorld
+from tests.agent.fake_driver_kernels import loaded, machine
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults, GpuWorld
 
 DRIVERS = (535, 550, 570, 580, 615)
 

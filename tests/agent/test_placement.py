@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from node_agent.policy.placement import PlacedTenant, PlacementMoves, PlacementRequest, converge, evacuate, land, loads, rebalance, spread
 from node_agent.reconcile.leases import as_planned
-from tests.effort import examples
+from tests.example_counts import examples
 
 TOTALS = {0: 80, 1: 80}
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import NodeChangedReport, Pressure
 from node_agent.system.pressure import CALM_MS, PressureReading, lasting, look, pressed
-from tests.agent.world import World, play
+from tests.agent.simulated_node import World, play
 
 BOUNDS = Pressure(disk_mib=1024, memory_mib=256, memory_stall_percent=50, pids=200)
 

@@ -21,7 +21,7 @@ from node_agent.policy.reclaim_ladder import (
     decide,
 )
 from node_agent.policy.snapshot import NodeSnapshot, Tenant
-from tests.effort import examples
+from tests.example_counts import examples
 
 TOTALS = {0: 80}
 B = Tenant("b", 40, 80, (0,), wants_since=5)

@@ -24,7 +24,7 @@ from node_agent.devices.nvidia.mps import mps_runs
 from node_agent.devices.nvidia.selftest import ADVICE, advised
 from node_agent.devices.nvidia.selftest_cache import SelfTestCache
 from tests.agent.test_cgroups import real_subtree
-from tests.fakegpu.world import GIB, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
 
 pytestmark = pytest.mark.slow
 TIERS = ("observe", "cooperate", "limit", "suspend", "relocate")

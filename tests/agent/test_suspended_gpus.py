@@ -9,9 +9,9 @@ import signal
 from jupyter_gpushare.messages import KernelAct
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
 from node_agent.system.host_memory import HostReading
-from tests.agent.gpunode import GpuNode
-from tests.agent.world import GIB, play
-from tests.fakegpu.world import Faults
+from tests.agent.nvidia_node import GpuNode
+from tests.agent.simulated_node import GIB, play
+from tests.fake_driver.fake_gpu_machine import Faults
 
 FILL = "p = gpu.alloc({gib} << 30); gpu.write(p, b'tensor of {name}'); result = p"
 READ = "result = gpu.read(p, 11).decode()"
@@ -131,7 +131,7 @@ def test_a_kernel_that_cannot_be_saved_has_notice_and_is_killed_last():
 
 
 def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_to_leave_is_told_the_truth():
-    on_it = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = {uuid!r}\nfrom tests.fakegpu.driver import Gpu\ngpu = Gpu(0)"
+    on_it = "import os\nos.environ['CUDA_VISIBLE_DEVICES'] = {uuid!r}\nfrom tests.fake_driver.driver import Gpu\ngpu = Gpu(0)"
 
     async def story():
         world = GpuNode(gpus=2, notice_ms=300, per_gpu=None)
@@ -265,7 +265,7 @@ def test_a_worker_in_a_session_of_its_own_is_saved_with_its_kernel():
             a = await burst(world, 4)
             await a.run(
                 "import subprocess, sys\n"
-                "worker = subprocess.Popen([sys.executable, '-m', 'tests.fakegpu.toy'], stdin=-1, stdout=-1, text=True, start_new_session=True)\n"
+                "worker = subprocess.Popen([sys.executable, '-m', 'tests.fake_driver.memory_holder'], stdin=-1, stdout=-1, text=True, start_new_session=True)\n"
                 "def tell(*words):\n"
                 "    print(*words, file=worker.stdin, flush=True)\n"
                 "    return worker.stdout.readline().strip()\n"

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_gpushare.messages import UsageReport
 from node_agent.reconcile.usage_sampler import LONGEST_MS, UsageSampler
-from tests.agent.world import GIB, World, play
+from tests.agent.simulated_node import GIB, World, play
 
 
 def test_usage_is_sampled_added_up_and_reported_once():

@@ -38,7 +38,7 @@ from jupyter_gpushare.messages import (
 from node_agent.socket import socket_server as gate
 from node_agent.system.processes import ProcessId, kill_tree, others_of, started, tree_of
 from node_agent.system.run_directory import prepared
-from tests.agent.world import GIB, FakeServer, World, acting_as, knocking, play
+from tests.agent.simulated_node import GIB, FakeServer, World, acting_as, knocking, play
 
 HALF = 40 * GIB
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be other unix users")

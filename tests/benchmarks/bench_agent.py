@@ -9,7 +9,7 @@ import asyncio
 import sys
 import time
 
-from tests.agent.world import GIB, World
+from tests.agent.simulated_node import GIB, World
 
 GATES, RECLAIMS, STEADY_S = 500, 7, 10.0
 GATE_BAR_MS, SUSPEND_BAR_MS, KILL_BAR_MS, STEADY_BAR = 2.0, 300.0, 500.0, 1.0

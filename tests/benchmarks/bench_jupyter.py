@@ -17,7 +17,7 @@ from pathlib import Path
 
 from jupyter_client.blocking import BlockingKernelClient
 
-from tests.story.world import Server, eventually
+from tests.story.jupyter_process import Server, eventually
 
 STARTS = 20
 GATES = 500

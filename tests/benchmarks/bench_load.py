@@ -25,7 +25,7 @@ import psutil
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.nursery import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, Nursery
 
 GPUS = 8
 SHARES = (0.25, 0.5, 1, 2)

@@ -22,8 +22,8 @@ from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.system.processes import ProcessId, started
-from tests.agent.played import loaded
-from tests.fakegpu.world import MIB, GpuWorld
+from tests.agent.fake_driver_kernels import loaded
+from tests.fake_driver.fake_gpu_machine import MIB, GpuWorld
 
 GPUS, KERNELS, ROUNDS, ROUND_S, BAR = 8, 32, 5, 6.0, 1.0
 WARM_S = 3.0

@@ -22,7 +22,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
 from tests.scheduler.agents import node
 from tests.scheduler.databases import running_cluster
-from tests.scheduler.nursery import Nursery
+from tests.scheduler.scheduler_forks import Nursery
 
 GPUS = 8
 SHARES = (0.25, 0.5, 1, 2)

@@ -20,7 +20,7 @@ from pathlib import Path
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.nursery import Nursery
+from tests.scheduler.scheduler_forks import Nursery
 
 POLICY = (
     "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"

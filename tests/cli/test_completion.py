@@ -14,7 +14,7 @@ import pytest
 from jupyter_gpushare.cli import COMMANDS, COMPLETE_VARIABLE
 from tests.cli.command import gpushare
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import Doors, asking, open_house
+from tests.scheduler.running_server import Doors, asking, open_house
 
 BIN = Path(sys.executable).parent
 

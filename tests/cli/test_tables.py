@@ -15,8 +15,8 @@ import pytest
 from jupyter_gpushare import messages as m
 from tests.cli.command import Result
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import Doors, asking, open_house
-from tests.scheduler.test_commands import shell
+from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.test_cli_commands import shell
 
 pytestmark = pytest.mark.slow
 HOUR_MS = 3_600_000

@@ -11,10 +11,10 @@ import random
 from typing import Any
 
 import pytest
-from reference import BIG, Job, Queue, Task, World, run_cycle
 
 from jupyter_gpushare.scheduler.simulation.scenario import run
 from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario
+from tests.core.reference import BIG, Job, Queue, Task, World, run_cycle
 
 Choices = random.Random
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from core_worlds import copy_of, nodes, picture, policies, release, steps, workloads, world
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
@@ -18,7 +17,8 @@ from jupyter_gpushare.core.cycle.cycle import cycle, what_if
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, Policy, Workload
-from tests.effort import examples
+from tests.core.strategies import copy_of, nodes, picture, policies, release, steps, workloads, world
+from tests.example_counts import examples
 
 EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", examples(40))), deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -261,7 +261,7 @@ def test_a_steady_cluster_stays_still(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("cycles", [20])
 def test_a_full_cluster_does_nothing(cycles: int) -> None:
-    from core_worlds import policy_of, workload
+    from tests.core.strategies import policy_of, workload
 
     cluster = world(policy_of({"A": 4, "B": 4}), [Node("n0", gpus=8)], [workload(f"a{i}", "AB"[i % 2], created=i) for i in range(12)])
     cluster.apply(NodeJoined(Node("n1", gpus=0)))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from core_worlds import policy_of, release, run, workload, world
 
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.events import UsageMeasured, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, NodePool, Policy, TimeBased
 from jupyter_gpushare.core.model.reason import ReasonCode
+from tests.core.strategies import policy_of, release, run, workload, world
 
 
 def pool(**options: object) -> tuple[NodePool, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from core_worlds import nodes, pods, policy_of, release, world
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +14,8 @@ from jupyter_gpushare.core.model.amounts import GPU
 from jupyter_gpushare.core.model.events import WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, NodePool, Pod, Workload
 from jupyter_gpushare.core.model.requirements import PodRequirements
-from tests.effort import examples
+from tests.core.strategies import nodes, pods, policy_of, release, world
+from tests.example_counts import examples
 
 EXAMPLES = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 

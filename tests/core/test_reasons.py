@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pytest
-from core_worlds import policy_of, quota, release, workload, world
 
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
@@ -14,6 +13,7 @@ from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
 from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, PolicyChanged, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, NodePool, Pod, Policy, Project, Topology, TopologyConstraint, Workload
 from jupyter_gpushare.core.model.reason import ReasonCode, counted
+from tests.core.strategies import policy_of, quota, release, workload, world
 
 N0 = Node("n0", gpus=2, gpu_memory=1000)
 

@@ -10,7 +10,7 @@ from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
 from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, Pod, Policy, Project, Quota, Workload
-from tests.effort import examples
+from tests.example_counts import examples
 
 RICH = Quota(quota=Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
 POLICY = Policy(projects=(Project("p", pools={"default": RICH}),))

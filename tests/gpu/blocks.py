@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, Final
 
-from tests.fakegpu.driver import Gpu
+from tests.fake_driver.driver import Gpu
 
 __all__ = ["SPIN", "Blocks"]
 

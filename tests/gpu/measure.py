@@ -10,7 +10,7 @@ Needs nobody's hand. Each part runs in a process of its own, is killed after its
 (`results.json`), everything that was printed (`log`) and the page are written after every part, so that a machine that is taken away
 takes one part with it. A framework that is not installed is said to be so.
 
-On a played driver (tests/fakegpu) it runs too, so that the script itself is tried; what it writes then says that it measured nothing, and
+On a played driver (tests/fake_driver) it runs too, so that the script itself is tried; what it writes then says that it measured nothing, and
 goes nowhere near docs/.
 """
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.fakegpu.world import ROOT
-from tests.story.world import SPECS, Notebook, Server, eventually
+from tests.fake_driver.fake_gpu_machine import ROOT
+from tests.story.jupyter_process import SPECS, Notebook, Server, eventually
 
 __all__ = ["RealServer", "tell"]
 
@@ -31,7 +31,7 @@ TORCH: Final = {
     "free": "del x; torch.cuda.empty_cache()",
 }  # fmt: skip
 DRIVER: Final = {
-    "take": "from tests.fakegpu.driver import Gpu\ng = Gpu(); x = g.alloc({size}); g.fill(x, {value}, {size})",
+    "take": "from tests.fake_driver.driver import Gpu\ng = Gpu(); x = g.alloc({size}); g.fill(x, {value}, {size})",
     "right": "print(set(g.read(x + {size} - 4096, 4096)) | set(g.read(x, 4096)) == {{{value}}})",
     "free": "g.free(x)",
 }

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
-from tests.fakegpu.world import GIB, MIB, ROOT, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT, Faults, GpuWorld
 from tests.gpu import bench
 from tests.gpu.measure import RUN
 from tests.gpu.page import page

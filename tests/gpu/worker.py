@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-from tests.fakegpu.driver import count_gpus
+from tests.fake_driver.driver import count_gpus
 from tests.gpu.blocks import Blocks
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, _match, net_of_context
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
-from tests.fakegpu.world import GIB, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -148,7 +148,7 @@ def test_caches_are_given_back_when_the_agent_asks(shared, agent, world):
 
 
 def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells(shared, agent, world):
-    from tests.fakegpu.world import Faults
+    from tests.fake_driver.fake_gpu_machine import Faults
 
     one = shared()
     one.cap(60)

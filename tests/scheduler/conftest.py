@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.scheduler.store.store import Store
-from tests.scheduler import doors
+from tests.scheduler import running_server as doors
 from tests.scheduler.databases import Cluster, Database, cleared, running_cluster
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]  # it starts a server

@@ -16,9 +16,9 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
-from tests.nagle import keeps_back
 from tests.scheduler.agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
-from tests.scheduler.doors import Doors, asking, open_house
+from tests.scheduler.running_server import Doors, asking, open_house
+from tests.tcp_delay import keeps_back
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

@@ -18,7 +18,7 @@ from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import POLICY
+from tests.scheduler.running_server import POLICY
 
 
 class Papers:

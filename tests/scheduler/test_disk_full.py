@@ -14,7 +14,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import check_invariants, used_in
-from tests.scheduler.nursery import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, Nursery
 
 ROOM = 600_000
 """The largest file, in bytes, that the scheduler may write while its disk is full. The empty tables take half of it."""

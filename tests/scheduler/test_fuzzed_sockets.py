@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.scheduler.auth.rate_limits import RateLimits
-from tests.effort import examples
+from tests.example_counts import examples
 from tests.scheduler.agents import node
-from tests.scheduler.test_any_input import ODD
-from tests.scheduler.threaded import Threaded, threaded_house
+from tests.scheduler.server_thread import Threaded, threaded_house
+from tests.scheduler.test_arbitrary_input import ODD
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FRAME = 100_000

@@ -16,7 +16,7 @@ from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.state.history import MOST_POINTS
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import node
-from tests.scheduler.doors import asking, open_house
+from tests.scheduler.running_server import asking, open_house
 
 POLICY = """\
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]

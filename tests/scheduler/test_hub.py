@@ -20,8 +20,8 @@ from jupyter_gpushare.scheduler.hub_integration import joined
 from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.server import SchedulerServer
-from tests.scheduler.doors import POLICY, Doors, asking
 from tests.scheduler.fake_hub import FakeHub
+from tests.scheduler.running_server import POLICY, Doors, asking
 
 
 class Clock:

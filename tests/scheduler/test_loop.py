@@ -20,8 +20,8 @@ from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 from tests.scheduler.agents import node
 from tests.scheduler.databases import check_invariants, tables
-from tests.scheduler.doors import asking, open_house
-from tests.scheduler.nursery import Nursery
+from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.scheduler_forks import Nursery
 
 ADMIN = Identity("root", (), "admin")
 ONE, TWO = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n", "projects: [{name: two}]\n"

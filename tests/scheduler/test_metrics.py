@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare import messages as m
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import Doors, asking, open_house
+from tests.scheduler.running_server import Doors, asking, open_house
 
 QUEUE = {"queue", "kind", "pool", "resource"}
 PROMISED = {

@@ -10,8 +10,8 @@ import pytest
 
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import asking, open_house
-from tests.scheduler.test_commands import shell
+from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.test_cli_commands import shell
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("on_both")]
 LESS = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}]\n"

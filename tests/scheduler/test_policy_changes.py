@@ -17,7 +17,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.state.audit import entries
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.doors import asking, open_house
+from tests.scheduler.running_server import asking, open_house
 from tests.scheduler.test_service import ADMIN, House
 
 BASE = """

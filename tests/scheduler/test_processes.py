@@ -22,7 +22,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.scheduler.doors import POLICY
+from tests.scheduler.running_server import POLICY
 from tests.scheduler.test_certificates import Papers
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]

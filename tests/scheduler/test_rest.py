@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.embedded import InProcessTransport
 from jupyter_gpushare.scheduler.server import SchedulerServer
 from jupyter_gpushare.scheduler.service.tables import csv_of
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import asking, open_house
+from tests.scheduler.running_server import asking, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

@@ -15,7 +15,7 @@ from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, parse_policy
 from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable, WorkloadRow
-from tests.effort import examples
+from tests.example_counts import examples
 from tests.scheduler.databases import Database, check_invariants
 
 ALICE = Identity("alice", (), "person")

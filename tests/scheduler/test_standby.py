@@ -28,8 +28,8 @@ from jupyter_gpushare.scheduler.store.leadership import Leadership, LeadershipLo
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.doors import open_house
-from tests.scheduler.nursery import Child, Nursery
+from tests.scheduler.running_server import open_house
+from tests.scheduler.scheduler_forks import Child, Nursery
 
 PATIENCE_S = 40
 

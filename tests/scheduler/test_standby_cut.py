@@ -15,8 +15,8 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Cluster, Database, check_invariants
-from tests.scheduler.nursery import Child, Nursery
 from tests.scheduler.proxy import RoughNetwork
+from tests.scheduler.scheduler_forks import Child, Nursery
 from tests.scheduler.test_standby import PATIENCE_S, asking, nurseries, raw, start, to_both, until_led
 
 __all__ = ["nurseries"]

@@ -17,9 +17,9 @@ from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.api.event_stream import EventStream
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.http import handlers as rest
-from tests.effort import examples
+from tests.example_counts import examples
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.doors import asking, open_house
+from tests.scheduler.running_server import asking, open_house
 
 pytestmark = pytest.mark.usefixtures("on_both")
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.story.world import Server
+from tests.story.jupyter_process import Server
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.story.world import RestError, eventually, shown
+from tests.story.jupyter_process import RestError, eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 MISTAKES = ["7e9", "-1", "nan", "0", "1.5", "0.5 --project nope", "0.5 --pool nope", "0.5 --priority nope", "x"]

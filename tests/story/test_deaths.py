@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from tests.story.world import eventually
+from tests.story.jupyter_process import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3)"

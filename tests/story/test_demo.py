@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.world import Rest, eventually, processes_of
+from tests.story.jupyter_process import Rest, eventually, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.hub_world import HubWorld, Person
+from tests.story.hub_process import HubWorld, Person
+from tests.story.jupyter_process import Notebook, eventually
 from tests.story.test_users import PYTHON, ROOT, needs, tried
-from tests.story.world import Notebook, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs]
 POLICY = """\

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakegpu.world import GIB, MIB, ROOT
-from tests.story.played import PlayedServer
-from tests.story.world import Notebook, eventually
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
+from tests.story.fake_driver_server import PlayedServer
+from tests.story.jupyter_process import Notebook, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -9,9 +9,9 @@ import sys
 import pytest
 
 from node_agent.devices.nvidia.nvidia_devices import TIERS
-from tests.fakegpu.world import GIB, Faults, GpuWorld
-from tests.story.played import GPU, PlayedServer
-from tests.story.world import eventually
+from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
+from tests.story.fake_driver_server import GPU, PlayedServer
+from tests.story.jupyter_process import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 SMALL = 8 * GIB

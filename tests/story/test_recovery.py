@@ -7,9 +7,9 @@ import threading
 
 import pytest
 
-from tests.fakegpu.world import GIB, Faults
-from tests.story.played import GPU, PlayedServer
-from tests.story.world import RestError, eventually
+from tests.fake_driver.fake_gpu_machine import GIB, Faults
+from tests.story.fake_driver_server import GPU, PlayedServer
+from tests.story.jupyter_process import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(100)]
 FILL = GPU + "p = g.alloc(2 << 30); g.write(p, b'every byte')"

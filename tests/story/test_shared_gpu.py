@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.agent.test_cgroups import real_subtree
-from tests.fakegpu.world import GIB, MIB, ROOT
-from tests.story.played import PlayedServer
-from tests.story.world import Notebook, eventually, processes_of
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT
+from tests.story.fake_driver_server import PlayedServer
+from tests.story.jupyter_process import Notebook, eventually, processes_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 
@@ -24,7 +24,7 @@ BURST = "import torch\nx = torch.full(3 << 30, 7)"
 SHARE = "import torch\ny = torch.full(1 << 30, 9)"
 BUSY = "import time, pathlib\nprint('begun', flush=True)\nwhile not pathlib.Path('{stop}').exists(): torch.cuda.synchronize(); time.sleep(0.02)\nprint(x.values())"
 GROWS = "import time\nprint('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction() > 0.6: time.sleep(0.02)\nz = torch.full(512 << 20, 1)"
-GREEDY = "from tests.fakegpu.driver import CudaError, Gpu\ntry:\n    Gpu().alloc(3 << 30)\nexcept CudaError as error:\n    print(error.code)"
+GREEDY = "from tests.fake_driver.driver import CudaError, Gpu\ntry:\n    Gpu().alloc(3 << 30)\nexcept CudaError as error:\n    print(error.code)"
 
 
 class Shared(PlayedServer):

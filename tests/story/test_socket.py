@@ -8,7 +8,7 @@ import sys
 import psutil
 import pytest
 
-from tests.story.world import POLICY, Server, eventually
+from tests.story.jupyter_process import POLICY, Server, eventually
 
 pytestmark = pytest.mark.slow
 

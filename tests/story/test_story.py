@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.story.world import eventually
+from tests.story.jupyter_process import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 GIB = 1 << 30

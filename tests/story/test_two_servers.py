@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import websocket
 
-from tests.nagle import keeps_back
-from tests.story.world import Server, eventually
+from tests.story.jupyter_process import Server, eventually
+from tests.tcp_delay import keeps_back
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.world import TOKEN, Notebook, Rest, eventually, free_port
+from tests.story.jupyter_process import TOKEN, Notebook, Rest, eventually, free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]

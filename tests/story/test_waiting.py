@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from tests.story.test_watching import say
-from tests.story.world import Server, eventually
+from tests.story.jupyter_process import Server, eventually
+from tests.story.test_many_pages import say
 
 pytestmark = pytest.mark.slow
 UNKNOWN = "How long is not known: hardly anybody has waited in pool default lately."

@@ -1,0 +1,136 @@
+"""Two kernels on a played GPU machine, with real processes and real bytes, for tests of the copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from node_agent.devices.base.protocols import CopyFailed
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.devices.nvidia.checkpoints import Checkpoints, CheckpointTimes
+from tests.fake_driver.environment import TruthfulGround
+from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld, Toy
+
+__all__ = ["CALM", "HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
+
+HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
+"""Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for so long only makes one more hang."""
+CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
+PATIENT = Deadlines()
+QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
+
+
+class Scene:
+    """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in its memory that must survive whatever happens."""
+
+    def __init__(self, world: GpuWorld, folder: Path, *, relocates: bool = False, deadlines: Deadlines = PATIENT) -> None:
+        self.world, self.folder, self.relocates, self.deadlines = world, folder, relocates, deadlines
+        self.kernels: dict[str, list[Toy]] = {}
+        self.texts: dict[int, tuple[str, str]] = {}
+        for name, count in (("k", 2), ("n", 1)):
+            self.kernels[name] = [self.toy(name, 2 * GIB) for _ in range(count)]
+        self.ground = TruthfulGround(world, self.kernels)
+        self.start()
+
+    def toy(self, name: str, size: int, ordinal: int = 0) -> Toy:
+        """A process with memory and a text in it."""
+        toy = self.world.toy()
+        pointer, text = toy.do("alloc", ordinal, size), f"bytes-of-{name}-{toy.pid}"
+        assert toy.do("write", pointer, text) == "ok"
+        self.texts[toy.pid] = pointer, text
+        return toy
+
+    def start(self) -> None:
+        """The agent's part, anew: as after its restart."""
+        with self.world.here():
+            self.driver = CheckpointClient(self.deadlines)
+            self.copies = Checkpoints(
+                self.driver, self.ground, self.folder / "parked.json", self.world.uuids, [self.world.model] * len(self.world.uuids),
+                relocates=lambda: self.relocates, times=QUICK,
+            )  # fmt: skip
+
+    def restart(self) -> None:
+        """The agent dies and comes back; it settles whom it finds in doubt, and every kernel that it knows."""
+        self.copies.close()
+        self.start()
+        for name in self.kernels:
+            self.copies.settle(name)
+
+    def close(self) -> None:
+        self.copies.close()
+
+    def renew(self) -> None:
+        """As at the beginning, for the next test: nothing goes wrong, everybody lives and runs."""
+        self.world.clear()
+        self.driver.deadlines = PATIENT
+        for name, toys in self.kernels.items():
+            self.copies.settle(name)
+            if self.suspended() and name == "k":
+                self.copies.resume("k", (0,))
+            toys[:] = [toy if toy.is_alive() else self.toy(name, 2 * GIB) for toy in toys]
+        self.check_books()
+        self.driver.deadlines = self.deadlines
+
+    def alive(self, name: str = "k") -> list[Toy]:
+        return [toy for toy in self.kernels[name] if toy.is_alive()]
+
+    def states(self, name: str = "k") -> set[str]:
+        return {self.world.state(toy.pid) for toy in self.alive(name)}
+
+    def suspended(self) -> bool:
+        parked = self.copies.parked().get("k")
+        return parked is not None and parked.suspended
+
+    def set_right(self) -> None:
+        """What the desk does: settle whoever is half done, until nobody is."""
+        for _ in range(5):
+            doubtful = [name for name, parked in self.copies.parked().items() if parked.half_done]
+            for name in doubtful:
+                self.copies.settle(name)
+            if not doubtful:
+                return
+        raise AssertionError(f"still in doubt: {self.copies.parked()}")
+
+    def check_values(self) -> None:
+        """Every living process of both kernels reads back what it wrote; so it runs, too."""
+        for toy in [*self.alive("k"), *self.alive("n")]:
+            pointer, text = self.texts[toy.pid]
+            assert toy.do("read", pointer, len(text)) == text
+
+    def check_books(self) -> None:
+        """Nothing is left behind: who is parked is checkpointed, who is not runs; the neighbour runs; no lock is held."""
+        assert self.states("n") <= {"running"}
+        assert self.states() <= ({"checkpointed"} if self.suspended() else {"running"}), self.copies.parked()
+        assert set(self.copies.parked()) <= {"k"}
+        locks = [self.copies._locks.kernel(name) for name in self.kernels] + [self.copies._locks.gpu(gpu) for gpu in (0, 1)]
+        for lock in locks:
+            assert lock.acquire(blocking=False)
+            lock.release()
+
+
+@contextmanager
+def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
+    """A machine with two GPUs and a scene on it; the helper finds the played driver by the environment."""
+    relocates = bool(options.pop("relocates", False))
+    deadlines = options.pop("deadlines", PATIENT)
+    assert isinstance(deadlines, Deadlines)
+    with GpuWorld(**{"gpus": 2, **options}) as world, pytest.MonkeyPatch.context() as patch:  # type: ignore[arg-type]
+        for name, value in world.environment().items():
+            patch.setenv(name, value)
+        scene = Scene(world, tmp_path, relocates=relocates, deadlines=deadlines)
+        try:
+            yield scene
+        finally:
+            scene.close()
+
+
+def attempt(call: object, *args: object) -> CopyFailed | None:
+    """The failure, if it was one."""
+    try:
+        call(*args)  # type: ignore[operator]
+    except CopyFailed as error:
+        return error
+    return None

@@ -1,0 +1,79 @@
+"""A node with real devices: the agent on NVML and the CUDA driver as they are, over a played machine; kernels compute by ctypes.
+
+The dynamic loader read its search path when this process started; so the played libraries are loaded by their full path first, and who asks
+for them by name afterwards gets these.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+
+import pytest
+
+from node_agent.app import Agent
+from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
+from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
+from node_agent.devices.nvidia.nvml import Nvml
+from node_agent.system.host_memory import HostReading
+from tests.agent.simulated_node import World
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, GpuWorld
+
+__all__ = ["PREPARE", "GpuNode"]
+
+PREPARE = """
+import os
+os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+from tests.fakegpu.driver import Gpu
+gpu = Gpu({gpu})
+"""
+"""The first cell of a kernel: it chooses its GPU, as the frameworks' part of the extension does for people."""
+
+
+class GpuNode(World):
+    """`world.machine` is the played machine. Kernels: `await world.kernel("a", gpu=0, request=40 * 1024)`."""
+
+    def __init__(self, *, gpus: int = 1, driver: int = 580, deadlines: Deadlines | None = None, **more) -> None:
+        super().__init__(gpus=gpus, **more)
+        self.deadlines = deadlines or Deadlines()
+        self._patch = pytest.MonkeyPatch()
+        self.machine = GpuWorld(gpus=gpus, driver=driver, memory=80 * GIB, context=256 * MIB)
+
+    async def __aenter__(self) -> GpuNode:
+        for name, value in self.machine.environment().items():
+            self._patch.setenv(name, value)
+        for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
+            ctypes.CDLL(str(self.machine.libraries / library), ctypes.RTLD_GLOBAL)
+        self._patch.setattr("node_agent.reconcile.memory_mover.read_host", lambda _: HostReading(2048 * 1024, 2048 * 1024))  # a machine for such GPUs
+        await super().__aenter__()
+        await self.until(lambda: "suspend" in self.devices.tiers()[0], "the self-test", 30)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.machine.clear()
+        with contextlib.suppress(AssertionError):
+            await super().__aexit__(*error)
+        self.machine.close()
+        self._patch.undo()
+
+    async def start_agent(self) -> None:
+        self.devices = NvidiaDevices(Nvml(), self.state_dir, CheckpointClient(self.deadlines))
+        self.agent = Agent(self.config, self.devices, self.scheduler.link)
+        await self.agent.start()
+
+    async def kernel(self, name: str, *, gpu: int = 0, request: int, **more):
+        """Granted, launched, attached, with `gpu` in its scope."""
+        self.scheduler.grant(name, gpu=gpu, request=request, **more)
+        child = await self.server.launch(name)
+        await self.attached(name)
+        done = await child.run(PREPARE.format(gpu=self.book(name).site[0]))
+        assert "error" not in done, done
+        return child
+
+    def used(self) -> dict[int, int]:
+        """MiB per GPU as the driver has it."""
+        return {gpu: self.machine.used(gpu) // MIB for gpu in range(len(self.machine.uuids))}
+
+    def state(self, child) -> str:
+        """Of the kernel's main process."""
+        return self.machine.state(child.pid)

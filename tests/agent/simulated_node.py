@@ -1,0 +1,385 @@
+"""A node for tests: a real agent in this event loop, real child processes as kernels, a real server line; only the scheduler is played.
+
+`FakeScheduler` keeps the plan and hears everything; `FakeServer` launches kernels as a provisioner would and relaunches them when asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import pwd
+import shutil
+import socket
+import sys
+import tempfile
+from pathlib import Path
+
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.messages import (
+    AgentHello,
+    KernelGone,
+    KernelHappened,
+    KernelLaunched,
+    KernelOutlook,
+    KernelReported,
+    LeaseBody,
+    LeaseEvent,
+    LeaseLetGo,
+    LeaseUnwanted,
+    LeaseWanted,
+    NodeRules,
+    Plan,
+    Registered,
+    RegisterKernel,
+    RelaunchKernel,
+    ServerHello,
+    ServerWelcome,
+    Share,
+    ToServer,
+    UsageReport,
+    UsageTaken,
+    decode,
+    encode,
+)
+from node_agent.app import Agent, AgentConfig
+from node_agent.devices.simulated.simulated_devices import Simulation
+from node_agent.discovery.inventory import find_devices
+
+GIB = 1024
+ROOT = Path(__file__).parents[2]
+
+
+@contextlib.contextmanager
+def acting_as(user: pwd.struct_passwd | None):
+    """What the operating system is asked meanwhile, it is asked by that user (None: by us)."""
+    if user is None:
+        yield
+        return
+    groups = os.getgroups()
+    os.setgroups([]), os.setegid(user.pw_gid), os.seteuid(user.pw_uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0), os.setegid(0), os.setgroups(groups)
+
+
+def knocking(path: Path, user: pwd.struct_passwd | None = None) -> socket.socket:
+    """A connection that the other side sees as this user's: credentials are those of the moment of connecting."""
+    made = socket.socket(socket.AF_UNIX)
+    with acting_as(user):
+        made.connect(str(path))
+    return made
+
+
+class FakeLink:
+    """One connection to the fake scheduler."""
+
+    def __init__(self, scheduler: FakeScheduler, orders: asyncio.Queue) -> None:
+        self.scheduler, self.orders = scheduler, orders
+
+    async def send(self, body) -> None:
+        if self.scheduler.silent:
+            raise ConnectionResetError
+        self.scheduler.hear(body, self.orders)
+
+    async def __aiter__(self):
+        while (order := await self.orders.get()) is not None:
+            yield order
+
+
+class FakeScheduler:
+    """Plans what the test says. `silent`: drops the link and refuses to answer."""
+
+    def __init__(self, rules: NodeRules) -> None:
+        self.rules, self.leases, self.heard, self.events = rules, {}, [], []
+        self.acknowledges = True
+        self._links: list[asyncio.Queue] = []
+        self.silent = False
+        self.revision = 0
+
+    @contextlib.asynccontextmanager
+    async def link(self):
+        if self.silent:
+            raise ConnectionRefusedError("nobody there")
+        orders: asyncio.Queue = asyncio.Queue()
+
+        link = FakeLink(self, orders)
+        self._links.append(orders)
+        try:
+            yield link
+        finally:
+            self._links.remove(orders)
+
+    def cut(self) -> None:
+        self.silent = True
+        for orders in self._links:
+            orders.put_nowait(None)
+
+    def hear(self, body, orders) -> None:
+        self.heard.append(body)
+        if isinstance(body, AgentHello):
+            orders.put_nowait(self.plan())
+        elif isinstance(body, LeaseEvent):
+            self.events.append((body.lease, body.event.kind, body.event.message))
+        elif isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None):
+            self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
+        elif isinstance(body, UsageReport) and body.number and self.acknowledges:
+            orders.put_nowait(UsageTaken(life=body.life, number=body.number))
+
+    def use(self, **rules) -> None:
+        import msgspec
+
+        self.rules = msgspec.structs.replace(self.rules, **rules)
+        self._tell(self.plan())
+
+    def plan(self) -> Plan:
+        return Plan(revision=self._next(), rules=self.rules, leases=list(self.leases.values()))
+
+    def _next(self) -> int:
+        self.revision += 1
+        return self.revision
+
+    def _tell(self, order) -> None:
+        for orders in self._links:
+            orders.put_nowait(order)
+
+    def grant(self, kernel_id: str, *, gpu: int | tuple[int, ...], request: int, limit: int = 80 * GIB, lease: str = "", **more) -> None:
+        gpus = [gpu] if isinstance(gpu, int) else list(gpu)
+        body = LeaseBody(
+            id=lease or f"{kernel_id}.1/kernel", workload=f"{kernel_id}.1", pod="kernel", kernel_id=kernel_id, project="vision", node="n0",
+            pool="default", planned_gpus=gpus, request_mib=request, limit_mib=limit, request=Share(gpu=0.5), **more,
+        )  # fmt: skip
+        self.leases[body.id] = body
+        self._tell(LeaseWanted(revision=self._next(), lease=body))
+
+    def evict(self, kernel_id: str, notice_ms: int = 300, message: str = "a workload of project course comes first") -> None:
+        for body in list(self.leases.values()):
+            if body.kernel_id == kernel_id:
+                self.grant_again(body, wanted="evict", notice_ms=notice_ms, message=message)
+
+    def grant_again(self, body: LeaseBody, **changes) -> None:
+        import msgspec
+
+        self.leases[body.id] = msgspec.structs.replace(body, **changes)
+        self._tell(LeaseWanted(revision=self._next(), lease=self.leases[body.id]))
+
+    def end(self, kernel_id: str) -> None:
+        for body in list(self.leases.values()):
+            if body.kernel_id == kernel_id:
+                del self.leases[body.id]
+                self._tell(LeaseUnwanted(revision=self._next(), lease=body.id))
+
+    def kinds(self, kernel_id: str) -> list[str]:
+        return [kind for lease, kind, _ in self.events if lease.startswith(kernel_id + ".")]
+
+
+class Child:
+    """One kernel process, and what it said."""
+
+    def __init__(self, process) -> None:
+        self.process, self.said, self.pid = process, [], process.pid
+        self._new = asyncio.Event()
+        self._reader = asyncio.ensure_future(self._read())
+
+    async def _read(self) -> None:
+        while line := await self.process.stdout.readline():
+            self.said.append(json.loads(line))
+            self._new.set()
+        self._new.set()
+
+    async def hear(self, key: str, since: int = 0, timeout: float = 10):
+        """The first thing with this key after the first `since` ones."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while not self._reader.done():
+                    for body in self.said[since:]:
+                        if key in body or ("error" in body and key == "done"):
+                            return body
+                    self._new.clear()
+                    await self._new.wait()
+        raise AssertionError(f"the kernel never said {key}; it said {self.said[since:]}; before: {self.said[:since]}")
+
+    def start(self, code: str) -> int:
+        mark = len(self.said)
+        self.process.stdin.write(json.dumps({"cell": code}).encode() + b"\n")
+        return mark
+
+    async def run(self, code: str, timeout: float = 20):
+        return await self.hear("done", self.start(code), timeout)
+
+    async def ask(self, action: str):
+        mark = len(self.said)
+        self.process.stdin.write(json.dumps({"ask": action}).encode() + b"\n")
+        return (await self.hear("reply", mark))["reply"]
+
+    async def end(self) -> None:
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+        await self.process.wait()
+        await self._reader
+        self.process._transport.close()
+
+
+class FakeServer:
+    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch. `user`: whose it is, when not ours."""
+
+    def __init__(self, world: World, name: str = "server-1", user: pwd.struct_passwd | None = None) -> None:
+        self.world, self.name, self.deaf, self.user = world, name, False, user
+        self.wrap: list[str] = []
+        """What stands before the command of a kernel; with it, the server counts processes as in a container: its kernel has number 1."""
+        self.environ: dict[str, str] = {}
+        self.kernels: dict[str, Child] = {}
+        self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
+        self._n = 0
+        self.writer = None
+        self._replies: dict[int, asyncio.Future] = {}
+        self._tasks: set[asyncio.Task] = set()
+
+    async def connect(self) -> ServerWelcome:
+        if self.writer is not None:
+            await self.disconnect()
+        sock = knocking(self.world.config.socket_path(), self.user)
+        self.reader, self.writer = await asyncio.open_unix_connection(sock=sock, limit=1 << 24)
+        self.send(ServerHello(server=self.name, pid=os.getpid()))
+        welcome = decode(ToServer, await self.reader.readline())
+        self._task = asyncio.ensure_future(self._read())
+        return welcome
+
+    def send(self, body) -> None:
+        self.writer.write(encode(body) + b"\n")
+
+    async def _read(self) -> None:
+        while line := await self.reader.readline():
+            match decode(ToServer, line):
+                case Registered(n=n) as body:
+                    self._replies.pop(n).set_result(body)
+                case KernelReported(kernel=kernel):
+                    self.reported[kernel.kernel_id] = kernel
+                case KernelHappened(kernel_id=kernel_id, event=event):
+                    self.events.append((kernel_id, event.kind, event.message))
+                case RelaunchKernel(kernel_id=kernel_id) as body:
+                    self.relaunches.append(body)
+                    if not self.deaf:
+                        self.spawn(self.relaunch(kernel_id))
+                case other:
+                    self.answers.put_nowait(other)
+
+    def spawn(self, work) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def register(self, kernel_id: str, **more) -> Registered:
+        self._n += 1
+        self._replies[self._n] = asyncio.get_running_loop().create_future()
+        reply = self._replies[self._n]
+        self.send(RegisterKernel(n=self._n, kernel_id=kernel_id, name=f"{kernel_id}.ipynb", **more))
+        return await asyncio.wait_for(reply, 5)
+
+    async def launch(self, kernel_id: str, **more) -> Child:
+        registered = await self.register(kernel_id, wants_gpu=True, **more)
+        process = await asyncio.create_subprocess_exec(
+            *self.wrap, sys.executable, "-m", "tests.agent.kernel_process", *([self.user.pw_name] if self.user else []), stdin=-1, stdout=-1, cwd=ROOT,
+            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)} | self.environ, limit=1 << 22,
+        )  # fmt: skip
+        child = self.kernels[kernel_id] = Child(process)
+        self.send(KernelLaunched(kernel_id=kernel_id, pid=1 if self.wrap else process.pid))
+        await child.hear("hello")
+        return child
+
+    async def relaunch(self, kernel_id: str) -> None:
+        self.send(KernelGone(kernel_id=kernel_id, restarting=True))
+        await self.kernels[kernel_id].end()
+        await self.launch(kernel_id)
+
+    def outlook(self, kernel_id: str, pending: bool, **more) -> None:
+        self.send(KernelOutlook(kernel_id=kernel_id, pending=pending, **more))
+
+    def kinds(self, kernel_id: str) -> list[str]:
+        return [kind for name, kind, _ in self.events if name == kernel_id]
+
+    async def close(self) -> None:
+        for child in self.kernels.values():
+            await child.end()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.disconnect()
+
+    async def disconnect(self) -> None:
+        self.writer.close()
+        with contextlib.suppress(OSError):
+            await self.writer.wait_closed()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+
+class World:
+    """A node of `gpus` x 80 GiB; copies take no time unless asked."""
+
+    def __init__(self, *, gpus: int = 2, per_gpu: int | None = 4, notice_ms: int = 400, copy_gib_s: float = 0, **config) -> None:
+        self.state_dir = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
+        # Short notices keep the tests short; their lower bound has a test of its own.
+        self.config = AgentConfig("n0", self.state_dir, min_notice_ms=0, **config)
+        self.simulation = Simulation("A100", gpus, 80 * GIB, copy_gib_s)
+        self.scheduler = FakeScheduler(NodeRules(workloads_per_gpu=per_gpu, notice_ms=notice_ms))
+
+    async def __aenter__(self) -> World:
+        await self.start_agent()
+        self.server = FakeServer(self)
+        await self.server.connect()
+        return self
+
+    async def __aexit__(self, *_) -> None:
+        await self.server.close()
+        await self.agent.stop()
+        shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    async def start_agent(self) -> None:
+        public = self.config.doors() if self.config.users == "all" else None
+        self.devices = find_devices("n0", self.state_dir, self.simulation, public)
+        self.agent = Agent(self.config, self.devices, self.scheduler.link)
+        await self.agent.start()
+
+    def fault(self, name: str, argument: str = "*", *, on: bool = True) -> None:
+        self.devices._node.fault(name, argument, on=on)
+
+    def book(self, kernel_id: str):
+        return self.agent.node.books[kernel_id]
+
+    async def until(self, done, what: str = "", timeout: float = 10):
+        """Wait for a fact; says what was the case when it never came."""
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    with contextlib.suppress(KeyError, AttributeError, GpuShareError):
+                        if found := done():
+                            return found
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            raise AssertionError(f"never came: {what}; books: {self.agent.node.books}") from None
+
+    def used(self) -> dict[int, int]:
+        """MiB per GPU as the driver sees it."""
+        reading = self.devices._node.read_all()
+        return {gpu.index: reading.used[gpu.uuid] >> 20 for gpu in self.devices._gpus}
+
+    async def attached(self, kernel_id: str):
+        await self.until(lambda: self.book(kernel_id).attached, f"{kernel_id} attached")
+
+
+def play(story) -> None:
+    """Run an async test; one that hangs says where."""
+
+    async def bounded() -> None:
+        task = asyncio.ensure_future(story)
+        done, _ = await asyncio.wait({task}, timeout=40)
+        if not done:
+            for one in asyncio.all_tasks():
+                one.print_stack()
+            task.cancel()
+        await task
+
+    asyncio.run(bounded())
