@@ -1,4 +1,5 @@
-"""Writes docs/lease.md from the table in jupyter_gpushare/core/model/lease.py, so that picture and code cannot part.
+"""Writes docs/lease.md from the table in jupyter_gpushare/core/model/lease.py, so that picture and
+code cannot part.
 
 Run `python docs/render_lease.py` after a change of the table; a test fails while the page is stale.
 """
@@ -23,13 +24,19 @@ A fact that a state has no place for is refused and counted, never ignored.
 
 def render() -> str:
     """The whole page: the diagram, then what each state has a place for."""
-    rows = [f"| `{state}` | {'yes' if state in HOLDING else 'no'} | {_facts(state)} |" for state in LeaseState]
+    rows = [
+        f"| `{state}` | {'yes' if state in HOLDING else 'no'} | {_facts(state)} |"
+        for state in LeaseState
+    ]
     table = "\n".join(["| state | holds its spot | facts → next state |", "|---|---|---|", *rows])
     return f"{HEAD}\n```mermaid\n{diagram()}\n```\n\n{table}\n"
 
 
 def _facts(state: LeaseState) -> str:
-    return ", ".join(f"{fact} → `{following}`" for fact, following in TRANSITIONS[state].items()) or "none"
+    return (
+        ", ".join(f"{fact} → `{following}`" for fact, following in TRANSITIONS[state].items())
+        or "none"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
-"""Writes docs/reference/commands.md, rest.md and access.md from the tables of commands, routes and access, so that page and code cannot part.
+"""Writes docs/reference/commands.md, rest.md and access.md from the tables of commands, routes and
+access, so that page and code cannot part.
 
-Run `make schema` after a change of either; `--check` writes nothing and exits with 1 while a page is stale, and names it.
+Run `make schema` after a change of either; `--check` writes nothing and exits with 1 while a page
+is stale, and names it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ def commands() -> str:
         assert command is not None
         parts += [f"## {name}", f"```text\n{command_help(command, name, group)}\n```"]
         if isinstance(command, click.Group):
-            parts += [f"```text\n{command_help(sub, f'{name} {key}', group)}\n```" for key, sub in command.commands.items()]
+            parts += [
+                f"```text\n{command_help(sub, f'{name} {key}', group)}\n```"
+                for key, sub in command.commands.items()
+            ]
     return "\n\n".join(parts) + "\n"
 
 
@@ -73,7 +78,9 @@ def rest() -> str:
 
 
 def table(routes: tuple[Route, ...]) -> str:
-    rows = [f"| `{route.verb} {route.path}` | {route.scope} | {route.summary} |" for route in routes]
+    rows = [
+        f"| `{route.verb} {route.path}` | {route.scope} | {route.summary} |" for route in routes
+    ]
     return "\n".join(["| | who | |", "|---|---|---|", *rows])
 
 
@@ -86,8 +93,17 @@ def access() -> str:
         " policy lists under `admins` is an admin. In `waiting` and `nodes` everybody is counted; the reach says who is named."
     )
     rows = ["| | " + " | ".join(CALLERS) + " |", "|---|" + "---|" * len(CALLERS)]
-    rows += [f"| `{route.verb} {route.path}` | " + " | ".join(_cell(route, caller) for caller in CALLERS) + " |" for route in ROUTES]
-    rows.append("| names of notebooks | " + " | ".join(WORDS[reach("notebook names", caller)] for caller in CALLERS) + " |")
+    rows += [
+        f"| `{route.verb} {route.path}` | "
+        + " | ".join(_cell(route, caller) for caller in CALLERS)
+        + " |"
+        for route in ROUTES
+    ]
+    rows.append(
+        "| names of notebooks | "
+        + " | ".join(WORDS[reach("notebook names", caller)] for caller in CALLERS)
+        + " |"
+    )
     return "\n\n".join(["# Who may do what", WRITTEN, head, "\n".join(rows)]) + "\n"
 
 
@@ -102,12 +118,21 @@ def policy_schema_text() -> str:
     return json.dumps(policy_schema(), indent=2) + "\n"
 
 
-PAGES = {FOLDER / "access.md": access, FOLDER / "commands.md": commands, FOLDER / "rest.md": rest, FOLDER / "policy.schema.json": policy_schema_text}
+PAGES = {
+    FOLDER / "access.md": access,
+    FOLDER / "commands.md": commands,
+    FOLDER / "rest.md": rest,
+    FOLDER / "policy.schema.json": policy_schema_text,
+}
 
 
 def stale() -> list[str]:
     """The pages that rendering would change."""
-    return [path.name for path, render in PAGES.items() if not path.exists() or path.read_text() != render()]
+    return [
+        path.name
+        for path, render in PAGES.items()
+        if not path.exists() or path.read_text() != render()
+    ]
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Share GPUs between notebooks.
 
-This file is what Jupyter, IPython and notebooks find by name. It imports nothing heavy: a kernel that says
-``from jupyter_gpushare import gpu`` must not pay for the server's dependencies, so every name below is resolved late.
+This file is what Jupyter, IPython and notebooks find by name. It imports nothing heavy: a kernel
+that says ``from jupyter_gpushare import gpu`` must not pay for the server's dependencies, so every
+name below is resolved late.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Talks to the scheduler service: typed calls, its stream of changes, and an agent's link, over HTTP or inside one process.
+"""Talks to the scheduler service: typed calls, its stream of changes, and an agent's link, over
+HTTP or inside one process.
 
-A `Transport` (`transports`) carries bytes; `SchedulerClient` gives them types and turns error bodies back into the errors of `core.errors`. A
-scheduler that cannot be reached is `Unavailable`; nothing here waits for ever.
+A `Transport` (`transports`) carries bytes; `SchedulerClient` gives them types and turns error
+bodies back into the errors of `core.errors`. A scheduler that cannot be reached is `Unavailable`;
+nothing here waits for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +24,16 @@ from . import messages as m
 from .routes import API_ROOT, ROUTES
 from .transports import HttpTransport, Transport, Wire, error_from, token_in
 
-__all__ = ["AgentLink", "HttpTransport", "ConnectionLost", "SchedulerClient", "Transport", "Wire", "error_from", "token_in"]
+__all__ = [
+    "AgentLink",
+    "HttpTransport",
+    "ConnectionLost",
+    "SchedulerClient",
+    "Transport",
+    "Wire",
+    "error_from",
+    "token_in",
+]
 
 T = TypeVar("T")
 
@@ -34,7 +45,9 @@ _PATHS: Final = {route.name: route.path for route in ROUTES}
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLost:
-    """Stands in a stream of changes where the link broke. It is made anew by itself; nothing that happened meanwhile is missed."""
+    """Stands in a stream of changes where the link broke. It is made anew by itself; nothing that
+    happened meanwhile is missed.
+    """
 
     message: str
 
@@ -55,7 +68,9 @@ class AgentLink:
 
 
 class SchedulerClient:
-    """Every call raises `GpuShareError`: `Unavailable` when the scheduler cannot be reached, else what it answered."""
+    """Every call raises `GpuShareError`: `Unavailable` when the scheduler cannot be reached, else
+    what it answered.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -80,7 +95,9 @@ class SchedulerClient:
 
     async def rename(self, workload: str, name: str) -> m.WorkloadView:
         """What its owner calls it from now on."""
-        return await self._call("rename", m.WorkloadView, body=m.WorkloadName(name=name), id=workload)
+        return await self._call(
+            "rename", m.WorkloadView, body=m.WorkloadName(name=name), id=workload
+        )
 
     async def workload(self, workload: str) -> m.WorkloadView:
         """One workload, with why it waits."""
@@ -91,15 +108,30 @@ class SchedulerClient:
         query = {"cursor": str(cursor)} | ({"pod": pod} if pod is not None else {})
         return await self._call("logs", m.Logs, query=query, id=workload)
 
-    async def workloads(self, *, project: str | None = None, kernel_id: str | None = None, ended: bool = False) -> m.Workloads:
-        """All that the caller may see, of this project or kernel when one is given; `ended`: batch work that is over."""
-        query = {name: value for name, value in (("project", project), ("kernel_id", kernel_id)) if value is not None}
+    async def workloads(
+        self, *, project: str | None = None, kernel_id: str | None = None, ended: bool = False
+    ) -> m.Workloads:
+        """All that the caller may see, of this project or kernel when one is given; `ended`: batch
+        work that is over.
+        """
+        query = {
+            name: value
+            for name, value in (("project", project), ("kernel_id", kernel_id))
+            if value is not None
+        }
         query |= {"ended": "true"} if ended else {}
         return await self._call("workloads", m.Workloads, query=query)
 
-    async def what_if(self, request: m.WorkloadRequest, instead_of: str | None = None) -> m.WhatIfAnswer:
+    async def what_if(
+        self, request: m.WorkloadRequest, instead_of: str | None = None
+    ) -> m.WhatIfAnswer:
         """Would it start now, perhaps in place of another workload? Changes nothing."""
-        return await self._call("what_if", m.WhatIfAnswer, body=request, query={"instead_of": instead_of} if instead_of else None)
+        return await self._call(
+            "what_if",
+            m.WhatIfAnswer,
+            body=request,
+            query={"instead_of": instead_of} if instead_of else None,
+        )
 
     async def queues(self) -> m.Queues:
         """Departments and projects per pool and resource."""
@@ -117,19 +149,35 @@ class SchedulerClient:
         """Projects per pool."""
         return await self._call("projects", m.Projects)
 
-    async def queue_history(self, pool: str | None = None, minutes: int | None = None) -> m.QueueHistory:
+    async def queue_history(
+        self, pool: str | None = None, minutes: int | None = None
+    ) -> m.QueueHistory:
         """What the queues held and wanted, oldest first; of the last hour unless told otherwise."""
-        query = {name: str(value) for name, value in (("pool", pool), ("minutes", minutes)) if value is not None}
+        query = {
+            name: str(value)
+            for name, value in (("pool", pool), ("minutes", minutes))
+            if value is not None
+        }
         return await self._call("queue_history", m.QueueHistory, query=query)
 
-    async def usage(self, *, by: str = "project", since: str | None = None, until: str | None = None) -> m.Usage:
+    async def usage(
+        self, *, by: str = "project", since: str | None = None, until: str | None = None
+    ) -> m.Usage:
         """GPU-hours of a period: the last seven days unless told otherwise."""
-        query = {"by": by} | {name: value for name, value in (("since", since), ("until", until)) if value is not None}
+        query = {"by": by} | {
+            name: value for name, value in (("since", since), ("until", until)) if value is not None
+        }
         return await self._call("usage", m.Usage, query=query)
 
-    async def audit(self, *, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
+    async def audit(
+        self, *, since: str | None = None, until: str | None = None, action: str | None = None
+    ) -> m.Audit:
         """What administrators did, and who was evicted; admins only."""
-        query = {name: value for name, value in (("since", since), ("until", until), ("action", action)) if value is not None}
+        query = {
+            name: value
+            for name, value in (("since", since), ("until", until), ("action", action))
+            if value is not None
+        }
         return await self._call("audit", m.Audit, query=query)
 
     async def evictions(self) -> m.Evictions:
@@ -172,10 +220,14 @@ class SchedulerClient:
         """Ends a token by its id; admins only."""
         return await self._call("revoke_token", m.TokenView, id=token)
 
-    async def changes(self, since: int | None = None) -> AsyncGenerator[m.SchedulerFrame | ConnectionLost, None]:
-        """First the state (or, with `since`, what came after that revision), then changes, for ever.
+    async def changes(
+        self, since: int | None = None
+    ) -> AsyncGenerator[m.SchedulerFrame | ConnectionLost, None]:
+        """First the state (or, with `since`, what came after that revision), then changes, for
+        ever.
 
-        A broken link shows as `ConnectionLost`, is made anew with back-off and jitter, and goes on where it broke. A few frames may come twice.
+        A broken link shows as `ConnectionLost`, is made anew with back-off and jitter, and goes on
+        where it broke. A few frames may come twice.
         """
         pauses = _pauses()
         while True:
@@ -201,13 +253,21 @@ class SchedulerClient:
 
     @asynccontextmanager
     async def agent_link(self) -> AsyncIterator[AgentLink]:
-        """An agent's link; the first thing to send is its `AgentHello`. Not made anew by itself: the hello is the agent's to make."""
+        """An agent's link; the first thing to send is its `AgentHello`. Not made anew by itself:
+        the hello is the agent's to make.
+        """
         async with self.transport.connect(f"{API_ROOT}/agent", {}) as wire:
             yield AgentLink(wire)
 
     async def _call(
-        self, route: str, kind: type[T], *, body: object = None, query: Mapping[str, str] | None = None, **path: str
-    ) -> T:  # fmt: skip
+        self,
+        route: str,
+        kind: type[T],
+        *,
+        body: object = None,
+        query: Mapping[str, str] | None = None,
+        **path: str,
+    ) -> T:
         known = next(one for one in ROUTES if one.name == route)
         url = known.path.format(**{name: quote(value, safe="") for name, value in path.items()})
         sent = None if body is None else m.encode(body)
@@ -242,7 +302,9 @@ def _frame(data: bytes) -> m.SchedulerFrame | None:
 
 
 def _pauses() -> Iterator[float]:
-    """Doubling, each spread over half its length, so that a thousand clients do not come back at once."""
+    """Doubling, each spread over half its length, so that a thousand clients do not come back at
+    once.
+    """
     pause = FIRST_PAUSE_S
     while True:
         yield pause * random.uniform(0.5, 1.0)

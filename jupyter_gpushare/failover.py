@@ -1,4 +1,6 @@
-"""Several schedulers on one database, as one: the one that leads is asked, and when it is gone, the next."""
+"""Several schedulers on one database, as one: the one that leads is asked, and when it is gone, the
+next.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,9 @@ STANDBY: Final = "standby"
 class Failover:
     """A `Transport` over several. Stays with the one that answered last.
 
-    A call that broke off is made again at the next one: all commands may be sent twice (a token that was made without an answer is
-    listed, and can be revoked). When none can be reached, the last says why.
+    A call that broke off is made again at the next one: all commands may be sent twice (a token
+    that was made without an answer is listed, and can be revoked). When none can be reached, the
+    last says why.
     """
 
     def __init__(self, transports: Sequence[HttpTransport]) -> None:
@@ -32,7 +35,9 @@ class Failover:
         """Where calls go now."""
         return self._transports[self._current].url
 
-    async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
+    async def call(
+        self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, str, bytes]:
         """Raises Unavailable when none of them answers."""
         missing: Unavailable | None = None
         answer: tuple[int, str, bytes] | None = None
@@ -52,13 +57,17 @@ class Failover:
 
     @asynccontextmanager
     async def connect(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Wire]:
-        """One attempt; whoever makes broken links anew comes to the next scheduler with the next attempt."""
+        """One attempt; whoever makes broken links anew comes to the next scheduler with the next
+        attempt.
+        """
         transport = self._transports[self._current]
         try:
             async with transport.connect(path, query) as wire:
                 yield wire
         except Unavailable:
-            if self._transports[self._current] is transport:  # also when the link had been up: who ended it may not lead any more
+            if (
+                self._transports[self._current] is transport
+            ):  # also when the link had been up: who ended it may not lead any more
                 self._current = (self._current + 1) % len(self._transports)
             raise
 
@@ -76,8 +85,11 @@ def _is_standby(answer: tuple[int, str, bytes]) -> bool:
     return status == Unavailable.status_hint and error_from(status, body).code == STANDBY
 
 
-def to_schedulers(urls: str, token: str | Callable[[], str] = "", **more: Any) -> HttpTransport | Failover:
-    """To one scheduler, or to several whose addresses stand one after another, separated by commas; `more` as for `HttpTransport`.
+def to_schedulers(
+    urls: str, token: str | Callable[[], str] = "", **more: Any
+) -> HttpTransport | Failover:
+    """To one scheduler, or to several whose addresses stand one after another, separated by commas;
+    `more` as for `HttpTransport`.
 
     Raises InvalidInput.
     """

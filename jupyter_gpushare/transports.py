@@ -1,4 +1,5 @@
-"""Carries bytes to one scheduler on behalf of one caller: over HTTP(S), or over a unix socket, where one is who one is.
+"""Carries bytes to one scheduler on behalf of one caller: over HTTP(S), or over a unix socket,
+where one is who one is.
 
 Knows addresses, certificates, tokens and time-outs; what is carried, `client` knows.
 """
@@ -19,14 +20,24 @@ from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
-from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, InvalidInput, NotAllowed, NotFound, OutOfTurn, Unavailable
+from jupyter_gpushare.core.model.errors import (
+    Conflict,
+    GpuShareError,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    OutOfTurn,
+    Unavailable,
+)
 
 from . import messages as m
 
 __all__ = ["UNIX", "HttpTransport", "Transport", "Wire", "error_from", "token_in"]
 
 UNIX: Final = "unix://"
-"""Begins the address of a scheduler that listens on a unix socket of this machine: `unix:///run/gpushare/scheduler.sock`."""
+"""Begins the address of a scheduler that listens on a unix socket of this machine:
+`unix:///run/gpushare/scheduler.sock`.
+"""
 CONNECT_S: Final = 5.0
 CALL_S: Final = 20.0
 PING_S: Final = 20.0
@@ -35,23 +46,38 @@ LONGEST_FRAME: Final = 64 << 20
 """A first state of a large cluster is one frame."""
 TOO_MANY: Final = 429
 
-_KINDS: Final = {kind.code: kind for kind in (InvalidInput, NotFound, NotAllowed, Conflict, OutOfTurn, Unavailable)}
+_KINDS: Final = {
+    kind.code: kind
+    for kind in (InvalidInput, NotFound, NotAllowed, Conflict, OutOfTurn, Unavailable)
+}
 _KINDS_BY_STATUS: Final = {
-    400: InvalidInput, 401: NotAllowed, 403: NotAllowed, 404: NotFound, 409: Conflict, 413: InvalidInput, 429: Unavailable,
-}  # fmt: skip
+    400: InvalidInput,
+    401: NotAllowed,
+    403: NotAllowed,
+    404: NotFound,
+    409: Conflict,
+    413: InvalidInput,
+    429: Unavailable,
+}
 
 
 class Wire(Protocol):
-    """An open connection in both directions. Iteration ends when the peer closes it, and raises `Unavailable` when it said why."""
+    """An open connection in both directions. Iteration ends when the peer closes it, and raises
+    `Unavailable` when it said why.
+    """
 
     async def send(self, data: bytes) -> None: ...
     def __aiter__(self) -> AsyncIterator[bytes]: ...
 
 
 class Transport(Protocol):
-    """Carries calls and connections to one scheduler, on behalf of one caller. Raises `Unavailable` when it cannot."""
+    """Carries calls and connections to one scheduler, on behalf of one caller. Raises `Unavailable`
+    when it cannot.
+    """
 
-    async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
+    async def call(
+        self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, str, bytes]:
         """(HTTP status, content type, body)."""
 
     def connect(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[Wire]:
@@ -59,13 +85,17 @@ class Transport(Protocol):
 
 
 def token_in(file: str | Path) -> Callable[[], str]:
-    """Reads a token from a file at every call, so that a new one is used without a restart. Raises `Unavailable`."""
+    """Reads a token from a file at every call, so that a new one is used without a restart. Raises
+    `Unavailable`.
+    """
 
     def read() -> str:
         try:
             return Path(file).read_text().strip()
         except OSError as error:
-            raise Unavailable(f"the token file cannot be read: {error.strerror or error}", field=str(file)) from None
+            raise Unavailable(
+                f"the token file cannot be read: {error.strerror or error}", field=str(file)
+            ) from None
 
     return read
 
@@ -73,31 +103,53 @@ def token_in(file: str | Path) -> Callable[[], str]:
 class HttpTransport:
     """Over HTTP(S) with a bearer token, or over a unix socket, where none is needed.
 
-    `token` is the token or what gives it; `ca_file` holds the certificates to trust, `cert_file` and `key_file` are one's own.
+    `token` is the token or what gives it; `ca_file` holds the certificates to trust, `cert_file`
+    and `key_file` are one's own.
     """
 
     def __init__(
-        self, url: str, token: str | Callable[[], str] = "", *, ca_file: str | None = None, cert_file: str | None = None,
-        key_file: str | None = None, call_s: float = CALL_S,
-    ) -> None:  # fmt: skip
+        self,
+        url: str,
+        token: str | Callable[[], str] = "",
+        *,
+        ca_file: str | None = None,
+        cert_file: str | None = None,
+        key_file: str | None = None,
+        call_s: float = CALL_S,
+    ) -> None:
         if not url.startswith(("http://", "https://", f"{UNIX}/")):
             text = f"the scheduler's address must begin with http://, https:// or unix:///, got {url!r}"
             raise InvalidInput(text, field="scheduler")
         self.url = url.rstrip("/")
         self._token, self._call_s = token, call_s
-        self._files: dict[str, Any] = {"ca_certs": ca_file or None, "client_cert": cert_file or None, "client_key": key_file or None}
+        self._files: dict[str, Any] = {
+            "ca_certs": ca_file or None,
+            "client_cert": cert_file or None,
+            "client_key": key_file or None,
+        }
         is_local = url.startswith(UNIX)
         self._base = "http://localhost" if is_local else self.url
         self._resolver = _UnixSocketResolver(self.url.removeprefix(UNIX)) if is_local else None
         self._http: SimpleAsyncHTTPClient | None = None
 
-    async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
-        """Asks again after the time that a scheduler names which finds us too busy, as long as that is within the time of a call."""
+    async def call(
+        self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, str, bytes]:
+        """Asks again after the time that a scheduler names which finds us too busy, as long as that
+        is within the time of a call.
+        """
         if self._http is None:  # made inside the loop that it belongs to
-            self._http = SimpleAsyncHTTPClient(force_instance=True, max_clients=100, resolver=self._resolver)
+            self._http = SimpleAsyncHTTPClient(
+                force_instance=True, max_clients=100, resolver=self._resolver
+            )
         until = asyncio.get_running_loop().time() + self._call_s
         while True:
-            request = self._request(self._base + _with_query(path, query), method=verb, body=body, request_timeout=self._call_s)
+            request = self._request(
+                self._base + _with_query(path, query),
+                method=verb,
+                body=body,
+                request_timeout=self._call_s,
+            )
             with _reaching(self.url):
                 response = await self._http.fetch(request, raise_error=False)
             pause = _retry_after(response.headers.get("Retry-After", ""))
@@ -107,9 +159,17 @@ class HttpTransport:
 
     @asynccontextmanager
     async def connect(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Wire]:
-        request = self._request("ws" + self._base.removeprefix("http") + _with_query(path, query), request_timeout=CONNECT_S)
+        request = self._request(
+            "ws" + self._base.removeprefix("http") + _with_query(path, query),
+            request_timeout=CONNECT_S,
+        )
         with _reaching(self.url):
-            link = await websocket_connect(request, ping_interval=PING_S, max_message_size=LONGEST_FRAME, resolver=self._resolver)
+            link = await websocket_connect(
+                request,
+                ping_interval=PING_S,
+                max_message_size=LONGEST_FRAME,
+                resolver=self._resolver,
+            )
         wire = _Socket(link, self.url)
         try:
             yield wire
@@ -118,9 +178,15 @@ class HttpTransport:
 
     def _request(self, url: str, **more: Any) -> HTTPRequest:
         token = self._token if isinstance(self._token, str) else self._token()
-        headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+        headers = {"Content-Type": "application/json"} | (
+            {"Authorization": f"Bearer {token}"} if token else {}
+        )
         # no redirects: a token goes to nobody else
-        careful: dict[str, Any] = {"connect_timeout": CONNECT_S, "follow_redirects": False, "allow_nonstandard_methods": True}
+        careful: dict[str, Any] = {
+            "connect_timeout": CONNECT_S,
+            "follow_redirects": False,
+            "allow_nonstandard_methods": True,
+        }
         return HTTPRequest(url, headers=headers, **self._files, **careful, **more)
 
     def close(self) -> None:
@@ -136,7 +202,9 @@ class _UnixSocketResolver(Resolver):
     def initialize(self, path: str) -> None:
         self._path = path
 
-    async def resolve(self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC) -> list[tuple[int, Any]]:
+    async def resolve(
+        self, host: str, port: int, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[tuple[int, Any]]:
         del host, port, family
         return [(socket.AF_UNIX, self._path)]
 
@@ -173,7 +241,9 @@ class _Socket:
 
 
 class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
-    """Turns what a socket can do to us into `Unavailable`, or into what the scheduler said while it refused a WebSocket."""
+    """Turns what a socket can do to us into `Unavailable`, or into what the scheduler said while it
+    refused a WebSocket.
+    """
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -184,9 +254,17 @@ class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, HTTPClientError) and error.response is not None and error.code != 599:
             raise error_from(error.code, error.response.body or b"") from None
-        if isinstance(error, (HTTPClientError, WebSocketClosedError, OSError, ssl.SSLError, TimeoutError)):
-            said = error.message if isinstance(error, HTTPClientError) else getattr(error, "strerror", None) or str(error)
-            raise Unavailable(f"the scheduler at {self._url} cannot be reached: {said or type(error).__name__}") from error
+        if isinstance(
+            error, (HTTPClientError, WebSocketClosedError, OSError, ssl.SSLError, TimeoutError)
+        ):
+            said = (
+                error.message
+                if isinstance(error, HTTPClientError)
+                else getattr(error, "strerror", None) or str(error)
+            )
+            raise Unavailable(
+                f"the scheduler at {self._url} cannot be reached: {said or type(error).__name__}"
+            ) from error
 
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:
@@ -194,13 +272,22 @@ def _with_query(path: str, query: Mapping[str, str]) -> str:
 
 
 def error_from(status: int, body: bytes) -> GpuShareError:
-    """The error that such an answer stands for; its code and status are kept even where no class of ours has them."""
+    """The error that such an answer stands for; its code and status are kept even where no class of
+    ours has them.
+    """
     try:
         detail = m.decode(m.ErrorBody, body).error
     except InvalidInput:
-        detail = m.ErrorDetail(code="unavailable", message=f"the scheduler answered {status} in a form that nobody here understands")
+        detail = m.ErrorDetail(
+            code="unavailable",
+            message=f"the scheduler answered {status} in a form that nobody here understands",
+        )
         status = 503
-    kind = _KINDS.get(detail.code) or _KINDS_BY_STATUS.get(status) or (Unavailable if status >= 500 else GpuShareError)
+    kind = (
+        _KINDS.get(detail.code)
+        or _KINDS_BY_STATUS.get(status)
+        or (Unavailable if status >= 500 else GpuShareError)
+    )
     error = kind(detail.message, field=detail.field if isinstance(detail.field, str) else None)
     error.code, error.status_hint = detail.code, status
     return error

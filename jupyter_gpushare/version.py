@@ -1,4 +1,6 @@
-"""The number of this program, as the build wrote it down. Below everything: whoever names it need not import what finds the rest by name."""
+"""The number of this program, as the build wrote it down. Below everything: whoever names it need
+not import what finds the rest by name.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""The agent as a whole: puts the parts together, starts and stops them, in its own process or inside somebody else's event loop.
+"""The agent as a whole: puts the parts together, starts and stops them, in its own process or
+inside somebody else's event loop.
 
-Starting finds the kernels of an earlier life again; stopping leaves them alone. Nothing here decides.
+Starting finds the kernels of an earlier life again; stopping leaves them alone. Nothing here
+decides.
 """
 
 from __future__ import annotations
@@ -37,7 +39,11 @@ class Agent:
     """One node agent. `link_factory` opens the link to the scheduler; None: without one."""
 
     def __init__(
-        self, config: AgentConfig, devices: Devices, link_factory: LinkFactory | None = None, clock: Callable[[], int] = now_ms
+        self,
+        config: AgentConfig,
+        devices: Devices,
+        link_factory: LinkFactory | None = None,
+        clock: Callable[[], int] = now_ms,
     ) -> None:
         self.config, self.devices = config, devices
         self.node = NodeRuntime(config, devices, self, clock)
@@ -46,7 +52,9 @@ class Agent:
         self.enclosures = ProcessGroups(self.node, devices.cgroups)
         self.lifecycle = KernelLifecycle(self.node, self.enclosures)
         self.desk = Reconciler(self.node, self.mover, self.leases, self.lifecycle)
-        self.gate = SocketServer(config.socket_path(), lambda: self.talk, for_all=config.users == "all")
+        self.gate = SocketServer(
+            config.socket_path(), lambda: self.talk, for_all=config.users == "all"
+        )
         self.talk = MessageHandlers(self.node, self.gate, self.desk, self.lifecycle, self.mover)
         self.session = SchedulerSession(self.node, self.leases, link_factory)
         self.batch = BatchRunner(self.node, self.lifecycle)
@@ -56,7 +64,7 @@ class Agent:
         self.session.on_usage = self.usage.taken
         self._tasks: list[asyncio.Task[None]] = []
 
-    # ---- ports ----------------------------------------------------------------------------------------------------
+    # ---- ports -----------------------------------------------------------------------------------
 
     def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
         """To the kernel's line."""
@@ -75,10 +83,12 @@ class Agent:
         """To the link."""
         return self.session.send(body)
 
-    # ---- life -----------------------------------------------------------------------------------------------------
+    # ---- life ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the kernels of an earlier life, listen, and dial the scheduler. Raises GpuShareError when another agent is here."""
+        """Find the kernels of an earlier life, listen, and dial the scheduler. Raises GpuShareError
+        when another agent is here.
+        """
         self.config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         for book, ident in self.journal.restore(self.node):
             book.unsure_until = self.node.clock() + 3 * UNSURE_MS
@@ -87,15 +97,26 @@ class Agent:
         await self.enclosures.tidy()
         self.devices.listen(self._wake_from_anywhere(asyncio.get_running_loop()))
         self.desk.try_step()
-        if not self.devices.simulated:  # the driver alone knows what an earlier life did last, and it lists no saved process
+        if (
+            not self.devices.simulated
+        ):  # the driver alone knows what an earlier life did last, and it lists no saved process
             for book in self.node.books.values():
                 self.mover.settle(book)
         self._tasks = [
-            self._forever("desk", self.desk.run()), self._forever("session", self.session.run()), self._forever("usage", self._sample()),
-            self._forever("journal", self._keep()), self._forever("batch", self.batch.run()),
-        ]  # fmt: skip
+            self._forever("desk", self.desk.run()),
+            self._forever("session", self.session.run()),
+            self._forever("usage", self._sample()),
+            self._forever("journal", self._keep()),
+            self._forever("batch", self.batch.run()),
+        ]
         kind = "simulated " if self.devices.simulated else ""
-        log.info("node %s: %d %sGPUs, listening on %s", self.config.node, len(self.node.totals), kind, self.config.socket_path())
+        log.info(
+            "node %s: %d %sGPUs, listening on %s",
+            self.config.node,
+            len(self.node.totals),
+            kind,
+            self.config.socket_path(),
+        )
 
     def _wake_from_anywhere(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
         """The devices' threads may outlive the loop by a moment."""
@@ -129,15 +150,21 @@ class Agent:
     @staticmethod
     def _ended(name: str, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            log.critical("the agent's %s ended: %r", name, task.exception(), exc_info=task.exception())
+            log.critical(
+                "the agent's %s ended: %r", name, task.exception(), exc_info=task.exception()
+            )
 
     async def _sample(self) -> None:
         count = 0
         while True:
             await asyncio.sleep(SAMPLE_S)
             self.usage.sample()
-            vitals = await asyncio.to_thread(look, self.config.state_dir)  # a disk that hangs must not hold up the agent
-            self.node.pressed = lasting(self.node.pressed, pressed(vitals, self.node.rules.pressure), self.node.clock())
+            vitals = await asyncio.to_thread(
+                look, self.config.state_dir
+            )  # a disk that hangs must not hold up the agent
+            self.node.pressed = lasting(
+                self.node.pressed, pressed(vitals, self.node.rules.pressure), self.node.clock()
+            )
             self.session.tell_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:

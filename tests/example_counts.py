@@ -1,4 +1,6 @@
-"""How hard the tests try. `make test` tries everything; `make check` (GPUSHARE_QUICK=1) is for the minute before a commit and tries less of the same."""
+"""How hard the tests try. `make test` tries everything; `make check` (GPUSHARE_QUICK=1) is for the
+minute before a commit and tries less of the same.
+"""
 
 from __future__ import annotations
 

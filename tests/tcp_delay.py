@@ -1,4 +1,6 @@
-"""Which connections of a process keep small pieces back until the peer has answered (Nagle's algorithm: 40 ms, with delayed answers)."""
+"""Which connections of a process keep small pieces back until the peer has answered (Nagle's
+algorithm: 40 ms, with delayed answers).
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,11 @@ def keeps_back(pid: int, port: int) -> list[bool]:
                 if copy < 0:
                     continue  # closed meanwhile
                 with socket.socket(fileno=copy) as link, suppress(OSError):
-                    if link.family in (socket.AF_INET, socket.AF_INET6) and link.getsockname()[1] == port and link.getpeername():
+                    if (
+                        link.family in (socket.AF_INET, socket.AF_INET6)
+                        and link.getsockname()[1] == port
+                        and link.getpeername()
+                    ):
                         found.append(link.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 0)
     finally:
         os.close(process)

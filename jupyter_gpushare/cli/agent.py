@@ -30,54 +30,147 @@ __all__ = ["agent"]
 
 T = TypeVar("T")
 HUNG_S: Final = 60.0
-"""How long the self-test waits for one call of the driver: a machine with many GPUs that sleep takes tens of seconds."""
+"""How long the self-test waits for one call of the driver: a machine with many GPUs that sleep
+takes tens of seconds.
+"""
 
 
 @click.command()
-@click.option("--scheduler", metavar="URL", envvar="GPUSHARE_SCHEDULER", help="The scheduler service; several on one database: separated by commas.")
-@click.option("--token-file", metavar="FILE", envvar="GPUSHARE_TOKEN_FILE", help="File with a token of scope `agent`.")
-@click.option("--ca-file", "--tls-ca", metavar="FILE", envvar="GPUSHARE_CA_FILE", help="Certificates to trust for https.")
-@click.option("--tls-cert", metavar="FILE", help="This node's own certificate, for a scheduler that asks agents for one.")
-@click.option("--tls-key", metavar="FILE", help="Its key, when that is not in the same file.")
-@click.option("--simulate", metavar="MODEL:N", help="Simulate N GPUs, such as A100:2; never done without being asked.")
-@click.option("--gpu-memory", metavar="SIZE", help="Memory of each simulated GPU (default: that of the model).")
-@click.option("--copy-rate", type=click.FloatRange(min=0), default=100.0, show_default=True, help="Simulated copies, GiB/s; 0: instant.")
-@click.option("--node", metavar="NAME", default=platform.node() or "localhost", show_default="this machine", help="Name of this node.")
-@click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="A label of this node; may be given several times.")
-@click.option("--state-dir", metavar="DIR", envvar="GPUSHARE_STATE", help="Where the agent keeps its journal and its socket.")
 @click.option(
-    "--socket", metavar="FILE",
+    "--scheduler",
+    metavar="URL",
+    envvar="GPUSHARE_SCHEDULER",
+    help="The scheduler service; several on one database: separated by commas.",
+)
+@click.option(
+    "--token-file",
+    metavar="FILE",
+    envvar="GPUSHARE_TOKEN_FILE",
+    help="File with a token of scope `agent`.",
+)
+@click.option(
+    "--ca-file",
+    "--tls-ca",
+    metavar="FILE",
+    envvar="GPUSHARE_CA_FILE",
+    help="Certificates to trust for https.",
+)
+@click.option(
+    "--tls-cert",
+    metavar="FILE",
+    help="This node's own certificate, for a scheduler that asks agents for one.",
+)
+@click.option("--tls-key", metavar="FILE", help="Its key, when that is not in the same file.")
+@click.option(
+    "--simulate",
+    metavar="MODEL:N",
+    help="Simulate N GPUs, such as A100:2; never done without being asked.",
+)
+@click.option(
+    "--gpu-memory",
+    metavar="SIZE",
+    help="Memory of each simulated GPU (default: that of the model).",
+)
+@click.option(
+    "--copy-rate",
+    type=click.FloatRange(min=0),
+    default=100.0,
+    show_default=True,
+    help="Simulated copies, GiB/s; 0: instant.",
+)
+@click.option(
+    "--node",
+    metavar="NAME",
+    default=platform.node() or "localhost",
+    show_default="this machine",
+    help="Name of this node.",
+)
+@click.option(
+    "--label",
+    "labels",
+    metavar="KEY=VALUE",
+    multiple=True,
+    help="A label of this node; may be given several times.",
+)
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    envvar="GPUSHARE_STATE",
+    help="Where the agent keeps its journal and its socket.",
+)
+@click.option(
+    "--socket",
+    metavar="FILE",
     help="Unix socket for kernels and Jupyter servers (default: agent.sock in the state directory; with --users all in /run/gpushare).",
 )
-@click.option("--host-memory", metavar="SIZE", help="At most so much host memory for saved GPU memory (default: what the machine can spare).")
-@click.option("--host-reserve", metavar="SIZE", help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).")
 @click.option(
-    "--users", type=click.Choice(["own", "all"]), default="own", show_default=True,
+    "--host-memory",
+    metavar="SIZE",
+    help="At most so much host memory for saved GPU memory (default: what the machine can spare).",
+)
+@click.option(
+    "--host-reserve",
+    metavar="SIZE",
+    help="Leave so much of the machine's memory to others (default: a twentieth, at least 1GiB).",
+)
+@click.option(
+    "--users",
+    type=click.Choice(["own", "all"]),
+    default="own",
+    show_default=True,
     help="Serve kernels and Jupyter servers of the agent's own user, or of every unix user of this machine (the agent runs as root).",
 )
 @click.option(
-    "--run-commands", type=click.Choice(["own", "users", "off"]), default="own", show_default=True,
+    "--run-commands",
+    type=click.Choice(["own", "users", "off"]),
+    default="own",
+    show_default=True,
     help="Batch work of the agent's own user, of everybody as their own unix user (the agent runs as root), or of nobody.",
 )
 @log_options
-@click.option("--self-test", is_flag=True, help="Print the capability tiers of this machine, and why any is missing; then exit.")
+@click.option(
+    "--self-test",
+    is_flag=True,
+    help="Print the capability tiers of this machine, and why any is missing; then exit.",
+)
 def agent(
-    scheduler: str | None, token_file: str | None, ca_file: str | None, tls_cert: str | None, tls_key: str | None,
-    simulate: str | None, gpu_memory: str | None, copy_rate: float, node: str,
-    labels: tuple[str, ...], state_dir: str | None, socket: str | None, host_memory: str | None, host_reserve: str | None,
-    users: Literal["own", "all"], run_commands: Literal["own", "users", "off"], self_test: bool, log_level: str, log_format: str,
-) -> int:  # fmt: skip
-    """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler grants them to."""
+    scheduler: str | None,
+    token_file: str | None,
+    ca_file: str | None,
+    tls_cert: str | None,
+    tls_key: str | None,
+    simulate: str | None,
+    gpu_memory: str | None,
+    copy_rate: float,
+    node: str,
+    labels: tuple[str, ...],
+    state_dir: str | None,
+    socket: str | None,
+    host_memory: str | None,
+    host_reserve: str | None,
+    users: Literal["own", "all"],
+    run_commands: Literal["own", "users", "off"],
+    self_test: bool,
+    log_level: str,
+    log_format: str,
+) -> int:
+    """Run the node agent of this machine: it serves the GPUs to the kernels that the scheduler
+    grants them to.
+    """
     from node_agent.app import AgentConfig
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.devices.simulated.simulated_devices import read_simulation
     from node_agent.discovery.inventory import find_devices
 
-    folder = Path(state_dir).absolute() if state_dir else _default_state_dir()  # kernels and commands run elsewhere, and are told of it
+    folder = (
+        Path(state_dir).absolute() if state_dir else _default_state_dir()
+    )  # kernels and commands run elsewhere, and are told of it
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if users == "all" and os.geteuid() != 0:
         raise InvalidInput("only root can serve every user of the machine", field="--users")
-    simulation = read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
+    simulation = (
+        read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
+    )
     place = Path(socket) if socket else None
     public = AgentConfig(node, folder, place, users=users).doors() if users == "all" else None
     find = partial(find_devices, node, folder, simulation, public)
@@ -85,9 +178,21 @@ def agent(
         return _print_tiers(WatchedCall(find))
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
-    host = {"host_memory_mib": _size(host_memory, "--host-memory"), "host_reserve_mib": _size(host_reserve, "--host-reserve")}
+    host = {
+        "host_memory_mib": _size(host_memory, "--host-memory"),
+        "host_reserve_mib": _size(host_reserve, "--host-reserve"),
+    }
     tags = dict(_label(text) for text in labels)
-    config = AgentConfig(node, folder, place, labels=tags, users=users, run_commands=run_commands, **host, **_machine())
+    config = AgentConfig(
+        node,
+        folder,
+        place,
+        labels=tags,
+        users=users,
+        run_commands=run_commands,
+        **host,
+        **_machine(),
+    )
     set_up(log_level, log_format, node=node)
     files = {"ca_file": ca_file, "cert_file": tls_cert, "key_file": tls_key}
     asyncio.run(_serve(config, find, scheduler, token_file, files))
@@ -117,7 +222,9 @@ def _machine() -> dict[str, int]:
 
 
 def _print_tiers(looking: WatchedCall[Devices]) -> int:
-    """Also where there is no GPU, or a driver that does not answer: then every tier is missing, and why is the answer."""
+    """Also where there is no GPU, or a driver that does not answer: then every tier is missing, and
+    why is the answer.
+    """
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.discovery.inventory import missing_all, self_test
 
@@ -144,7 +251,9 @@ class _DriverCallHung(Unavailable):
 
 
 def _in_time(attempt: WatchedCall[T]) -> T:
-    """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work raised."""
+    """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work
+    raised.
+    """
     from node_agent.devices.base.call_tracker import hangs
 
     said = False
@@ -153,7 +262,9 @@ def _in_time(attempt: WatchedCall[T]) -> T:
             click.echo(f"waiting: {problem}", err=True)
             said = True
         if problem := hangs(slow_s=HUNG_S):
-            raise _DriverCallHung(f"{problem}; restart the machine when it stays so (`dmesg` may say why)")
+            raise _DriverCallHung(
+                f"{problem}; restart the machine when it stays so (`dmesg` may say why)"
+            )
     return attempt.result()
 
 
@@ -177,13 +288,21 @@ def _token(token_file: str | None) -> Callable[[], str]:
         try:
             return Path(token_file).read_text(encoding="utf-8").strip()
         except OSError as error:
-            raise Unavailable(f"the token file cannot be read: {error.strerror}", field=token_file) from None
+            raise Unavailable(
+                f"the token file cannot be read: {error.strerror}", field=token_file
+            ) from None
 
     read()
     return read
 
 
-async def _serve(config: object, find: Callable[[], Devices], scheduler: str, token_file: str | None, files: dict[str, str | None]) -> None:
+async def _serve(
+    config: object,
+    find: Callable[[], Devices],
+    scheduler: str,
+    token_file: str | None,
+    files: dict[str, str | None],
+) -> None:
     from jupyter_gpushare.client import SchedulerClient
     from jupyter_gpushare.failover import to_schedulers
     from node_agent.app import Agent, AgentConfig
@@ -192,7 +311,9 @@ async def _serve(config: object, find: Callable[[], Devices], scheduler: str, to
     assert isinstance(config, AgentConfig)
     client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
     devices = await found_patiently(find, _say)
-    logging.getLogger("gpushare.agent").info("GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model)
+    logging.getLogger("gpushare.agent").info(
+        "GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model
+    )
     made = Agent(config, devices, client.agent_link)
     await made.start()
     try:
@@ -204,7 +325,10 @@ async def _serve(config: object, find: Callable[[], Devices], scheduler: str, to
 def _say(problem: str) -> None:
     log = logging.getLogger("gpushare.agent")
     if problem:
-        log.warning("%s; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)", problem)
+        log.warning(
+            "%s; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)",
+            problem,
+        )
     else:
         log.info("the NVIDIA driver answers")
 

@@ -1,7 +1,9 @@
-"""`jupyter gpushare completion bash|zsh|fish`: the script by which a shell completes our command line, by click's own means.
+"""`jupyter gpushare completion bash|zsh|fish`: the script by which a shell completes our command
+line, by click's own means.
 
-Click completes programs of one word, `jupyter-gpushare`. What people type is `jupyter gpushare`, so a few lines beside click's script hand
-that over, and leave other commands of `jupyter` to whoever completed them before.
+Click completes programs of one word, `jupyter-gpushare`. What people type is `jupyter gpushare`, so
+a few lines beside click's script hand that over, and leave other commands of `jupyter` to whoever
+completed them before.
 """
 
 from __future__ import annotations
@@ -76,9 +78,11 @@ def completion(shell: str) -> int:
     bash, in ~/.bashrc:              eval "$(jupyter gpushare completion bash)"
     zsh, in ~/.zshrc after compinit: eval "$(jupyter gpushare completion zsh)"
     fish:  jupyter gpushare completion fish > ~/.config/fish/completions/jupyter-gpushare.fish
-           echo 'source ~/.config/fish/completions/jupyter-gpushare.fish' >> ~/.config/fish/config.fish
+           echo 'source ~/.config/fish/completions/jupyter-gpushare.fish' >>
+           ~/.config/fish/config.fish
 
-    Names of projects, node pools, nodes and workloads are completed where a scheduler answers within a second.
+    Names of projects, node pools, nodes and workloads are completed where a scheduler answers
+    within a second.
     """
     kind = get_completion_class(shell)
     assert kind is not None
@@ -89,13 +93,21 @@ def completion(shell: str) -> int:
 
 
 def _whole(source: str) -> str:
-    """Click's script for fish cuts a completion, and its help, at the first comma; ours have some (`--columns queue,pool`)."""
+    """Click's script for fish cuts a completion, and its help, at the first comma; ours have some
+    (`--columns queue,pool`).
+    """
     return source.replace('string split "," $completion', 'string split --max 1 "," $completion')
 
 
 def _fish_of_jupyter() -> str:
-    """Click's function once more, for a line whose program has two words. Without its last line, which would complete all of `jupyter`."""
+    """Click's function once more, for a line whose program has two words. Without its last line,
+    which would complete all of `jupyter`.
+    """
     ours = "(commandline -cp | string replace --regex '^\\s*\\S+\\s+gpushare' jupyter-gpushare)"
-    named = {"complete_func": "_jupyter_gpushare_of_jupyter", "complete_var": COMPLETE_VARIABLE, "prog_name": PROGRAM}
+    named = {
+        "complete_func": "_jupyter_gpushare_of_jupyter",
+        "complete_var": COMPLETE_VARIABLE,
+        "prog_name": PROGRAM,
+    }
     text = _whole(FishComplete.source_template % named).replace("(commandline -cp)", ours)
     return text[: text.rindex("complete --no-files")]

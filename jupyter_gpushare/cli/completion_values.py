@@ -1,6 +1,8 @@
-"""What a shell may complete beside commands and options: names that a scheduler knows, if it answers at once, and lists of words.
+"""What a shell may complete beside commands and options: names that a scheduler knows, if it
+answers at once, and lists of words.
 
-A completion says nothing when it knows nothing: no error, no line on stderr, and no waiting for more than a second.
+A completion says nothing when it knows nothing: no error, no line on stderr, and no waiting for
+more than a second.
 """
 
 from __future__ import annotations
@@ -26,7 +28,10 @@ async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str
     """Name and a word of help for each."""
     match what:
         case "project":
-            return ((row.name, f"department {row.department}" if row.department else "") for row in (await client.projects()).projects)
+            return (
+                (row.name, f"department {row.department}" if row.department else "")
+                for row in (await client.projects()).projects
+            )
         case "pool":
             return ((row.name, row.status) for row in (await client.pools()).pools)
         case "node":
@@ -34,11 +39,21 @@ async def _tables(client: SchedulerClient, what: str) -> Iterator[tuple[str, str
         case "priority":
             return ((name, "") for name in (await client.status()).priority_classes)
         case "token":
-            return ((row.id, f"{row.scope} {row.name}") for row in (await client.tokens()).tokens if not row.revoked)
+            return (
+                (row.id, f"{row.scope} {row.name}")
+                for row in (await client.tokens()).tokens
+                if not row.revoked
+            )
         case "batch":
-            return ((row.id, f"{row.state} {row.name}") for row in (await client.workloads()).workloads if row.kernel_id is None)
+            return (
+                (row.id, f"{row.state} {row.name}")
+                for row in (await client.workloads()).workloads
+                if row.kernel_id is None
+            )
         case _:
-            return ((row.id, f"{row.state} {row.name}") for row in (await client.workloads()).workloads)
+            return (
+                (row.id, f"{row.state} {row.name}") for row in (await client.workloads()).workloads
+            )
 
 
 def _asked(context: click.Context, what: str) -> dict[str, str]:
@@ -47,18 +62,30 @@ def _asked(context: click.Context, what: str) -> dict[str, str]:
     from jupyter_gpushare.core.model.errors import GpuShareError
 
     given = context.params
-    question: Callable[[Any], Awaitable[Any]] = lambda client: asyncio.wait_for(_tables(client, what), PATIENCE_S)  # noqa: E731 - typed
+    question: Callable[[Any], Awaitable[Any]] = lambda client: asyncio.wait_for(  # noqa: E731
+        _tables(client, what), PATIENCE_S
+    )
     with contextlib.suppress(GpuShareError, OSError, TimeoutError):
-        transport = transport_to(given.get("scheduler"), given.get("token_file"), given.get("ca_file"))
+        transport = transport_to(
+            given.get("scheduler"), given.get("token_file"), given.get("ca_file")
+        )
         return dict(ask(transport, question))
     return {}
 
 
 def name_of(what: str) -> Completer:
-    """The name of one `project`, `pool`, `node`, `workload`, `batch` (work), `priority` (class) or `token` (its id)."""
+    """The name of one `project`, `pool`, `node`, `workload`, `batch` (work), `priority` (class) or
+    `token` (its id).
+    """
 
-    def complete(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-        return [CompletionItem(name, help=_line(said)) for name, said in _asked(context, what).items() if name.startswith(begun)]
+    def complete(
+        context: click.Context, _parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
+        return [
+            CompletionItem(name, help=_line(said))
+            for name, said in _asked(context, what).items()
+            if name.startswith(begun)
+        ]
 
     return complete
 
@@ -66,7 +93,9 @@ def name_of(what: str) -> Completer:
 def names_of(what: str) -> Completer:
     """Several of them, with commas between them."""
 
-    def complete(context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    def complete(
+        context: click.Context, _parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
         return _next(begun, list(_asked(context, what)))
 
     return complete
@@ -75,7 +104,9 @@ def names_of(what: str) -> Completer:
 def some_of(*words: str) -> Completer:
     """Several of these words, with commas between them."""
 
-    def complete(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    def complete(
+        _context: click.Context, _parameter: click.Parameter, begun: str
+    ) -> list[CompletionItem]:
         return _next(begun, list(words))
 
     return complete
@@ -85,7 +116,11 @@ def _next(begun: str, words: list[str]) -> list[CompletionItem]:
     """Those that go on with what is written, each once."""
     before, comma, last = begun.rpartition(",")
     used = before.split(",")
-    return [CompletionItem(f"{before}{comma}{word}") for word in words if word.startswith(last) and word not in used]
+    return [
+        CompletionItem(f"{before}{comma}{word}")
+        for word in words
+        if word.startswith(last) and word not in used
+    ]
 
 
 def _line(said: str) -> str | None:

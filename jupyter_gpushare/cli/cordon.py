@@ -50,15 +50,27 @@ def uncordon(node: str, transport: HttpTransport | Failover, as_json: bool) -> i
 @click.argument("node", shell_complete=name_of("node"))
 @scheduler_options
 @click.option("--no-wait", is_flag=True, help="Order it, say how far it is, and return.")
-@click.option("--timeout", type=click.FloatRange(min=0), default=600.0, show_default=True, help="Seconds to wait until nothing is left.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    default=600.0,
+    show_default=True,
+    help="Seconds to wait until nothing is left.",
+)
 @click.option("--json", "as_json", is_flag=True, help="JSON, once, at the end.")
-def drain(node: str, transport: HttpTransport | Failover, no_wait: bool, timeout: float, as_json: bool) -> int:
-    """Cordon NODE and ask what runs there to leave: with the policy's notice, and saved to host memory where that is possible.
+def drain(
+    node: str, transport: HttpTransport | Failover, no_wait: bool, timeout: float, as_json: bool
+) -> int:
+    """Cordon NODE and ask what runs there to leave: with the policy's notice, and saved to host
+    memory where that is possible.
 
-    Kernels live on the machine of their Jupyter server and cannot move: they wait, without a GPU, until `uncordon`. Shows how far it is;
-    interrupting this command does not end the drain. Exit status 1 when something is left after --timeout.
+    Kernels live on the machine of their Jupyter server and cannot move: they wait, without a GPU,
+    until `uncordon`. Shows how far it is; interrupting this command does not end the drain. Exit
+    status 1 when something is left after --timeout.
     """
-    mark = ask(transport, lambda client: _drained(client, node, 0.0 if no_wait else timeout, as_json))
+    mark = ask(
+        transport, lambda client: _drained(client, node, 0.0 if no_wait else timeout, as_json)
+    )
     if as_json:
         _show(mark, as_json)
     if mark.leases and not no_wait:

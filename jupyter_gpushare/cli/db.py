@@ -1,4 +1,6 @@
-"""`jupyter gpushare db upgrade|backup|check`: the scheduler's database, by whoever looks after it. No scheduler is asked."""
+"""`jupyter gpushare db upgrade|backup|check`: the scheduler's database, by whoever looks after it.
+No scheduler is asked.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +29,40 @@ def db() -> None:
 def _database(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say which database; the command gets its `url` in their place."""
 
-    @click.option("--config", type=click.Path(exists=True, dir_okay=False), help="The scheduler's configuration.")
-    @click.option("--db-url", help="Database of the store.  [default: SQLite in the state directory]")
-    @click.option("--state-dir", type=click.Path(file_okay=False), help="The scheduler's state directory.")
+    @click.option(
+        "--config",
+        type=click.Path(exists=True, dir_okay=False),
+        help="The scheduler's configuration.",
+    )
+    @click.option(
+        "--db-url", help="Database of the store.  [default: SQLite in the state directory]"
+    )
+    @click.option(
+        "--state-dir", type=click.Path(file_okay=False), help="The scheduler's state directory."
+    )
     @functools.wraps(command)
-    def with_url(*args: Any, config: str | None, db_url: str | None, state_dir: str | None, **more: Any) -> Any:
+    def with_url(
+        *args: Any, config: str | None, db_url: str | None, state_dir: str | None, **more: Any
+    ) -> Any:
         return command(*args, url=_url(config, db_url, state_dir), **more)
 
     return with_url
 
 
 def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
-    """As the scheduler itself finds it. Raises NotFound: the file is not there (nothing is made here)."""
+    """As the scheduler itself finds it. Raises NotFound: the file is not there (nothing is made
+    here).
+    """
     from jupyter_gpushare.scheduler.app import SchedulerApp
     from jupyter_gpushare.scheduler.store.database import file_in
 
     app = SchedulerApp(config_file=config or "", raise_config_file_errors=True)
     app.read_configuration()
-    url = db_url or ("" if state_dir else app.db_url) or f"sqlite:///{Path(state_dir or app.state_dir) / 'scheduler.sqlite'}"
+    url = (
+        db_url
+        or ("" if state_dir else app.db_url)
+        or f"sqlite:///{Path(state_dir or app.state_dir) / 'scheduler.sqlite'}"
+    )
     file = file_in(url)
     if file is not None and not file.exists():
         raise NotFound("there is no database", field=str(file))
@@ -54,8 +72,15 @@ def _url(config: str | None, db_url: str | None, state_dir: str | None) -> str:
 @db.command()
 @_database
 def upgrade(url: str) -> int:
-    """Bring the tables up to date. A file is copied first; a PostgreSQL database is changed in one transaction. Stop the scheduler before."""
-    from jupyter_gpushare.scheduler.store.database import NEWEST, bring_up_to_date, file_in, open_engine
+    """Bring the tables up to date. A file is copied first; a PostgreSQL database is changed in one
+    transaction. Stop the scheduler before.
+    """
+    from jupyter_gpushare.scheduler.store.database import (
+        NEWEST,
+        bring_up_to_date,
+        file_in,
+        open_engine,
+    )
     from jupyter_gpushare.scheduler.store.locks import lock_of
 
     engine = open_engine(url)
@@ -68,7 +93,10 @@ def upgrade(url: str) -> int:
     if found == NEWEST:
         click.echo(f"the database has version {NEWEST} already")
     else:
-        click.echo(f"the database was of version {found} and is of version {NEWEST} now" + (f"; a copy is in {copy}" if copy else ""))
+        click.echo(
+            f"the database was of version {found} and is of version {NEWEST} now"
+            + (f"; a copy is in {copy}" if copy else "")
+        )
     return 0
 
 
@@ -76,7 +104,9 @@ def upgrade(url: str) -> int:
 @click.argument("file", type=click.Path(dir_okay=False))
 @_database
 def backup(url: str, file: str) -> int:
-    """Copy the database into the new FILE, while the scheduler runs. PostgreSQL: by pg_dump, in its custom format."""
+    """Copy the database into the new FILE, while the scheduler runs. PostgreSQL: by pg_dump, in its
+    custom format.
+    """
     from jupyter_gpushare.scheduler.store.database import backup_file, file_in
 
     target = Path(file)
@@ -119,13 +149,18 @@ def _dump(url: str, target: Path) -> None:
     )
     if done.returncode != 0:
         target.unlink(missing_ok=True)
-        raise Unavailable(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pg_dump failed", field="pg_dump")
+        raise Unavailable(
+            done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pg_dump failed",
+            field="pg_dump",
+        )
 
 
 @db.command()
 @_database
 def check(url: str) -> int:
-    """Say what is wrong with the database: its version, the file, leases without workloads, GPUs that are booked twice."""
+    """Say what is wrong with the database: its version, the file, leases without workloads, GPUs
+    that are booked twice.
+    """
     from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
     from jupyter_gpushare.scheduler.store.integrity_check import problems_in
 

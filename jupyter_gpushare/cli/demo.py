@@ -1,4 +1,6 @@
-"""`jupyter gpushare demo`: JupyterLab with scheduler, node agent and simulated GPUs in one process, in folders that go with it."""
+"""`jupyter gpushare demo`: JupyterLab with scheduler, node agent and simulated GPUs in one process,
+in folders that go with it.
+"""
 
 from __future__ import annotations
 
@@ -29,18 +31,34 @@ SIDEBAR = "jupyter-gpushare"
 
 
 @click.command()
-@click.option("--gpus", type=click.IntRange(1, 64), default=2, show_default=True, help="Simulated GPUs.")
+@click.option(
+    "--gpus", type=click.IntRange(1, 64), default=2, show_default=True, help="Simulated GPUs."
+)
 @click.option("--gpu-memory", default="80GiB", show_default=True, help="Memory of each.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8888, show_default=True, help="Port of JupyterLab, or the next free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8888,
+    show_default=True,
+    help="Port of JupyterLab, or the next free one.",
+)
 @click.option("--ip", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-@click.option("--policy", type=click.Path(dir_okay=False), help="A policy file in place of the demo's.")
-def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, policy: str | None) -> int:
-    """JupyterLab with an embedded scheduler and simulated GPUs. Ctrl-C ends it and everything that it started."""
+@click.option(
+    "--policy", type=click.Path(dir_okay=False), help="A policy file in place of the demo's."
+)
+def demo(
+    gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, policy: str | None
+) -> int:
+    """JupyterLab with an embedded scheduler and simulated GPUs. Ctrl-C ends it and everything that
+    it started.
+    """
     try:
         from jupyterlab.labapp import LabApp
     except ImportError:
-        raise GpuShareError("the demo needs JupyterLab: pip install 'jupyter-gpushare[demo]'") from None
+        raise GpuShareError(
+            "the demo needs JupyterLab: pip install 'jupyter-gpushare[demo]'"
+        ) from None
     if read_memory(gpu_memory, what="gpu-memory") <= 0:
         raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
     _refuse_unless_ours(ip)
@@ -50,7 +68,9 @@ def demo(gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool, polic
         config = _config(folder, file, gpus, gpu_memory, port, ip, no_browser)
         server = LabApp.initialize_server(argv=[], config=config)
         _end_on_signals()
-        import_module("jupyter_gpushare.scheduler.embedded")  # loaded now, it decides almost as soon as the address is read
+        import_module(
+            "jupyter_gpushare.scheduler.embedded"
+        )  # loaded now, it decides almost as soon as the address is read
         _say(server, folder, file, gpus, gpu_memory)
         with _findable(folder / "state"):
             server.start()
@@ -61,7 +81,9 @@ def _refuse_unless_ours(ip: str) -> None:
     """Jupyter would answer with a traceback."""
     host = "" if ip == "*" else ip
     try:
-        kind, _, _, _, address = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        kind, _, _, _, address = socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         with socket.socket(kind, socket.SOCK_STREAM) as tried:
             tried.bind(address)
     except OSError as error:
@@ -80,7 +102,9 @@ def _folder() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _findable(state: Path) -> Iterator[None]:
-    """While it runs, `jupyter gpushare status` and the like find the demo from any terminal of the same person; the newest demo wins."""
+    """While it runs, `jupyter gpushare status` and the like find the demo from any terminal of the
+    same person; the newest demo wins.
+    """
     from jupyter_gpushare.cli.discovery import DEMO, home
 
     link = home() / DEMO
@@ -97,7 +121,9 @@ def _findable(state: Path) -> Iterator[None]:
 
 
 def _policy(folder: Path, gpus: int, given: str | None) -> Path:
-    """The policy in force: a given one is checked and used where it is, so that changes to it are seen."""
+    """The policy in force: a given one is checked and used where it is, so that changes to it are
+    seen.
+    """
     from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy, load_policy
     from jupyter_gpushare.server_extension.extension import local_user
 
@@ -115,10 +141,17 @@ def _own_jupyter_folders(folder: Path) -> None:
     for name in ("notebooks", "config", "runtime", "state", "settings", "workspaces"):
         (folder / name).mkdir(mode=0o700)
     for name in NOTEBOOKS:
-        (notebooks / name).write_bytes(resources.files("jupyter_gpushare").joinpath("demo", name).read_bytes())
+        (notebooks / name).write_bytes(
+            resources.files("jupyter_gpushare").joinpath("demo", name).read_bytes()
+        )
     _with_sidebar(folder / "workspaces")
     # The demo asks nobody whether it may fetch news.
-    quiet = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
+    quiet = {
+        "@jupyterlab/apputils-extension:notification": {
+            "fetchNews": "false",
+            "checkForUpdates": False,
+        }
+    }
     (folder / "config/labconfig").mkdir()
     (folder / "config/labconfig/default_setting_overrides.json").write_text(json.dumps(quiet))
     os.environ |= {
@@ -143,34 +176,50 @@ def _with_sidebar(workspaces: Path) -> None:
     WorkspacesManager(str(workspaces)).save("default", json.dumps(workspace))
 
 
-def _config(folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool) -> Any:
+def _config(
+    folder: Path, policy: Path, gpus: int, gpu_memory: str, port: int, ip: str, no_browser: bool
+) -> Any:
     from traitlets.config import Config
 
     from jupyter_gpushare.server_extension.extension import local_user
 
     return Config(
         ServerApp={
-            "jpserver_extensions": {"jupyterlab": True, "jupyter_gpushare": True}, "ip": ip, "port": port, "open_browser": not no_browser,
-            "root_dir": str(folder / "notebooks"), "allow_root": os.geteuid() == 0, "answer_yes": True,
+            "jpserver_extensions": {"jupyterlab": True, "jupyter_gpushare": True},
+            "ip": ip,
+            "port": port,
+            "open_browser": not no_browser,
+            "root_dir": str(folder / "notebooks"),
+            "allow_root": os.geteuid() == 0,
+            "answer_yes": True,
         },
         LabApp={"default_url": f"/lab/tree/{TUTORIAL}", "open_browser": not no_browser},
         GpuShareExtension={
-            "simulate": f"A100:{gpus}", "simulated_gpu_memory": gpu_memory, "state_dir": str(folder / "state"), "policy_file": str(policy),
+            "simulate": f"A100:{gpus}",
+            "simulated_gpu_memory": gpu_memory,
+            "state_dir": str(folder / "state"),
+            "policy_file": str(policy),
             "user": local_user(),
         },
-    )  # fmt: skip
+    )
 
 
 def _end_on_signals() -> None:
-    """Jupyter's way of SIGTERM for all: on an interrupt without a terminal it would leave without ending its kernels."""
+    """Jupyter's way of SIGTERM for all: on an interrupt without a terminal it would leave without
+    ending its kernels.
+    """
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.getsignal(signal.SIGTERM))
 
 
 def _say(server: Any, folder: Path, policy: Path, gpus: int, gpu_memory: str) -> None:
-    """Where to look, and that nothing here is a real GPU. The port is bound by now, so the address is true."""
+    """Where to look, and that nothing here is a real GPU. The port is bound by now, so the address
+    is true.
+    """
     click.echo(f"JupyterLab with {gpus} simulated GPUs of {gpu_memory}: no real GPU is used.")
-    click.echo(f"  open    {server.connection_url.split('?')[0]}lab?token={server.identity_provider.token}")
+    click.echo(
+        f"  open    {server.connection_url.split('?')[0]}lab?token={server.identity_provider.token}"
+    )
     click.echo(f"  policy  {policy} (read again when it changes)")
     click.echo(f"  files   {folder} (removed at the end)")
     click.echo("  Ctrl-C ends it.")

@@ -15,9 +15,18 @@ __all__ = ["fairshare"]
 
 @click.command()
 @click.argument("files", type=click.Path(), nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(["json", "table"]), default="json", show_default=True, help="How to print the result.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "table"]),
+    default="json",
+    show_default=True,
+    help="How to print the result.",
+)
 def fairshare(files: tuple[str, ...], form: str) -> int:
-    """Divide the resources of each FILE among its queues. JSON: one object per file per line, in the same order."""
+    """Divide the resources of each FILE among its queues. JSON: one object per file per line, in
+    the same order.
+    """
     from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
     from jupyter_gpushare.scheduler.config.documents import FileErrors
     from jupyter_gpushare.scheduler.simulation.fairshare_file import fair_shares
@@ -37,6 +46,11 @@ def fairshare(files: tuple[str, ...], form: str) -> int:
 def _table(file: str, result: dict[str, Any]) -> str:
     if "error" in result:
         return f"{file}: {result['error']['message']}"
-    rows = [[queue, *(amount(shares[r]) for r in ("gpu", "cpu", "memory"))] for queue, shares in result["fair_share"].items()]
-    rows.append(["(unallocated)", *(amount(result["unallocated"][r]) for r in ("gpu", "cpu", "memory"))])
+    rows = [
+        [queue, *(amount(shares[r]) for r in ("gpu", "cpu", "memory"))]
+        for queue, shares in result["fair_share"].items()
+    ]
+    rows.append(
+        ["(unallocated)", *(amount(result["unallocated"][r]) for r in ("gpu", "cpu", "memory"))]
+    )
     return table(result.get("name") or file, ["queue", "GPUs", "cores", "MiB"], rows)

@@ -1,8 +1,10 @@
-"""How scheduler and agent write their log, on stderr: lines for people, or one JSON object per line for what collects logs.
+"""How scheduler and agent write their log, on stderr: lines for people, or one JSON object per line
+for what collects logs.
 
-The formatter is our own, though python-json-logger comes with Jupyter: it is these few lines, its names do not change with a library's major
-versions, and what no line may hold (tokens, passwords) is taken out in the same place. Whose a line is comes with it: loggers pass
-`extra={"workload": ..., "node": ...}`, and every name in `ABOUT` that is known becomes a field.
+The formatter is our own, though python-json-logger comes with Jupyter: it is these few lines, its
+names do not change with a library's major versions, and what no line may hold (tokens, passwords)
+is taken out in the same place. Whose a line is comes with it: loggers pass `extra={"workload": ...,
+"node": ...}`, and every name in `ABOUT` that is known becomes a field.
 """
 
 from __future__ import annotations
@@ -32,25 +34,42 @@ def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `--log-level` and `--log-format`."""
     for option in (
         click.option(
-            "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, envvar="GPUSHARE_LOG_FORMAT",
+            "--log-format",
+            type=click.Choice(["text", "json"]),
+            default="text",
+            show_default=True,
+            envvar="GPUSHARE_LOG_FORMAT",
             help="Lines for people, or one JSON object per line.",
         ),
-        click.option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True),
-    ):  # fmt: skip
+        click.option(
+            "--log-level",
+            type=click.Choice(["debug", "info", "warning", "error"]),
+            default="info",
+            show_default=True,
+        ),
+    ):
         command = option(command)
     return command
 
 
 def set_up(level: str, form: str, **always: str) -> None:
-    """From now on everything that this process logs goes to stderr in this form. `always`: what every line is about (`node`)."""
+    """From now on everything that this process logs goes to stderr in this form. `always`: what
+    every line is about (`node`).
+    """
     handler = logging.StreamHandler()
-    handler.setFormatter(_JsonFormatter(always) if form == "json" else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(
+        _JsonFormatter(always)
+        if form == "json"
+        else _TextFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)
 
 
 class _TextFormatter(logging.Formatter):
-    """A message is one line, whatever names somebody gave their notebooks; a traceback follows on lines of its own."""
+    """A message is one line, whatever names somebody gave their notebooks; a traceback follows on
+    lines of its own.
+    """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         return super().formatMessage(record).replace("\n", "\\n").replace("\r", "\\r")
@@ -60,7 +79,9 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
-    """`time` (ISO 8601, UTC), `level`, `logger`, `message`, what it is about as far as that is known, and `error`: a traceback."""
+    """`time` (ISO 8601, UTC), `level`, `logger`, `message`, what it is about as far as that is
+    known, and `error`: a traceback.
+    """
 
     def __init__(self, always: dict[str, str]) -> None:
         super().__init__()
@@ -77,4 +98,6 @@ class _JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["error"] = self.formatException(record.exc_info)
-        return json.dumps({name: SECRETS.sub(HIDDEN, value) for name, value in line.items()}, ensure_ascii=False)
+        return json.dumps(
+            {name: SECRETS.sub(HIDDEN, value) for name, value in line.items()}, ensure_ascii=False
+        )

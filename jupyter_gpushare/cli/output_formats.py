@@ -1,4 +1,6 @@
-"""The forms in which a command shows rows: a table for people, JSON or CSV for scripts, and which columns."""
+"""The forms in which a command shows rows: a table for people, JSON or CSV for scripts, and which
+columns.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def cell(value: object, column: str) -> str:
     if isinstance(value, dict):
         return "; ".join(f"{name}: {what}" for name, what in value.items())
     if isinstance(value, list):
-        return ", ".join(one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value)
+        return ", ".join(
+            one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value
+        )
     return str(value)
 
 
@@ -46,17 +50,31 @@ class OutputFormat:
 
     def chosen(self, known: Sequence[str], usual: Sequence[str]) -> list[str]:
         """Names of columns, in order. Raises InvalidInput for one that there is not."""
-        wanted = [column.strip() for column in self.columns.split(",")] if self.columns is not None else list(usual)
+        wanted = (
+            [column.strip() for column in self.columns.split(",")]
+            if self.columns is not None
+            else list(usual)
+        )
         if unknown := [column for column in wanted if column not in known]:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; there are: {', '.join(known)}", field="columns")
+            raise InvalidInput(
+                f"there is no column {unknown[0]!r}; there are: {', '.join(known)}", field="columns"
+            )
         return wanted
 
     def show(
-        self, rows: Sequence[Mapping[str, Any]], known: Sequence[str], *, usual: Sequence[str] | None = None, nothing: str = "",
-        whole: object = None, under: str = "", cells: Callable[[Any, str], str] = cell,
-    ) -> int:  # fmt: skip
-        """Writes them. `whole`: what JSON gives in place of the rows, and `under` which key it has them; `nothing`: what people read when
-        there is no row. Gives exit status 0."""
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        known: Sequence[str],
+        *,
+        usual: Sequence[str] | None = None,
+        nothing: str = "",
+        whole: object = None,
+        under: str = "",
+        cells: Callable[[Any, str], str] = cell,
+    ) -> int:
+        """Writes them. `whole`: what JSON gives in place of the rows, and `under` which key it has
+        them; `nothing`: what people read when there is no row. Gives exit status 0.
+        """
         wanted = self.chosen(known, known if usual is None else usual)
         if self.as_json:
             said = rows if whole is None else whole
@@ -74,16 +92,27 @@ class OutputFormat:
 
 
 def form_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds `--json`, `--csv` and `--columns` (of these); the command gets its `form` in their place."""
+    """Adds `--json`, `--csv` and `--columns` (of these); the command gets its `form` in their
+    place.
+    """
 
     def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         @click.option("--json", "as_json", is_flag=True, help="JSON.")
         @click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row.")
-        @click.option("--columns", metavar="A,B", shell_complete=some_of(*known), help="Only these columns, in this order.")
+        @click.option(
+            "--columns",
+            metavar="A,B",
+            shell_complete=some_of(*known),
+            help="Only these columns, in this order.",
+        )
         @functools.wraps(command)
-        def with_form(*args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any) -> Any:
+        def with_form(
+            *args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any
+        ) -> Any:
             if as_json and as_csv:
-                raise click.UsageError("--json and --csv exclude each other", click.get_current_context())
+                raise click.UsageError(
+                    "--json and --csv exclude each other", click.get_current_context()
+                )
             return command(*args, form=OutputFormat(as_json, as_csv, columns), **more)
 
         return with_form

@@ -1,4 +1,6 @@
-"""`jupyter gpushare policy schema | diff`: what a policy file may say, and what one would change before it is in force."""
+"""`jupyter gpushare policy schema | diff`: what a policy file may say, and what one would change
+before it is in force.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ def policy() -> None:
 def schema() -> int:
     """Print the JSON Schema of policy files: editors complete and check with it.
 
-    With the YAML language server, make the first line of the file `# yaml-language-server: $schema=FILE`.
+    With the YAML language server, make the first line of the file `# yaml-language-server:
+    $schema=FILE`.
     """
     from jupyter_gpushare.scheduler.policy.policy_file import policy_schema
 
@@ -43,10 +46,14 @@ def schema() -> int:
 @click.argument("other", type=click.Path(), required=False)
 @late_scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
-def diff(file: str, other: str | None, connect: Callable[[], HttpTransport | Failover], as_json: bool) -> int:
-    """What FILE would change in the running scheduler, and for whom; with OTHER, what differs from FILE to OTHER (asks no scheduler).
+def diff(
+    file: str, other: str | None, connect: Callable[[], HttpTransport | Failover], as_json: bool
+) -> int:
+    """What FILE would change in the running scheduler, and for whom; with OTHER, what differs from
+    FILE to OTHER (asks no scheduler).
 
-    Changes nothing. Exit status 0 when the file is good, 2 when it has problems (one per line), 1 when the scheduler refuses to answer.
+    Changes nothing. Exit status 0 when the file is good, 2 when it has problems (one per line), 1
+    when the scheduler refuses to answer.
     """
     check = _between(file, other) if other else dry_run(connect(), file)
     return show_check(check, file if other is None else other, as_json)
@@ -68,7 +75,9 @@ def dry_run(transport: HttpTransport | Failover, file: str) -> m.PolicyCheck:
     try:
         text = Path(file).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise InvalidInput(f"cannot be read: {getattr(error, 'strerror', None) or error}", field=file) from None
+        raise InvalidInput(
+            f"cannot be read: {getattr(error, 'strerror', None) or error}", field=file
+        ) from None
     return ask(transport, lambda client: client.check_policy(m.PolicyText(text=text, source=file)))
 
 
@@ -79,7 +88,10 @@ def show_check(check: m.PolicyCheck, file: str, as_json: bool) -> int:
     for problem in [] if as_json else check.problems:
         click.echo(problem)
     if check.problems:
-        say_error(f"the policy has {len(check.problems)} problem{'s' if len(check.problems) > 1 else ''}", file)
+        say_error(
+            f"the policy has {len(check.problems)} problem{'s' if len(check.problems) > 1 else ''}",
+            file,
+        )
         return BAD_INPUT
     if not as_json:
         click.echo("\n".join(_lines(check)))
@@ -91,6 +103,10 @@ def _lines(check: m.PolicyCheck) -> list[str]:
         return ["Nothing changes."]
     lines = [change.message for change in check.changes]
     for one in check.affected:
-        named = f" [{', '.join(one.workloads[:10])}{', ...' if len(one.workloads) > 10 else ''}]" if one.workloads else ""
+        named = (
+            f" [{', '.join(one.workloads[:10])}{', ...' if len(one.workloads) > 10 else ''}]"
+            if one.workloads
+            else ""
+        )
         lines.append(f"affected: {one.kind.replace('_', ' ')} {one.message}{named}")
     return lines

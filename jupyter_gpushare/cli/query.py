@@ -1,4 +1,6 @@
-"""`status`, `queue`, `waiting`, `nodes`, `pools`, `projects`, `whoami`, `why`, `what-if`: what the scheduler knows, as tables, JSON or CSV."""
+"""`status`, `queue`, `waiting`, `nodes`, `pools`, `projects`, `whoami`, `why`, `what-if`: what the
+scheduler knows, as tables, JSON or CSV.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,20 @@ from jupyter_gpushare.routes import API_ROOT
 
 __all__ = ["nodes", "pools", "projects", "queue", "status", "waiting", "what_if", "whoami", "why"]
 
-QUEUE, NODE, POOL, PROJECT, WAITING = (row.__struct_fields__ for row in (m.QueueRow, m.NodeRow, m.PoolRow, m.ProjectRow, m.WaitingRow))
+QUEUE, NODE, POOL, PROJECT, WAITING = (
+    row.__struct_fields__ for row in (m.QueueRow, m.NodeRow, m.PoolRow, m.ProjectRow, m.WaitingRow)
+)
 """The columns that there are."""
 WORKLOAD: Final = ("id", "name", "user", "project", "state", "gpu", "node", "position", "reason")
 
 
-def _show_table(transport: HttpTransport, name: str, known: Sequence[str], usual: Sequence[str], form: OutputFormat) -> int:
+def _show_table(
+    transport: HttpTransport,
+    name: str,
+    known: Sequence[str],
+    usual: Sequence[str],
+    form: OutputFormat,
+) -> int:
     """One of the scheduler's tables in the wanted form."""
     if form.as_csv:
         click.echo(_csv(transport, name, form.columns), nl=False)
@@ -55,14 +65,28 @@ def _csv(transport: HttpTransport, name: str, columns: str | None) -> str:
 @form_options(*QUEUE)
 def queue(transport: HttpTransport, form: OutputFormat) -> int:
     """Quota, limit, fair share and use of the queues: GPUs, cores and MiB."""
-    shown = ("queue", "kind", "pool", "resource", "quota", "limit", "fair_share", "allocated", "requested")
+    shown = (
+        "queue",
+        "kind",
+        "pool",
+        "resource",
+        "quota",
+        "limit",
+        "fair_share",
+        "allocated",
+        "requested",
+    )
     return _show_table(transport, "queues", QUEUE, shown, form)
 
 
 @click.command()
 @scheduler_options
 @form_options(*NODE)
-@click.option("--gpus", is_flag=True, help="A row per GPU: what it holds, what strangers hold there, how busy and how well it is.")
+@click.option(
+    "--gpus",
+    is_flag=True,
+    help="A row per GPU: what it holds, what strangers hold there, how busy and how well it is.",
+)
 def nodes(transport: HttpTransport, form: OutputFormat, gpus: bool) -> int:
     """The nodes, whether they take work, and their GPUs."""
     if gpus:
@@ -76,7 +100,18 @@ def nodes(transport: HttpTransport, form: OutputFormat, gpus: bool) -> int:
 @form_options(*POOL)
 def pools(transport: HttpTransport, form: OutputFormat) -> int:
     """The node pools."""
-    shown = ("name", "status", "nodes_ready", "nodes", "gpus", "gpu_allocated", "placement_gpu", "workloads_per_gpu", "pending", "reasons")
+    shown = (
+        "name",
+        "status",
+        "nodes_ready",
+        "nodes",
+        "gpus",
+        "gpu_allocated",
+        "placement_gpu",
+        "workloads_per_gpu",
+        "pending",
+        "reasons",
+    )
     return _show_table(transport, "pools", POOL, shown, form)
 
 
@@ -85,7 +120,16 @@ def pools(transport: HttpTransport, form: OutputFormat) -> int:
 @form_options(*PROJECT)
 def projects(transport: HttpTransport, form: OutputFormat) -> int:
     """The projects that you may see, and what they hold."""
-    shown = ("name", "department", "pool", "member", "gpu_quota", "gpu_fair_share", "gpu_allocated", "gpu_requested")
+    shown = (
+        "name",
+        "department",
+        "pool",
+        "member",
+        "gpu_quota",
+        "gpu_fair_share",
+        "gpu_allocated",
+        "gpu_requested",
+    )
     return _show_table(transport, "projects", PROJECT, shown, form)
 
 
@@ -94,7 +138,19 @@ def projects(transport: HttpTransport, form: OutputFormat) -> int:
 @form_options(*WAITING)
 def waiting(transport: HttpTransport, form: OutputFormat) -> int:
     """Everybody's place in the queue; whose it is as far as you may see it."""
-    shown = ("position", "pool", "project", "user", "name", "gpu", "gpu_memory_mib", "reason", "since", "expected_seconds", "mine")
+    shown = (
+        "position",
+        "pool",
+        "project",
+        "user",
+        "name",
+        "gpu",
+        "gpu_memory_mib",
+        "reason",
+        "since",
+        "expected_seconds",
+        "mine",
+    )
     return _show_table(transport, "waiting", WAITING, shown, form)
 
 
@@ -107,10 +163,18 @@ def whoami(transport: HttpTransport, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps(m.to_json(who), indent=2))
         return 0
-    click.echo(f"{who.user} ({who.scope}{', admin' if who.admin and who.scope != 'admin' else ''}), known by {who.source}")
-    for name, values in (("groups", who.groups), ("projects", who.projects), ("asks for", who.users)):
+    click.echo(
+        f"{who.user} ({who.scope}{', admin' if who.admin and who.scope != 'admin' else ''}), known by {who.source}"
+    )
+    for name, values in (
+        ("groups", who.groups),
+        ("projects", who.projects),
+        ("asks for", who.users),
+    ):
         if values:
-            click.echo(f"{name}: {', '.join('everybody' if value == '*' else value for value in values)}")
+            click.echo(
+                f"{name}: {', '.join('everybody' if value == '*' else value for value in values)}"
+            )
     return 0
 
 
@@ -122,10 +186,18 @@ def status(transport: HttpTransport, form: OutputFormat) -> int:
     form.chosen(WORKLOAD, WORKLOAD)
     said, listed = ask(transport, _status_and_workloads)
     if not form.as_json and not form.as_csv:
-        click.echo("\n".join(_about(said) + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]) + "\n")
+        click.echo(
+            "\n".join(
+                _about(said)
+                + [_can(node) for node in ask(transport, operator.methodcaller("nodes")).nodes]
+            )
+            + "\n"
+        )
     rows = [_workload_row(workload) for workload in listed.workloads]
     whole = {**m.to_json(said), "workloads": m.to_json(listed.workloads)}
-    return form.show(rows, WORKLOAD, whole=whole, under="workloads", nothing="Nothing is asked for.")
+    return form.show(
+        rows, WORKLOAD, whole=whole, under="workloads", nothing="Nothing is asked for."
+    )
 
 
 async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatus, m.Workloads]:
@@ -134,7 +206,11 @@ async def _status_and_workloads(client: SchedulerClient) -> tuple[m.ServiceStatu
 
 def _workload_row(workload: m.WorkloadView) -> dict[str, str]:
     asked, leases = workload.request, [pod.lease for pod in workload.pods if pod.lease is not None]
-    share = f"{asked.gpu_memory_mib} MiB" if asked.gpu is None and asked.gpu_memory_mib else amount(asked.gpu or 0)
+    share = (
+        f"{asked.gpu_memory_mib} MiB"
+        if asked.gpu is None and asked.gpu_memory_mib
+        else amount(asked.gpu or 0)
+    )
     return {
         "id": workload.id,
         "name": workload.name,
@@ -180,7 +256,9 @@ async def _named(client: SchedulerClient, name: str) -> m.WorkloadView:
 @scheduler_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
-    """Why WORKLOAD (its id, or that of its kernel) waits: the reason, its numbers, its place in the queue, and what would help."""
+    """Why WORKLOAD (its id, or that of its kernel) waits: the reason, its numbers, its place in the
+    queue, and what would help.
+    """
     seen = ask(transport, lambda client: _named(client, workload))
     if as_json:
         body = m.to_json(seen)
@@ -191,7 +269,14 @@ def why(workload: str, transport: HttpTransport, as_json: bool) -> int:
         click.echo(_without_reason(seen))
         return 0
     place = f" It is number {seen.queue_position} in its queue." if seen.queue_position else ""
-    click.echo("\n".join([f"{seen.id} is {seen.state}: {seen.reason.message}{place}", *_expected(seen.expected_wait)]))
+    click.echo(
+        "\n".join(
+            [
+                f"{seen.id} is {seen.state}: {seen.reason.message}{place}",
+                *_expected(seen.expected_wait),
+            ]
+        )
+    )
     click.echo(_numbers_and_helps(seen.reason), nl=False)
     return 0
 
@@ -208,8 +293,13 @@ def _without_reason(seen: m.WorkloadView) -> str:
 
 
 def _numbers_and_helps(reason: m.ReasonBody) -> str:
-    numbers = ", ".join(f"{name.replace('_', ' ')} {amount(value)}" for name, value in reason.numbers.items())
-    lines = [f"  {reason.code}{f': {numbers}' if numbers else ''}", *(f"  would help: {help_.message}" for help_ in reason.helps)]
+    numbers = ", ".join(
+        f"{name.replace('_', ' ')} {amount(value)}" for name, value in reason.numbers.items()
+    )
+    lines = [
+        f"  {reason.code}{f': {numbers}' if numbers else ''}",
+        *(f"  would help: {help_.message}" for help_ in reason.helps),
+    ]
     return "\n".join([*lines, ""])
 
 
@@ -218,31 +308,57 @@ def _numbers_and_helps(reason: m.ReasonBody) -> str:
 @click.option("--project", shell_complete=name_of("project"), help="Default: your first project.")
 @click.option("--gpu", help="GPUs: 0.5, 1, 2.")
 @click.option("--gpu-memory", help="GPU memory in place of --gpu: 20GiB.")
-@click.option("--pool", "pools", shell_complete=names_of("pool"), help="Node pools in order of preference: a100,default.")
+@click.option(
+    "--pool",
+    "pools",
+    shell_complete=names_of("pool"),
+    help="Node pools in order of preference: a100,default.",
+)
 @click.option("--priority", shell_complete=name_of("priority"), help="Priority class, or a number.")
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def what_if(
-    transport: HttpTransport, gpu: str | None, gpu_memory: str | None, pools: str | None, priority: str | None, as_json: bool, **more: Any
-) -> int:  # fmt: skip
+    transport: HttpTransport,
+    gpu: str | None,
+    gpu_memory: str | None,
+    pools: str | None,
+    priority: str | None,
+    as_json: bool,
+    **more: Any,
+) -> int:
     """Would it start now, where, and whom would it displace? Changes nothing."""
     if (gpu is None) == (gpu_memory is None):
         raise click.UsageError("Give one of --gpu and --gpu-memory.")
     pod = m.PodRequest(gpu=gpu, gpu_memory=gpu_memory)
     level = int(priority) if priority is not None and priority.isdecimal() else priority
     listed = [pool.strip() for pool in pools.split(",")] if pools else []
-    request = m.WorkloadRequest(id="what-if", pods=[pod], priority_class=level, node_pools=listed, **more)
+    request = m.WorkloadRequest(
+        id="what-if", pods=[pod], priority_class=level, node_pools=listed, **more
+    )
     answer = ask(transport, lambda client: client.what_if(request))
-    click.echo(json.dumps(m.to_json(answer), indent=2) if as_json else "\n".join(_what_if_lines(answer)))
+    click.echo(
+        json.dumps(m.to_json(answer), indent=2) if as_json else "\n".join(_what_if_lines(answer))
+    )
     return 0
 
 
 def _what_if_lines(answer: m.WhatIfAnswer) -> list[str]:
     lines = []
     if answer.starts_now:
-        lines.append(f"It would start now on {answer.node}{f' ({answer.planned_gpu})' if answer.planned_gpu else ''}.")
+        lines.append(
+            f"It would start now on {answer.node}{f' ({answer.planned_gpu})' if answer.planned_gpu else ''}."
+        )
     elif answer.reason is not None:
-        lines += [f"It would wait: {answer.reason.message}", *_expected(answer.expected_wait), _numbers_and_helps(answer.reason).rstrip("\n")]
+        lines += [
+            f"It would wait: {answer.reason.message}",
+            *_expected(answer.expected_wait),
+            _numbers_and_helps(answer.reason).rstrip("\n"),
+        ]
     else:
-        lines += [f"It would start on {answer.node} as soon as others have made room.", *_expected(answer.expected_wait)]
-    lines += [f"  displaces {one.workload} of {one.project}: {one.message}" for one in answer.displaces]
+        lines += [
+            f"It would start on {answer.node} as soon as others have made room.",
+            *_expected(answer.expected_wait),
+        ]
+    lines += [
+        f"  displaces {one.workload} of {one.project}: {one.message}" for one in answer.displaces
+    ]
     return lines + [f"  instead: {other.message}" for other in answer.alternatives]

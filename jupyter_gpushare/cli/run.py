@@ -1,4 +1,6 @@
-"""`run`, `logs`, `cancel`, `list`: batch work on the agents' machines, under the same quotas as notebooks."""
+"""`run`, `logs`, `cancel`, `list`: batch work on the agents' machines, under the same quotas as
+notebooks.
+"""
 
 from __future__ import annotations
 
@@ -24,48 +26,105 @@ from jupyter_gpushare.transports import HttpTransport
 __all__ = ["cancel", "list_", "logs", "run"]
 
 LOOK_S: Final = 0.4
-PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "LD_LIBRARY_PATH", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "TZ")
-"""Variables of the caller that a command gets without being asked for: what decides which programs it finds. Never everything: the rest
-may hold secrets, and is stored."""
+PASSED_ON: Final = (
+    "PATH",
+    "LANG",
+    "LC_ALL",
+    "PYTHONPATH",
+    "LD_LIBRARY_PATH",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "CONDA_DEFAULT_ENV",
+    "TZ",
+)
+"""Variables of the caller that a command gets without being asked for: what decides which programs
+it finds. Never everything: the rest may hold secrets, and is stored.
+"""
 INTERRUPTED: Final = 130
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @scheduler_options
 @click.option("--project", shell_complete=name_of("project"), help="Default: your first project.")
-@click.option("--gpu", help="GPUs of each pod: 0.5, 1, 8. Without it (and without --gpu-memory): none.")
+@click.option(
+    "--gpu", help="GPUs of each pod: 0.5, 1, 8. Without it (and without --gpu-memory): none."
+)
 @click.option("--gpu-memory", help="GPU memory of each pod in place of --gpu: 20GiB.")
 @click.option("--cpu", default="0", help="Cores of each pod.")
 @click.option("--memory", default="0", help="Memory of each pod: 16GiB.")
-@click.option("--pods", type=click.IntRange(1, 10_000), default=1, help="How many processes run the command.")
-@click.option("--min-pods", type=click.IntRange(1, 10_000), help="With so many it starts; the others follow when there is room. Default: all.")
-@click.option("--priority", default="train", shell_complete=name_of("priority"), help="Priority class, or a number. Default: train.")
-@click.option("--pool", "pools", shell_complete=names_of("pool"), help="Node pools in order of preference: a100,default.")
+@click.option(
+    "--pods", type=click.IntRange(1, 10_000), default=1, help="How many processes run the command."
+)
+@click.option(
+    "--min-pods",
+    type=click.IntRange(1, 10_000),
+    help="With so many it starts; the others follow when there is room. Default: all.",
+)
+@click.option(
+    "--priority",
+    default="train",
+    shell_complete=name_of("priority"),
+    help="Priority class, or a number. Default: train.",
+)
+@click.option(
+    "--pool",
+    "pools",
+    shell_complete=names_of("pool"),
+    help="Node pools in order of preference: a100,default.",
+)
 @click.option("--name", help="What it is called in lists. Default: the command.")
 @click.option("--chdir", help="Working directory on the node. Default: this one.")
-@click.option("--env", "variables", multiple=True, metavar="NAME[=VALUE]", help="A variable for the command; without a value: yours.")
+@click.option(
+    "--env",
+    "variables",
+    multiple=True,
+    metavar="NAME[=VALUE]",
+    help="A variable for the command; without a value: yours.",
+)
 @click.option("--detach", is_flag=True, help="Print its id and do not wait.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(
-    transport: HttpTransport, project: str | None, gpu: str | None, gpu_memory: str | None, cpu: str, memory: str, pods: int,
-    min_pods: int | None, priority: str, pools: str | None, name: str | None, chdir: str | None, variables: tuple[str, ...], detach: bool,
+    transport: HttpTransport,
+    project: str | None,
+    gpu: str | None,
+    gpu_memory: str | None,
+    cpu: str,
+    memory: str,
+    pods: int,
+    min_pods: int | None,
+    priority: str,
+    pools: str | None,
+    name: str | None,
+    chdir: str | None,
+    variables: tuple[str, ...],
+    detach: bool,
     command: tuple[str, ...],
-) -> int:  # fmt: skip
-    """Run COMMAND on a machine with the GPUs that it asks for: jupyter gpushare run --project vision --gpu 1 -- python train.py
+) -> int:
+    """Run COMMAND on a machine with the GPUs that it asks for: jupyter gpushare run --project
+    vision --gpu 1 -- python train.py
 
     Its output is shown here, its exit status is ours. Interrupting cancels it.
     """
     if min_pods is not None and min_pods > pods:
-        raise InvalidInput(f"--min-pods is 1 to {pods} (the pods), got {min_pods}", field="min-pods")
+        raise InvalidInput(
+            f"--min-pods is 1 to {pods} (the pods), got {min_pods}", field="min-pods"
+        )
     request = m.WorkloadRequest(
         id=f"run-{secrets.token_hex(4)}",
         name=name or " ".join(command)[:80],
         project=project,
-        pods=[m.PodRequest(name=str(i), gpu=gpu, gpu_memory=gpu_memory, cpu=cpu, memory=memory) for i in range(pods)],
+        pods=[
+            m.PodRequest(name=str(i), gpu=gpu, gpu_memory=gpu_memory, cpu=cpu, memory=memory)
+            for i in range(pods)
+        ],
         priority_class=int(priority) if priority.isdecimal() else priority,
         min_pods=min_pods,
         node_pools=[pool.strip() for pool in pools.split(",")] if pools else [],
-        command=m.CommandRequest(argv=list(command), env=_environment(variables), cwd=str(Path(chdir or Path.cwd()).absolute())),
+        command=m.CommandRequest(
+            argv=list(command),
+            env=_environment(variables),
+            cwd=str(Path(chdir or Path.cwd()).absolute()),
+        ),
     )
     return ask(transport, lambda client: _submitted(client, request, detach))
 
@@ -87,8 +146,12 @@ async def _submitted(client: SchedulerClient, request: m.WorkloadRequest, detach
         return INTERRUPTED
 
 
-async def _follow(client: SchedulerClient, workload: str, *, tell: bool, pod: str | None = None) -> int:
-    """Shows what it prints until it is over; gives its exit status. With `tell` also why it waits and where it runs, on stderr."""
+async def _follow(
+    client: SchedulerClient, workload: str, *, tell: bool, pod: str | None = None
+) -> int:
+    """Shows what it prints until it is over; gives its exit status. With `tell` also why it waits
+    and where it runs, on stderr.
+    """
     cursor, told = 0, ""
     prefix: Callable[[str], str] | None = None
     lines = _PodOutput()
@@ -96,7 +159,9 @@ async def _follow(client: SchedulerClient, workload: str, *, tell: bool, pod: st
         seen = await client.workload(workload)
         printed = await client.logs(workload, pod=pod, cursor=cursor)
         cursor = printed.cursor
-        prefix = prefix or ((lambda name: f"[{name}] ") if len(seen.pods) > 1 and pod is None else (lambda _: ""))
+        prefix = prefix or (
+            (lambda name: f"[{name}] ") if len(seen.pods) > 1 and pod is None else (lambda _: "")
+        )
         for line in printed.lines:
             lines.show(prefix(line.pod), line.text)
         if tell and (now := _situation(seen)) not in ("", told):
@@ -135,7 +200,9 @@ def _situation(seen: m.WorkloadView) -> str:
     nodes = sorted({pod.lease.node for pod in seen.pods if pod.lease is not None})
     if nodes:
         waiting = sum(pod.state == "pending" for pod in seen.pods)
-        return f"{seen.id} runs on {', '.join(nodes)}" + (f"; {waiting} of {len(seen.pods)} pods wait" if waiting else "")
+        return f"{seen.id} runs on {', '.join(nodes)}" + (
+            f"; {waiting} of {len(seen.pods)} pods wait" if waiting else ""
+        )
     return f"{seen.id} waits: {seen.reason.message}" if seen.reason is not None else ""
 
 
@@ -159,7 +226,9 @@ def _environment(variables: Sequence[str]) -> dict[str, str]:
 @click.argument("workload", shell_complete=name_of("batch"))
 @scheduler_options
 @click.option("--pod", help="Only this pod's.")
-@click.option("-f", "--follow", is_flag=True, help="Go on until it is over; its exit status is ours.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Go on until it is over; its exit status is ours."
+)
 def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool) -> int:
     """What the pods of WORKLOAD have printed so far."""
 
@@ -170,7 +239,9 @@ def logs(workload: str, transport: HttpTransport, pod: str | None, follow: bool)
         while (printed := await client.logs(workload, pod=pod, cursor=cursor)).lines:
             cursor = printed.cursor
             for line in printed.lines:
-                lines.show(f"[{line.pod}] " if len(seen.pods) > 1 and pod is None else "", line.text)
+                lines.show(
+                    f"[{line.pod}] " if len(seen.pods) > 1 and pod is None else "", line.text
+                )
         lines.finish()
         return 0
 
@@ -203,7 +274,12 @@ def list_(transport: HttpTransport, everything: bool, form: OutputFormat) -> int
 
     form.chosen(_COLUMNS, _COLUMNS)
     found = ask(transport, look)
-    return form.show([_row(one) for one in found], _COLUMNS, whole=[m.to_json(one) for one in found], nothing="There is no batch work.")
+    return form.show(
+        [_row(one) for one in found],
+        _COLUMNS,
+        whole=[m.to_json(one) for one in found],
+        nothing="There is no batch work.",
+    )
 
 
 def _row(one: m.WorkloadView) -> dict[str, str]:
@@ -212,5 +288,15 @@ def _row(one: m.WorkloadView) -> dict[str, str]:
     why = one.reason.code if one.state in ("pending", "partial") and one.reason is not None else ""
     code = "" if one.exit_code is None else str(one.exit_code)
     words = shlex.join(one.command or [])[:60] or one.name
-    values = (one.id, one.user, one.project, one.state, why, f"{placed}/{len(one.pods)}", ", ".join(nodes), code, words)
+    values = (
+        one.id,
+        one.user,
+        one.project,
+        one.state,
+        why,
+        f"{placed}/{len(one.pods)}",
+        ", ".join(nodes),
+        code,
+        words,
+    )
     return dict(zip(_COLUMNS, values, strict=True))

@@ -16,21 +16,67 @@ __all__ = ["scheduler"]
 
 
 @click.command()
-@click.option("--config", type=click.Path(exists=True, dir_okay=False), help="Configuration.  [default: jupyter_gpushare_config.py]")
-@click.option("--policy", type=click.Path(dir_okay=False), help="The policy (gpushare.yaml); read again when it changes.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Configuration.  [default: jupyter_gpushare_config.py]",
+)
+@click.option(
+    "--policy",
+    type=click.Path(dir_okay=False),
+    help="The policy (gpushare.yaml); read again when it changes.",
+)
 @click.option("--host", help="Address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="Port to listen on; 0: any free one.  [default: 8470]")
-@click.option("--socket", type=click.Path(dir_okay=False), help="Unix socket to listen on; without --port or --host nothing else.")
-@click.option("--tls-cert", "certfile", type=click.Path(exists=True, dir_okay=False), help="TLS certificate (PEM).")
-@click.option("--tls-key", "keyfile", type=click.Path(exists=True, dir_okay=False), help="Its key, when that is not in the same file.")
-@click.option("--tls-client-ca", "client_ca", type=click.Path(exists=True, dir_okay=False), help="Agents must show a certificate of this CA.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port to listen on; 0: any free one.  [default: 8470]",
+)
+@click.option(
+    "--socket",
+    type=click.Path(dir_okay=False),
+    help="Unix socket to listen on; without --port or --host nothing else.",
+)
+@click.option(
+    "--tls-cert",
+    "certfile",
+    type=click.Path(exists=True, dir_okay=False),
+    help="TLS certificate (PEM).",
+)
+@click.option(
+    "--tls-key",
+    "keyfile",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Its key, when that is not in the same file.",
+)
+@click.option(
+    "--tls-client-ca",
+    "client_ca",
+    type=click.Path(exists=True, dir_okay=False),
+    help="Agents must show a certificate of this CA.",
+)
 @click.option("--db-url", help="Database of the store.  [default: SQLite in the state directory]")
-@click.option("--db-upgrade", is_flag=True, default=None, help="Bring older tables of a PostgreSQL database up to date.")
-@click.option("--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are.")
-@click.option("--token-file", type=click.Path(dir_okay=False), help="File with the admin's token; made if absent.")
+@click.option(
+    "--db-upgrade",
+    is_flag=True,
+    default=None,
+    help="Bring older tables of a PostgreSQL database up to date.",
+)
+@click.option(
+    "--state-dir", type=click.Path(file_okay=False), help="Where store and admin's token are."
+)
+@click.option(
+    "--token-file",
+    type=click.Path(dir_okay=False),
+    help="File with the admin's token; made if absent.",
+)
 @log_options
-def scheduler(config: str | None, policy: str | None, log_level: str, log_format: str, **given: Any) -> int:
-    """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force, and it finds them again."""
+def scheduler(
+    config: str | None, policy: str | None, log_level: str, log_format: str, **given: Any
+) -> int:
+    """Run the scheduler service. SIGINT or SIGTERM ends it; leases stay in force, and it finds them
+    again.
+    """
     from traitlets.config import Config
 
     from jupyter_gpushare.scheduler.app import SchedulerApp
@@ -38,7 +84,11 @@ def scheduler(config: str | None, policy: str | None, log_level: str, log_format
 
     set_up(log_level, log_format)
     # traitlets would make a logger with a form of its own
-    app = SchedulerApp(config_file=config or "", raise_config_file_errors=True, log=logging.getLogger("gpushare.scheduler"))
+    app = SchedulerApp(
+        config_file=config or "",
+        raise_config_file_errors=True,
+        log=logging.getLogger("gpushare.scheduler"),
+    )
     app.read_configuration()
     stated = {name: value for name, value in given.items() if value is not None}
     if policy is not None:

@@ -1,4 +1,6 @@
-"""`jupyter gpushare simulate SCENARIO…`: what the scheduler decides, cycle by cycle, without a cluster."""
+"""`jupyter gpushare simulate SCENARIO…`: what the scheduler decides, cycle by cycle, without a
+cluster.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,24 @@ __all__ = ["simulate"]
 
 @click.command()
 @click.argument("scenarios", type=click.Path(), nargs=-1, required=True)
-@click.option("--format", "form", type=click.Choice(["json", "table"]), default="json", show_default=True, help="How to print the result.")
-@click.option("--plot", type=click.Path(), metavar="FILE.png", help="Also draw allocation and fair share of the queues over the cycles.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "table"]),
+    default="json",
+    show_default=True,
+    help="How to print the result.",
+)
+@click.option(
+    "--plot",
+    type=click.Path(),
+    metavar="FILE.png",
+    help="Also draw allocation and fair share of the queues over the cycles.",
+)
 def simulate(scenarios: tuple[str, ...], form: str, plot: str | None) -> int:
-    """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that cannot be read gives its error."""
+    """Run each SCENARIO file. JSON: one object per scenario per line, in the same order; one that
+    cannot be read gives its error.
+    """
     from jupyter_gpushare.scheduler.config.diagnostics import error_object, name_in
     from jupyter_gpushare.scheduler.config.documents import FileErrors
     from jupyter_gpushare.scheduler.simulation.scenario import run
@@ -57,10 +73,20 @@ def _tables(result: dict[str, Any]) -> Iterator[str]:
             for queue, share in queues.items()
         ]
         yield table("Fair share", ["pool", "queue", "GPUs", "cores", "MiB"], shares)
-        pods = [[pod, at["state"], at["node"] or "", ", ".join(at["gpus"])] for pod, at in cycle["pods"].items()]
+        pods = [
+            [pod, at["state"], at["node"] or "", ", ".join(at["gpus"])]
+            for pod, at in cycle["pods"].items()
+        ]
         yield table("Pods", ["pod", "state", "node", "GPUs"], pods)
-        nodes = [[node, str(gpus["idle_gpus"]), str(gpus["releasing_gpus"])] for node, gpus in cycle["nodes"].items()]
+        nodes = [
+            [node, str(gpus["idle_gpus"]), str(gpus["releasing_gpus"])]
+            for node, gpus in cycle["nodes"].items()
+        ]
         yield table("Nodes", ["node", "idle GPUs", "releasing GPUs"], nodes)
-        waiting = [[name, w["reason"]["code"], w["reason"]["message"]] for name, w in cycle["workloads"].items() if w["reason"]]
+        waiting = [
+            [name, w["reason"]["code"], w["reason"]["message"]]
+            for name, w in cycle["workloads"].items()
+            if w["reason"]
+        ]
         if waiting:
             yield table("Waiting", ["workload", "reason", "why"], waiting)

@@ -1,4 +1,6 @@
-"""How the command line lays out tables: plain text, columns as wide as needed, numbers to the right."""
+"""How the command line lays out tables: plain text, columns as wide as needed, numbers to the
+right.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +17,20 @@ def amount(value: float | None) -> str:
 
 
 def table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A title, a head and rows. The first column is to the left, and so is every column that holds something that is no number."""
+    """A title, a head and rows. The first column is to the left, and so is every column that holds
+    something that is no number.
+    """
     columns = list(zip(head, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
-    right = [i > 0 and bool(rows) and all(_is_number(cell) for cell in column[1:]) for i, column in enumerate(columns)]
-    lines = [_line(head, widths, right), "  ".join("-" * width for width in widths), *(_line(row, widths, right) for row in rows)]
+    right = [
+        i > 0 and bool(rows) and all(_is_number(cell) for cell in column[1:])
+        for i, column in enumerate(columns)
+    ]
+    lines = [
+        _line(head, widths, right),
+        "  ".join("-" * width for width in widths),
+        *(_line(row, widths, right) for row in rows),
+    ]
     return "\n".join([title, *lines, ""] if title else [*lines, ""])
 
 
@@ -31,7 +42,10 @@ def csv_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
-    padded = [cell.rjust(width) if to_right else cell.ljust(width) for cell, width, to_right in zip(cells, widths, right, strict=True)]
+    padded = [
+        cell.rjust(width) if to_right else cell.ljust(width)
+        for cell, width, to_right in zip(cells, widths, right, strict=True)
+    ]
     return "  ".join(padded).rstrip()
 
 

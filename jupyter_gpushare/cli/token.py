@@ -1,4 +1,6 @@
-"""`jupyter gpushare token create|list|revoke`: the tokens of people, servers and agents; asked of the scheduler, or of its database."""
+"""`jupyter gpushare token create|list|revoke`: the tokens of people, servers and agents; asked of
+the scheduler, or of its database.
+"""
 
 from __future__ import annotations
 
@@ -32,27 +34,36 @@ _COLUMNS: Final = ("id", "scope", "name", "for", "created", "expires", "state")
 def token() -> None:
     """Create, list and revoke tokens (admins only).
 
-    With --state-dir or --db-url no scheduler is asked: whoever may write to its database is an admin, so the very first token can be made
-    before it runs.
+    With --state-dir or --db-url no scheduler is asked: whoever may write to its database is an
+    admin, so the very first token can be made before it runs.
     """
 
 
 class _TokenStore:
     """Where tokens are kept: a scheduler, or its database."""
 
-    def __init__(self, connect: Callable[[], Any], db_url: str | None, state_dir: str | None) -> None:
+    def __init__(
+        self, connect: Callable[[], Any], db_url: str | None, state_dir: str | None
+    ) -> None:
         self._connect, self._db_url, self._state_dir = connect, db_url, state_dir
 
     def create(self, request: m.TokenRequest) -> m.TokenView:
-        return self._ask(lambda tokens: tokens.create(request, _somebody()), lambda client: client.create_token(request))
+        return self._ask(
+            lambda tokens: tokens.create(request, _somebody()),
+            lambda client: client.create_token(request),
+        )
 
     def list(self) -> m.Tokens:
         return self._ask(lambda tokens: tokens.list(), lambda client: client.tokens())
 
     def revoke(self, id_: str) -> m.TokenView:
-        return self._ask(lambda tokens: tokens.revoke(id_, _somebody()), lambda client: client.revoke_token(id_))
+        return self._ask(
+            lambda tokens: tokens.revoke(id_, _somebody()), lambda client: client.revoke_token(id_)
+        )
 
-    def _ask(self, here: Callable[[TokenService], Any], there: Callable[[SchedulerClient], Any]) -> Any:
+    def _ask(
+        self, here: Callable[[TokenService], Any], there: Callable[[SchedulerClient], Any]
+    ) -> Any:
         if not self._db_url and not self._state_dir:
             return ask(self._connect(), there)
         with self._database() as tokens:
@@ -60,7 +71,9 @@ class _TokenStore:
 
     @contextmanager
     def _database(self) -> Iterator[TokenService]:
-        """Made when it is not there yet. A scheduler that runs on it knows of a change within a second."""
+        """Made when it is not there yet. A scheduler that runs on it knows of a change within a
+        second.
+        """
         from jupyter_gpushare.scheduler.auth.identity import TokenService
         from jupyter_gpushare.scheduler.server import make_state_dir, own_database, wall_clock
         from jupyter_gpushare.scheduler.store.store import Store
@@ -86,9 +99,19 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say where tokens are kept; the command gets its `desk` in their place."""
 
     @click.option("--db-url", help="Ask no scheduler: its database.")
-    @click.option("--state-dir", type=click.Path(file_okay=False), help="Ask no scheduler: the SQLite database in its state directory.")
+    @click.option(
+        "--state-dir",
+        type=click.Path(file_okay=False),
+        help="Ask no scheduler: the SQLite database in its state directory.",
+    )
     @functools.wraps(command)
-    def with_desk(*args: Any, connect: Callable[[], Any], db_url: str | None, state_dir: str | None, **more: Any) -> Any:
+    def with_desk(
+        *args: Any,
+        connect: Callable[[], Any],
+        db_url: str | None,
+        state_dir: str | None,
+        **more: Any,
+    ) -> Any:
         if db_url and state_dir:
             raise InvalidInput("--db-url and --state-dir exclude each other", field="--db-url")
         return command(*args, desk=_TokenStore(connect, db_url, state_dir), **more)
@@ -98,20 +121,54 @@ def _desk_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @token.command()
 @click.argument("name")
-@click.option("--scope", type=click.Choice(["person", "server", "agent", "admin"]), default="person", show_default=True)
-@click.option("--expires", metavar="TIME", help="Lifetime such as 30d; without one it does not end.")
-@click.option("--user", "users", multiple=True, help="Of a server: a user for whom it may ask; several times for several.  [default: everybody]")
-@click.option("--group", "groups", multiple=True, help="Of a person: a group that they are in; several times for several.")
-@click.option("--output", type=click.Path(dir_okay=False), help="Write the token into this new file (mode 0600) instead of printing it.")
+@click.option(
+    "--scope",
+    type=click.Choice(["person", "server", "agent", "admin"]),
+    default="person",
+    show_default=True,
+)
+@click.option(
+    "--expires", metavar="TIME", help="Lifetime such as 30d; without one it does not end."
+)
+@click.option(
+    "--user",
+    "users",
+    multiple=True,
+    help="Of a server: a user for whom it may ask; several times for several.  [default: everybody]",
+)
+@click.option(
+    "--group",
+    "groups",
+    multiple=True,
+    help="Of a person: a group that they are in; several times for several.",
+)
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False),
+    help="Write the token into this new file (mode 0600) instead of printing it.",
+)
 @_desk_options
 @click.option("--json", "as_json", is_flag=True, help="JSON.")
 def create(
-    name: str, scope: str, expires: str | None, users: tuple[str, ...], groups: tuple[str, ...], output: str | None, desk: _TokenStore, as_json: bool
+    name: str,
+    scope: str,
+    expires: str | None,
+    users: tuple[str, ...],
+    groups: tuple[str, ...],
+    output: str | None,
+    desk: _TokenStore,
+    as_json: bool,
 ) -> int:
     """A token for NAME: a user, a server or a node. It is shown once and kept nowhere."""
     if output is not None:
         _refuse_unless_new(Path(output))
-    wanted = {"scope": scope, "name": name, "expires": expires, "users": list(users), "groups": list(groups)}
+    wanted = {
+        "scope": scope,
+        "name": name,
+        "expires": expires,
+        "users": list(users),
+        "groups": list(groups),
+    }
     made = desk.create(m.convert(m.TokenRequest, wanted))
     secret = str(made.token)
     if output is not None:
@@ -139,11 +196,25 @@ def list_(desk: _TokenStore, form: OutputFormat) -> int:
     """All tokens, without their secrets."""
     form.chosen(_COLUMNS, _COLUMNS)
     listed = desk.list()
-    return form.show([_row(one) for one in listed.tokens], _COLUMNS, whole=m.to_json(listed), under="tokens", nothing="There are no tokens.")
+    return form.show(
+        [_row(one) for one in listed.tokens],
+        _COLUMNS,
+        whole=m.to_json(listed),
+        under="tokens",
+        nothing="There are no tokens.",
+    )
 
 
 def _row(one: m.TokenView) -> dict[str, str]:
-    values = (one.id, one.scope, one.name, _carries(one), one.created, one.expires or "never", one.state)
+    values = (
+        one.id,
+        one.scope,
+        one.name,
+        _carries(one),
+        one.created,
+        one.expires or "never",
+        one.state,
+    )
     return dict(zip(_COLUMNS, values, strict=True))
 
 

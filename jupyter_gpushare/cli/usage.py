@@ -14,7 +14,11 @@ from jupyter_gpushare.transports import HttpTransport
 
 __all__ = ["audit", "usage"]
 
-WHO: Final = {"project": ("project",), "person": ("project", "user"), "notebook": ("project", "user", "notebook")}
+WHO: Final = {
+    "project": ("project",),
+    "person": ("project", "user"),
+    "notebook": ("project", "user", "notebook"),
+}
 KINDS: Final = ("held", "used", "idle", "borrowed", "lent")
 USAGE, AUDIT = m.UsageRow.__struct_fields__, m.AuditRow.__struct_fields__
 SHOWN: Final = ("time", "actor", "action", "object", "detail")
@@ -22,12 +26,30 @@ SHOWN: Final = ("time", "actor", "action", "object", "detail")
 
 @click.command()
 @scheduler_options
-@click.option("--by", type=click.Choice(list(WHO)), default="project", show_default=True, help="What the hours are added up for.")
+@click.option(
+    "--by",
+    type=click.Choice(list(WHO)),
+    default="project",
+    show_default=True,
+    help="What the hours are added up for.",
+)
 @click.option("--since", help="From when: a time, or how long ago. Default: 7d.")
 @click.option("--until", help="Until when. Default: now.")
 @form_options(*USAGE)
-@click.option("--plot", "picture", type=click.Path(dir_okay=False), help="Draw it into this file (PNG, SVG, PDF).")
-def usage(transport: HttpTransport, by: str, since: str | None, until: str | None, form: OutputFormat, picture: str | None) -> int:
+@click.option(
+    "--plot",
+    "picture",
+    type=click.Path(dir_okay=False),
+    help="Draw it into this file (PNG, SVG, PDF).",
+)
+def usage(
+    transport: HttpTransport,
+    by: str,
+    since: str | None,
+    until: str | None,
+    form: OutputFormat,
+    picture: str | None,
+) -> int:
     """GPU-hours held, used, idle, borrowed and lent, per project, person or notebook."""
     usual = (*WHO[by], *KINDS)
     form.chosen(USAGE, usual)  # a mistake is said before anything is drawn
@@ -37,7 +59,15 @@ def usage(transport: HttpTransport, by: str, since: str | None, until: str | Non
 
         draw_usage(said, by, Path(picture))
     nothing = f"No GPU was held from {said.since} to {said.until}."
-    return form.show([m.to_json(row) for row in said.usage], USAGE, usual=usual, whole=m.to_json(said), under="usage", nothing=nothing, cells=_cell)
+    return form.show(
+        [m.to_json(row) for row in said.usage],
+        USAGE,
+        usual=usual,
+        whole=m.to_json(said),
+        under="usage",
+        nothing=nothing,
+        cells=_cell,
+    )
 
 
 @click.command()
@@ -46,11 +76,24 @@ def usage(transport: HttpTransport, by: str, since: str | None, until: str | Non
 @click.option("--until", help="Until when. Default: now.")
 @click.option("--action", help="Only this action: evict, end, cordon, policy, create token, …")
 @form_options(*AUDIT)
-def audit(transport: HttpTransport, since: str | None, until: str | None, action: str | None, form: OutputFormat) -> int:
+def audit(
+    transport: HttpTransport,
+    since: str | None,
+    until: str | None,
+    action: str | None,
+    form: OutputFormat,
+) -> int:
     """What administrators did, and who was evicted, why and for whom. For admins."""
     said = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
     rows = [m.to_json(row) for row in said.audit]
-    return form.show(rows, AUDIT, usual=SHOWN, whole=m.to_json(said), under="audit", nothing="Nothing of this is written down in that time.")
+    return form.show(
+        rows,
+        AUDIT,
+        usual=SHOWN,
+        whole=m.to_json(said),
+        under="audit",
+        nothing="Nothing of this is written down in that time.",
+    )
 
 
 def _cell(value: object, _column: str) -> str:

@@ -20,11 +20,23 @@ __all__ = ["validate"]
 @click.command()
 @click.argument("policy", type=click.Path(), required=False)
 @late_scheduler_options
-@click.option("--dry-run", is_flag=True, help="Also ask the running scheduler what the file would change, and for whom.")
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead.")
-def validate(policy: str | None, schema: bool, dry_run: bool, connect: Callable[[], HttpTransport | Failover]) -> int:
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Also ask the running scheduler what the file would change, and for whom.",
+)
+@click.option(
+    "--schema", is_flag=True, help="Print the JSON Schema of policy files (for editors) instead."
+)
+def validate(
+    policy: str | None, schema: bool, dry_run: bool, connect: Callable[[], HttpTransport | Failover]
+) -> int:
     """Check the policy file POLICY; print `FILE:LINE: field: problem` for every problem."""
-    from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors, load_policy, policy_schema
+    from jupyter_gpushare.scheduler.policy.policy_file import (
+        PolicyErrors,
+        load_policy,
+        policy_schema,
+    )
 
     if schema:
         import json
@@ -41,8 +53,14 @@ def validate(policy: str | None, schema: bool, dry_run: bool, connect: Callable[
         count = len(error.problems)
         say_error(f"the policy has {count} problem{'s' if count > 1 else ''}", policy)
         return BAD_INPUT
-    parts = {"node pool": loaded.node_pools, "department": loaded.departments, "project": loaded.projects}
-    counted = [f"{len(found)} {name}{'' if len(found) == 1 else 's'}" for name, found in parts.items()]
+    parts = {
+        "node pool": loaded.node_pools,
+        "department": loaded.departments,
+        "project": loaded.projects,
+    }
+    counted = [
+        f"{len(found)} {name}{'' if len(found) == 1 else 's'}" for name, found in parts.items()
+    ]
     if dry_run:
         from jupyter_gpushare.cli.policy import dry_run as asked
         from jupyter_gpushare.cli.policy import show_check

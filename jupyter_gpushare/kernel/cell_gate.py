@@ -1,7 +1,9 @@
-"""The cell gate: a cell asks "may I run?", waits where a person sees it, and can be interrupted; a refused cell does not run.
+"""The cell gate: a cell asks "may I run?", waits where a person sees it, and can be interrupted; a
+refused cell does not run.
 
-Two hooks of IPython make it: `pre_run_cell` can block and show but not veto; an AST transformer can veto but comes without the cell's text.
-A kernel that asked for no GPU never asks the agent anything.
+Two hooks of IPython make it: `pre_run_cell` can block and show but not veto; an AST transformer can
+veto but comes without the cell's text. A kernel that asked for no GPU never asks the agent
+anything.
 """
 
 from __future__ import annotations
@@ -27,8 +29,10 @@ SHOW_AFTER_S: Final = 0.25
 """A wait that is over before a person notices it leaves no trace."""
 TICK_S: Final = 1.0
 AWAY_S: Final = 10.0
-"""How long cells wait for an agent that is away, from when its line broke (or, of one that has never answered, from the question on): enough
-for its restart on a slow machine. `GPUSHARE_AGENT_WAIT` in the kernel's environment says another number of seconds."""
+"""How long cells wait for an agent that is away, from when its line broke (or, of one that has
+never answered, from the question on): enough for its restart on a slow machine.
+`GPUSHARE_AGENT_WAIT` in the kernel's environment says another number of seconds.
+"""
 
 
 LONGEST_AWAY_S: Final = 3600.0
@@ -36,7 +40,9 @@ HAS_LEASE: Final = ("attached", "reclaiming")
 
 
 def away_s(environ: Mapping[str, str]) -> float:
-    """How long this kernel waits for an agent that is away; what is no number of seconds counts as not said."""
+    """How long this kernel waits for an agent that is away; what is no number of seconds counts as
+    not said.
+    """
     with contextlib.suppress(ValueError):
         return min(max(0.0, float(environ.get("GPUSHARE_AGENT_WAIT", AWAY_S))), LONGEST_AWAY_S)
     return AWAY_S
@@ -53,7 +59,9 @@ class CellNotRun(_OneLine, InputRejected):
 
 
 class GpuReclaimed(_OneLine):
-    """Raised in the running cell when its kernel is about to be relaunched because its GPU was taken back."""
+    """Raised in the running cell when its kernel is about to be relaunched because its GPU was
+    taken back.
+    """
 
 
 class GateProgress(Protocol):
@@ -63,8 +71,12 @@ class GateProgress(Protocol):
     def done(self, message: str) -> None: ...
 
 
-class GateVerdict(NamedTuple):  # a data class takes longer to make, and a kernel's start pays for it
-    """`n`: the question that was answered with "go", to be ended when the work is done; None: nobody was asked."""
+class GateVerdict(
+    NamedTuple
+):  # a data class takes longer to make, and a kernel's start pays for it
+    """`n`: the question that was answered with "go", to be ended when the work is done; None:
+    nobody was asked.
+    """
 
     go: bool
     message: str = ""
@@ -72,7 +84,9 @@ class GateVerdict(NamedTuple):  # a data class takes longer to make, and a kerne
 
 
 def is_exempt(cell: str) -> bool:
-    """A cell that begins with `%gpu` never waits: it is how a person asks why. `%%gpu` asks and waits by itself."""
+    """A cell that begins with `%gpu` never waits: it is how a person asks why. `%%gpu` asks and
+    waits by itself.
+    """
     first = cell.lstrip().split(maxsplit=1)[:1]
     return first in (["%gpu"], ["%%gpu"])
 
@@ -80,10 +94,19 @@ def is_exempt(cell: str) -> bool:
 class CellGate:
     """One per kernel. `ask` blocks the caller; everything else returns at once."""
 
-    def __init__(self, link: AgentConnection, progress: Callable[[], GateProgress], *, wants_gpu: bool = False, away_s: float = AWAY_S) -> None:
+    def __init__(
+        self,
+        link: AgentConnection,
+        progress: Callable[[], GateProgress],
+        *,
+        wants_gpu: bool = False,
+        away_s: float = AWAY_S,
+    ) -> None:
         self.link, self._away_s = link, away_s
         self.gave_up = False
-        """A wait was interrupted: later cells run without a GPU until it arrives or somebody waits again."""
+        """A wait was interrupted: later cells run without a GPU until it arrives or somebody waits
+        again.
+        """
         self.ending: str | None = None
         self.running = False
         self._progress = progress
@@ -93,7 +116,9 @@ class CellGate:
         self._speaks = False
         """The running cell begins with `%gpu`: it speaks of the GPU and needs none."""
         self._granted: set[int] = set()
-        """Questions of the running cell that were answered with "go": the agent takes this kernel to be busy until they end."""
+        """Questions of the running cell that were answered with "go": the agent takes this kernel
+        to be busy until they end.
+        """
         self._asking = 0
 
     # ---- hooks of IPython
@@ -134,7 +159,9 @@ class CellGate:
             return self._wants_gpu
         return bool(self.link.kernel["state"] not in ("detached", "lost"))
 
-    def ask(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> GateVerdict:
+    def ask(
+        self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None
+    ) -> GateVerdict:
         """Whether the cell may run; it is ended with the cell that runs (`after_cell`)."""
         verdict = self.ask_apart(exempt=exempt, wait=wait, timeout=timeout)
         if verdict.n is not None:
@@ -146,11 +173,15 @@ class CellGate:
         if verdict.n is not None:
             self.link.send({"type": "cell_end", "n": verdict.n})
 
-    def ask_apart(self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None) -> GateVerdict:
-        """Whether it may run. Waits until the agent says so, the person interrupts, or `timeout` seconds are over; ended with `end`.
+    def ask_apart(
+        self, *, exempt: bool = False, wait: bool = False, timeout: float | None = None
+    ) -> GateVerdict:
+        """Whether it may run. Waits until the agent says so, the person interrupts, or `timeout`
+        seconds are over; ended with `end`.
 
-        An agent that is away holds up what has to wait for a GPU anyway, and for a short time after it went who has one: it may be on its
-        way back, and nobody else can make a share free that others borrowed. Then a kernel that has its lease runs on.
+        An agent that is away holds up what has to wait for a GPU anyway, and for a short time after
+        it went who has one: it may be on its way back, and nobody else can make a share free that
+        others borrowed. Then a kernel that has its lease runs on.
         """
         if wait:
             self.gave_up = False
@@ -169,7 +200,9 @@ class CellGate:
         except KeyboardInterrupt:
             return self._interrupted(progress)
 
-    def _line_stands(self, progress: GateProgress, started: float, deadline: float | None, wait: bool) -> bool:
+    def _line_stands(
+        self, progress: GateProgress, started: float, deadline: float | None, wait: bool
+    ) -> bool:
         """Wait for the agent where that makes sense; False: go on without asking."""
         while not self.link.welcomed.is_set():
             until, now = self._patience(started, wait), time.monotonic()
@@ -184,17 +217,23 @@ class CellGate:
 
     def _patience(self, started: float, wait: bool) -> float:
         """Until when (monotonic seconds) to wait for an agent that is away."""
-        if wait or (not self.gave_up and self.link.kernel["state"] in ("pending", "granted", "suspended")):
+        if wait or (
+            not self.gave_up and self.link.kernel["state"] in ("pending", "granted", "suspended")
+        ):
             return math.inf
         if self.gave_up:
             return 0.0
         return (self.link.lost_at if self.link.ever_welcomed else started) + self._away_s
 
-    def _ask_once(self, progress: GateProgress, started: float, deadline: float | None, wait: bool) -> GateVerdict | None:
+    def _ask_once(
+        self, progress: GateProgress, started: float, deadline: float | None, wait: bool
+    ) -> GateVerdict | None:
         """One question over one connection; None when the line broke before the answer."""
         with self.link.asking() as (n, answers):
             self._asking += 1
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": wait, "running": False})
+            self.link.send(
+                {"type": "cell_start", "n": n, "exempt": False, "wait": wait, "running": False}
+            )
             try:
                 return self._hear(n, answers, progress, started, deadline)
             except KeyboardInterrupt:
@@ -209,12 +248,23 @@ class CellGate:
             return GateVerdict(False, self.ending)
         self.gave_up = True
         if self.link.kernel["state"] in HAS_LEASE and not self.link.welcomed.is_set():
-            return GateVerdict(False, "the wait for the node agent was interrupted, so this cell did not run; later cells do not wait for it")
-        return GateVerdict(False, "the wait for the GPU was interrupted, so this cell did not run; "
-                       "later cells run without a GPU until it arrives (`%gpu wait` waits again)")  # fmt: skip
+            return GateVerdict(
+                False,
+                "the wait for the node agent was interrupted, so this cell did not run; later cells do not wait for it",
+            )
+        return GateVerdict(
+            False,
+            "the wait for the GPU was interrupted, so this cell did not run; "
+            "later cells run without a GPU until it arrives (`%gpu wait` waits again)",
+        )
 
     def _hear(
-        self, n: int, answers: queue.SimpleQueue[Json], progress: GateProgress, started: float, deadline: float | None
+        self,
+        n: int,
+        answers: queue.SimpleQueue[Json],
+        progress: GateProgress,
+        started: float,
+        deadline: float | None,
     ) -> GateVerdict | None:
         sentence, shown = "", False
         while True:
@@ -225,7 +275,10 @@ class CellGate:
             waited, kind = time.monotonic() - started, message["type"]
             if kind == "cell_go":
                 self.gave_up = self.gave_up and self.link.kernel["state"] == "pending"
-                progress.done(message.get("message") or (_end_of_wait(self.link.kernel, waited) if shown else ""))
+                progress.done(
+                    message.get("message")
+                    or (_end_of_wait(self.link.kernel, waited) if shown else "")
+                )
                 return GateVerdict(True, n=n)
             if kind == "cell_refused":
                 progress.done("")
@@ -235,7 +288,9 @@ class CellGate:
             if _is_over(deadline):
                 self._withdraw(n)
                 progress.done("")
-                return GateVerdict(False, f"no GPU after {waited:.0f} s: {sentence or 'the agent gave no reason'}")
+                return GateVerdict(
+                    False, f"no GPU after {waited:.0f} s: {sentence or 'the agent gave no reason'}"
+                )
             sentence = message.get("message", sentence)
             if sentence and waited >= SHOW_AFTER_S:
                 shown = True
@@ -249,23 +304,42 @@ class CellGate:
     def say_again(self) -> None:
         """The agent is a new one: what runs, runs."""
         for n in sorted(self._granted):
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
+            self.link.send(
+                {"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True}
+            )
 
     def catch_up(self) -> None:
-        """A cell runs that did not ask: the GPU came meanwhile (the sidebar asked for it), or the agent was away, and the memory with it.
-        From now on this kernel is busy, and needs what it has saved (`wait`); but not for a cell that just said `%gpu suspend`."""
+        """A cell runs that did not ask: the GPU came meanwhile (the sidebar asked for it), or the
+        agent was away, and the memory with it. From now on this kernel is busy, and needs what it
+        has saved (`wait`); but not for a cell that just said `%gpu suspend`.
+        """
         if self._speaks and self.link.kernel["state"] != "attached":
             return
-        if not self.running or self._granted or self._asking or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
+        if (
+            not self.running
+            or self._granted
+            or self._asking
+            or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming")
+        ):
             return
         with self.link.asking() as (n, _):
             self._granted.add(n)
-            self.link.send({"type": "cell_start", "n": n, "exempt": False, "wait": not self._speaks, "running": True})
+            self.link.send(
+                {
+                    "type": "cell_start",
+                    "n": n,
+                    "exempt": False,
+                    "wait": not self._speaks,
+                    "running": True,
+                }
+            )
 
     # ---- the end of a cell that was not the person's wish
 
     def end_cell(self, message: str) -> None:
-        """From the link's thread: interrupt the running cell; the interrupt becomes `GpuReclaimed(message)`."""
+        """From the link's thread: interrupt the running cell; the interrupt becomes
+        `GpuReclaimed(message)`.
+        """
         if self.running:
             self.ending = message
             # A real signal, so that a sleep or a read in the main thread ends too.
@@ -292,7 +366,11 @@ def _gone_on(link: AgentConnection, waited: float) -> str:
 
 def _with_position(sentence: str, message: Json, kernel: Json) -> str:
     position = message.get("position") or kernel.get("queue_position")
-    return f"{sentence} Place in the queue: {position}." if position and "osition" not in sentence else sentence
+    return (
+        f"{sentence} Place in the queue: {position}."
+        if position and "osition" not in sentence
+        else sentence
+    )
 
 
 def _end_of_wait(kernel: Json, waited: float) -> str:
@@ -308,7 +386,9 @@ def _is_over(deadline: float | None) -> bool:
 
 @contextlib.contextmanager
 def _interruptible() -> Iterator[None]:
-    """While we wait, an interrupt raises here: cells with a top-level `await` have a handler that would only note it for later."""
+    """While we wait, an interrupt raises here: cells with a top-level `await` have a handler that
+    would only note it for later.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -321,7 +401,10 @@ def _interruptible() -> Iterator[None]:
 
 def _raise_own_error_on_interrupt(gate: CellGate) -> None:
     """For the length of this cell: ipykernel puts its own handler back after every message."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    ):
         return
 
     def handler(number: int, frame: FrameType | None) -> None:

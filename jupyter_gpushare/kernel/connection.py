@@ -1,7 +1,9 @@
-"""The kernel's line to the node agent: one unix socket, owned by one daemon thread, that comes back by itself.
+"""The kernel's line to the node agent: one unix socket, owned by one daemon thread, that comes back
+by itself.
 
-Bodies are plain dicts with the shapes of `jupyter_gpushare.messages.agent_socket` (a test compares them): a kernel must not pay for the
-server's dependencies. Nothing here decides anything and nothing here touches IPython.
+Bodies are plain dicts with the shapes of `jupyter_gpushare.messages.agent_socket` (a test compares
+them): a kernel must not pay for the server's dependencies. Nothing here decides anything and
+nothing here touches IPython.
 """
 
 from __future__ import annotations
@@ -39,7 +41,9 @@ class AgentAddress(NamedTuple):
 
 
 def address_from(environ: Mapping[str, str]) -> AgentAddress | None:
-    """What the provisioner left in the environment; None in a kernel that was not started through it."""
+    """What the provisioner left in the environment; None in a kernel that was not started through
+    it.
+    """
     kernel_id, path = environ.get("GPUSHARE_KERNEL_ID"), environ.get("GPUSHARE_AGENT")
     if not kernel_id or not path:
         return None
@@ -50,23 +54,46 @@ def detached(kernel_id: str = "") -> Json:
     """The state of a kernel that asked for nothing."""
     nothing = {"gpu": None, "gpu_memory_mib": None}
     return {
-        "kernel_id": kernel_id, "name": "", "state": "detached", "project": None, "request": nothing, "limit": nothing, "node": None,
-        "planned_gpu": None, "gpu_uuid": None, "simulated": False, "pinned": False, "busy": False,
-        "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0}, "gpu_memory_total_mib": 0, "saved_mib": 0, "reason": None,
+        "kernel_id": kernel_id,
+        "name": "",
+        "state": "detached",
+        "project": None,
+        "request": nothing,
+        "limit": nothing,
+        "node": None,
+        "planned_gpu": None,
+        "gpu_uuid": None,
+        "simulated": False,
+        "pinned": False,
+        "busy": False,
+        "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0},
+        "gpu_memory_total_mib": 0,
+        "saved_mib": 0,
+        "reason": None,
         "queue_position": None,
-        "expected_wait": None, "notice_deadline": None, "generation": 0, "workload": None, "utilization": None, "cell_waits": None, "preset": None,
+        "expected_wait": None,
+        "notice_deadline": None,
+        "generation": 0,
+        "workload": None,
+        "utilization": None,
+        "cell_waits": None,
+        "preset": None,
         "events": [],
-    }  # fmt: skip
+    }
 
 
 class AgentConnection:
-    """Sends and receives for this process. `kernel`, `node`, `simulated` and `cap_mib` are what the agent said last.
+    """Sends and receives for this process. `kernel`, `node`, `simulated` and `cap_mib` are what the
+    agent said last.
 
-    A message with a number `n` goes to the one who asked it (`asking`); every other goes to `on_message`, in the link's thread.
-    When the line breaks, everybody who waits is handed `{"type": "away"}`.
+    A message with a number `n` goes to the one who asked it (`asking`); every other goes to
+    `on_message`, in the link's thread. When the line breaks, everybody who waits is handed
+    `{"type": "away"}`.
     """
 
-    def __init__(self, address: AgentAddress | None, on_message: Callable[[Json], None], *, problem: str = "") -> None:
+    def __init__(
+        self, address: AgentAddress | None, on_message: Callable[[Json], None], *, problem: str = ""
+    ) -> None:
         """`problem`: why there was no agent when this kernel was launched."""
         self.address = address
         self._problem = problem
@@ -89,7 +116,9 @@ class AgentConnection:
         self._has_pulse = False
 
     def problem(self) -> str:
-        """Why no agent has ever answered, as far as it was known when this kernel was launched; "": one has, or nobody knew."""
+        """Why no agent has ever answered, as far as it was known when this kernel was launched; "":
+        one has, or nobody knew.
+        """
         return "" if self.ever_welcomed else self._problem
 
     def start(self) -> None:
@@ -103,7 +132,9 @@ class AgentConnection:
         self._close()
 
     def send(self, message: Json) -> bool:
-        """Whether it was handed to the operating system. Never raises: an agent that is away will be told after its return."""
+        """Whether it was handed to the operating system. Never raises: an agent that is away will
+        be told after its return.
+        """
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         with self._sending:
             sock = self._socket
@@ -163,13 +194,22 @@ class AgentConnection:
         if address.token_file:
             with open(address.token_file, encoding="utf-8") as file:
                 token = file.read().strip()
-        hello = {"type": "kernel_hello", "kernel_id": address.kernel_id, "token": token, "pid": os.getpid()}
+        hello = {
+            "type": "kernel_hello",
+            "kernel_id": address.kernel_id,
+            "token": token,
+            "pid": os.getpid(),
+        }
         return json.dumps(hello).encode() + b"\n"
 
     def _received(self, message: Json) -> None:
         kind = message.get("type")
         if kind == "kernel_welcome":
-            self.node, self.simulated, self.kernel = message["node"], message["simulated"], message["kernel"]
+            self.node, self.simulated, self.kernel = (
+                message["node"],
+                message["simulated"],
+                message["kernel"],
+            )
             self.ever_welcomed = True
             self.welcomed.set()
             self._start_pulse()
@@ -183,7 +223,9 @@ class AgentConnection:
         self._on_message(message)
 
     def _start_pulse(self) -> None:
-        """On real GPUs a driver call can stop the whole interpreter while the memory is away: silence tells the agent to bring it back."""
+        """On real GPUs a driver call can stop the whole interpreter while the memory is away:
+        silence tells the agent to bring it back.
+        """
         if not self.simulated and not self._has_pulse:
             self._has_pulse = True
             threading.Thread(target=self._pulse, name="gpushare-pulse", daemon=True).start()

@@ -1,4 +1,6 @@
-"""The `%gpu` magics as functions: `from jupyter_gpushare import gpu; gpu.request(0.5)`. Every answer is a plain mapping."""
+"""The `%gpu` magics as functions: `from jupyter_gpushare import gpu; gpu.request(0.5)`. Every
+answer is a plain mapping.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +16,30 @@ if TYPE_CHECKING:
     from .panel import GpuPanel
 
 __all__ = [
-    "GpuError", "history", "nodes", "on_notice", "panel", "pin", "queue", "release", "request", "resume", "samples", "status", "suspend",
-    "unpin", "wait", "what_if", "why",
-]  # fmt: skip
+    "GpuError",
+    "history",
+    "nodes",
+    "on_notice",
+    "panel",
+    "pin",
+    "queue",
+    "release",
+    "request",
+    "resume",
+    "samples",
+    "status",
+    "suspend",
+    "unpin",
+    "wait",
+    "what_if",
+    "why",
+]
 
 
 def status() -> Json:
-    """This notebook's share now: state, share, GPU, memory in MiB, why it waits, and its last events."""
+    """This notebook's share now: state, share, GPU, memory in MiB, why it waits, and its last
+    events.
+    """
     extension = current()
     if extension.link.address is None:
         return KernelStatusDisplay(extension.link.kernel)
@@ -47,12 +66,13 @@ def request(
     priority: str | int | None = None,
     wait: bool = True,
 ) -> Json:
-    """Ask for a share: GPUs (`0.5`, `2`) or memory (`"20GiB"`); `limit` is the burst ceiling in GPUs. Waits until it is there unless
-    told otherwise; replaces the share that this notebook has. `pool` (as the magic says) and `pools` are the same: node pools in order.
-    Returns the new status.
+    """Ask for a share: GPUs (`0.5`, `2`) or memory (`"20GiB"`); `limit` is the burst ceiling in
+    GPUs. Waits until it is there unless told otherwise; replaces the share that this notebook has.
+    `pool` (as the magic says) and `pools` are the same: node pools in order. Returns the new
+    status.
 
-    Raises:
-        GpuError: it makes no sense or is not allowed; then nothing was changed. Or the wait was given up.
+    Raises: GpuError: it makes no sense or is not allowed; then nothing was changed. Or the wait was
+    given up.
     """
     ask_for(request_body(gpu, memory, limit, project, pools or pool, priority))
     return _wait(None) if wait else status()
@@ -73,7 +93,9 @@ def wait(timeout: float | None = None) -> Json:
 
 
 def why() -> Json:
-    """Why this notebook waits: state, reason with its numbers and what would help, place in the queue, how much longer it takes."""
+    """Why this notebook waits: state, reason with its numbers and what would help, place in the
+    queue, how much longer it takes.
+    """
     now = status()
     return {name: now.get(name) for name in ("state", "reason", "queue_position", "expected_wait")}
 
@@ -127,15 +149,18 @@ def history() -> list[Json]:
 
 
 def samples(minutes: int = 60) -> list[Json]:
-    """This notebook's share over time, oldest first: `time`, `state`, `gpu`, `guaranteed_mib`, `used_mib`, `borrowed_mib`, `utilization`.
+    """This notebook's share over time, oldest first: `time`, `state`, `gpu`, `guaranteed_mib`,
+    `used_mib`, `borrowed_mib`, `utilization`.
 
-    Every few seconds while it is young, coarser when it is old, for a day at most. Empty while only the node agent can be reached.
+    Every few seconds while it is young, coarser when it is old, for a day at most. Empty while only
+    the node agent can be reached.
     """
     return list(ask("history", {"minutes": minutes}).get("samples", []))
 
 
 def panel() -> GpuPanel:
-    """A widget with this notebook's share, live, and buttons to request, release, suspend and resume.
+    """A widget with this notebook's share, live, and buttons to request, release, suspend and
+    resume.
 
     Raises:
         GpuError: this kernel has no ipywidgets.
@@ -143,13 +168,18 @@ def panel() -> GpuPanel:
     try:
         from .panel import GpuPanel
     except ImportError as error:
-        raise GpuError(f"the panel needs ipywidgets, which this kernel's environment lacks ({error})", "unavailable") from None
+        raise GpuError(
+            f"the panel needs ipywidgets, which this kernel's environment lacks ({error})",
+            "unavailable",
+        ) from None
     return GpuPanel(current())
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:
-    """Call `callback(notice)` in a thread of its own whenever memory is about to be taken: `message`, `deadline_ms`, `take_mib`.
-    Returns the callback, so that it can be used as a decorator."""
+    """Call `callback(notice)` in a thread of its own whenever memory is about to be taken:
+    `message`, `deadline_ms`, `take_mib`. Returns the callback, so that it can be used as a
+    decorator.
+    """
     if not callable(callback):
         raise TypeError(f"a callback must be callable, got {callback!r}")
     current().on_notice.append(callback)
@@ -161,7 +191,9 @@ def _wait(timeout: float | None) -> Json:
     if extension.link.address is None:
         raise GpuError(NOT_OURS, "conflict")
     if status()["state"] == "detached":
-        raise GpuError("there is nothing to wait for: ask for a share with `%gpu request 0.5`", "conflict")
+        raise GpuError(
+            "there is nothing to wait for: ask for a share with `%gpu request 0.5`", "conflict"
+        )
     verdict = extension.gate.ask(wait=True, timeout=timeout)
     if not verdict.go:
         raise GpuError(verdict.message, "timeout")

@@ -1,4 +1,6 @@
-"""`%load_ext jupyter_gpushare`: puts the gate and `%gpu` into a shell. Loads what every kernel needs at its start, and nothing else."""
+"""`%load_ext jupyter_gpushare`: puts the gate and `%gpu` into a shell. Loads what every kernel
+needs at its start, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,16 @@ def unload_ipython_extension(ip: Any) -> None:
 
 
 def _late_magic(ip: Any) -> Callable[..., Any]:
-    """`%gpu` without its parsers and tables: they are loaded when it is first used, not while a kernel starts."""
+    """`%gpu` without its parsers and tables: they are loaded when it is first used, not while a
+    kernel starts.
+    """
 
     def gpu(line: str, cell: str | None = None) -> Any:
-        """`%gpu` shows this notebook's share, `%gpu request 0.5` asks for one, `%%gpu 1.0` runs one cell with one.
+        """`%gpu` shows this notebook's share, `%gpu request 0.5` asks for one, `%%gpu 1.0` runs one
+        cell with one.
 
-        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
+        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue,
+        nodes, history.
         """
         from .magics import GpuMagics
 

@@ -1,4 +1,6 @@
-"""`%gpu` and `%%gpu`: parsing and showing. What they do is in `gpu`; how it reads is in `view` and `cards`."""
+"""`%gpu` and `%%gpu`: parsing and showing. What they do is in `gpu`; how it reads is in `view` and
+`cards`.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ from IPython.core.magic_arguments import MagicArgumentParser
 
 from . import gpu
 from .connection import Json
-from .display import charts as curves
-from .display import text as view
+from .display import charts
+from .display import text as text_view
 from .display.html import DisplayValue, card_html, events_html, table_html
 from .rpc import GpuError, ask, ask_for, request_body
 from .session import current
@@ -20,13 +22,25 @@ from .session import current
 __all__ = ["GpuMagics"]
 
 QUEUE_COLUMNS: Final = {
-    "queue": "queue", "kind": "kind", "pool": "pool", "quota": "quota", "fair_share": "fair share", "allocated": "allocated",
-    "requested": "requested", "limit": "limit",
-}  # fmt: skip
+    "queue": "queue",
+    "kind": "kind",
+    "pool": "pool",
+    "quota": "quota",
+    "fair_share": "fair share",
+    "allocated": "allocated",
+    "requested": "requested",
+    "limit": "limit",
+}
 DEVICE_COLUMNS: Final = {
-    "node": "node", "gpu": "GPU", "model": "model", "total": "GiB", "guaranteed": "guaranteed", "used": "used", "kernels": "kernels",
+    "node": "node",
+    "gpu": "GPU",
+    "model": "model",
+    "total": "GiB",
+    "guaranteed": "guaranteed",
+    "used": "used",
+    "kernels": "kernels",
     "status": "status",
-}  # fmt: skip
+}
 
 
 def _parser(verb: str, about: str) -> MagicArgumentParser:
@@ -42,12 +56,16 @@ def _asking(verb: str, about: str) -> MagicArgumentParser:
     parser.add_argument("--pool", help="node pools in order: A,B")
     parser.add_argument("--priority", help="priority class")
     if verb == "request":
-        parser.add_argument("--no-wait", action="store_true", help="return at once; later cells wait for the GPU")
+        parser.add_argument(
+            "--no-wait", action="store_true", help="return at once; later cells wait for the GPU"
+        )
     return parser
 
 
 def _body(given: Any) -> Json:
-    return request_body(given.gpu, given.memory, given.limit, given.project, given.pool, given.priority)
+    return request_body(
+        given.gpu, given.memory, given.limit, given.project, given.pool, given.priority
+    )
 
 
 def _status(_: Any) -> Json:
@@ -74,26 +92,31 @@ def _wait(_: Any) -> Json:
 def _why(_: Any) -> str:
     answer = gpu.why()
     if answer.get("reason"):
-        return view.reason_text(answer["reason"], answer.get("queue_position"), answer.get("expected_wait"))
+        return text_view.reason_text(
+            answer["reason"], answer.get("queue_position"), answer.get("expected_wait")
+        )
     if answer.get("state") == "detached":
         return "Nothing waits: this notebook asked for no GPU."
     return f"Nothing waits: this notebook's GPU is {answer.get('state')}."
 
 
 def _what_if(given: Any) -> str:
-    return view.what_if_text(ask("what-if", _body(given)))
+    return text_view.what_if_text(ask("what-if", _body(given)))
 
 
 def _queue(_: Any) -> DisplayValue:
     rows = [row for row in gpu.queue() if row["resource"] == "gpu"]
-    return DisplayValue(view.table(rows, QUEUE_COLUMNS), table_html(rows, QUEUE_COLUMNS))
+    return DisplayValue(text_view.table(rows, QUEUE_COLUMNS), table_html(rows, QUEUE_COLUMNS))
 
 
 def _nodes(_: Any) -> DisplayValue:
     found = gpu.nodes()
     rows = [_device_row(node, device) for node in found for device in node["devices"]]
     label = "These GPUs are simulated." if any(node["simulated"] for node in found) else ""
-    return DisplayValue(f"{view.table(rows, DEVICE_COLUMNS)}\n{label}".rstrip(), table_html(rows, DEVICE_COLUMNS) + label)
+    return DisplayValue(
+        f"{text_view.table(rows, DEVICE_COLUMNS)}\n{label}".rstrip(),
+        table_html(rows, DEVICE_COLUMNS) + label,
+    )
 
 
 def _device_row(node: Json, device: Json) -> Json:
@@ -104,8 +127,10 @@ def _device_row(node: Json, device: Json) -> Json:
 
 def _history(given: Any) -> DisplayValue:
     samples, events = gpu.samples(given.minutes), gpu.history()
-    picture = curves.history_html(samples, given.minutes) + events_html(events)
-    return DisplayValue(f"{curves.history_text(samples, given.minutes)}\n{view.events_text(events)}", picture)
+    picture = charts.history_html(samples, given.minutes) + events_html(events)
+    return DisplayValue(
+        f"{charts.history_text(samples, given.minutes)}\n{text_view.events_text(events)}", picture
+    )
 
 
 def _history_parser() -> MagicArgumentParser:
@@ -139,9 +164,11 @@ class GpuMagics(Magics):
 
     @line_cell_magic("gpu")
     def gpu(self, line: str, cell: str | None = None) -> DisplayValue | None:
-        """`%gpu` shows this notebook's share; `%gpu request 0.5` asks for one; `%%gpu 1.0` runs one cell with one.
+        """`%gpu` shows this notebook's share; `%gpu request 0.5` asks for one; `%%gpu 1.0` runs one
+        cell with one.
 
-        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue, nodes, history.
+        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue,
+        nodes, history.
         """
         try:
             if cell is not None:
@@ -180,7 +207,7 @@ def _shown(line: str) -> DisplayValue:
         return DisplayValue(result)
     link = current().link
     away = link.address is not None and not link.welcomed.is_set()
-    return DisplayValue(view.kernel_text(result, away=away), card_html(result, away=away))
+    return DisplayValue(text_view.kernel_text(result, away=away), card_html(result, away=away))
 
 
 def _give_back(before: Json, previous: Json | None) -> None:
@@ -189,7 +216,11 @@ def _give_back(before: Json, previous: Json | None) -> None:
         gpu.release()
         return
     share = before["request"]
-    asked = {"gpu": share["gpu"]} if share["gpu"] is not None else {"gpu_memory": share["gpu_memory_mib"]}
+    asked = (
+        {"gpu": share["gpu"]}
+        if share["gpu"] is not None
+        else {"gpu_memory": share["gpu_memory_mib"]}
+    )
     ask_for(previous or {**asked, "project": before["project"]})
 
 

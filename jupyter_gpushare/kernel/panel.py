@@ -1,7 +1,9 @@
-"""`gpu.panel()`: this notebook's share, live, with its buttons. Plain ipywidgets: every front end that shows widgets shows it.
+"""`gpu.panel()`: this notebook's share, live, with its buttons. Plain ipywidgets: every front end
+that shows widgets shows it.
 
-It draws when the agent says something new, never by a clock; it sends nothing while no page shows it; what a button asks is asked in a
-thread of its own, so that neither a cell nor another widget waits for the answer.
+It draws when the agent says something new, never by a clock; it sends nothing while no page shows
+it; what a button asks is asked in a thread of its own, so that neither a cell nor another widget
+waits for the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from .connection import Json
-from .display import text as view
+from .display import text as text_view
 from .display.html import card_html
 from .rpc import NOT_OURS, GpuError, act, ask_for, request_body
 from .session import KernelSession
@@ -37,12 +39,20 @@ class GpuPanel:
     def __init__(self, extension: KernelSession) -> None:
         self._extension = extension
         self._card = widgets.HTML()
-        self._share = widgets.Combobox(value="0.5", options=SHARES, ensure_option=False, description="Share", layout={"width": "170px"})
+        self._share = widgets.Combobox(
+            value="0.5",
+            options=SHARES,
+            ensure_option=False,
+            description="Share",
+            layout={"width": "170px"},
+        )
         self._share.tooltip = "GPUs such as 0.5, or GPU memory such as 20GiB"
         self._buttons = {
             "request": _button("Request", "Ask for this share, in place of the one it has"),
             "release": _button("Release", "Give the GPU back; the kernel lives on without one"),
-            "suspend": _button("Suspend", "Save the GPU memory to host memory; the kernel lives on"),
+            "suspend": _button(
+                "Suspend", "Save the GPU memory to host memory; the kernel lives on"
+            ),
             "resume": _button("Resume", "Bring the saved GPU memory back"),
         }
         row = widgets.HBox([self._share, *self._buttons.values()], layout={"flex_flow": "row wrap"})
@@ -76,18 +86,22 @@ class GpuPanel:
         self.widget.close()
 
     def __repr__(self) -> str:
-        return view.kernel_text(self._extension.link.kernel)
+        return text_view.kernel_text(self._extension.link.kernel)
 
     def _ipython_display_(self) -> None:
         shown = self.widget._repr_mimebundle_()
-        shown["text/plain"] = repr(self)  # where no widgets are shown (a terminal, a saved notebook) this is what is read
+        shown["text/plain"] = repr(
+            self
+        )  # where no widgets are shown (a terminal, a saved notebook) this is what is read
         display(shown, raw=True)
 
     # ---- when it draws
 
     @property
     def is_looked_at(self) -> bool:
-        """False when pages counted their views and now there is none; a front end that does not count is taken to look."""
+        """False when pages counted their views and now there is none; a front end that does not
+        count is taken to look.
+        """
         return not self._was_seen or bool(self.widget._view_count)
 
     def _seen(self, change: Any) -> None:
@@ -96,7 +110,9 @@ class GpuPanel:
             self.draw()
 
     def changed(self) -> None:
-        """The agent said something. At most four drawings a second, and the last one is always drawn."""
+        """The agent said something. At most four drawings a second, and the last one is always
+        drawn.
+        """
         with self._lock:
             if not self.is_looked_at or self._later is not None:
                 return
@@ -114,20 +130,33 @@ class GpuPanel:
             self._later, self._drawn_at = None, time.monotonic()
             link = self._extension.link
             away = link.address is not None and not link.welcomed.is_set()
-            self._card.value = body_html(link.kernel, away=away, ours=link.address is not None, said=self._said)
-            possible = set() if self._asking or away or link.address is None else possible_actions(link.kernel)
+            self._card.value = body_html(
+                link.kernel, away=away, ours=link.address is not None, said=self._said
+            )
+            possible = (
+                set()
+                if self._asking or away or link.address is None
+                else possible_actions(link.kernel)
+            )
             for name, button in self._buttons.items():
                 button.disabled = name not in possible
-            self._buttons["request"].description = "Request" if link.kernel["state"] == "detached" else "Change"
+            self._buttons["request"].description = (
+                "Request" if link.kernel["state"] == "detached" else "Change"
+            )
 
     # ---- what its buttons do
 
     def ask(self, name: str) -> None:
         """Carry out what a button says, and show a refusal; returns at once."""
-        asks: dict[str, Ask] = {"request": self._request, **{name: partial(act, name) for name in ("release", "suspend", "resume")}}
+        asks: dict[str, Ask] = {
+            "request": self._request,
+            **{name: partial(act, name) for name in ("release", "suspend", "resume")},
+        }
         self._asking, self._said = True, ""
         self.draw()
-        threading.Thread(target=self._ask, args=(asks[name],), name="gpushare-panel", daemon=True).start()
+        threading.Thread(
+            target=self._ask, args=(asks[name],), name="gpushare-panel", daemon=True
+        ).start()
 
     def _ask(self, ask: Ask) -> None:
         try:
@@ -141,7 +170,11 @@ class GpuPanel:
     def _request(self) -> None:
         share = str(self._share.value).strip()
         is_memory = share.lower().endswith("b")
-        ask_for(request_body(None if is_memory else share, share if is_memory else None, None, None, None, None))
+        ask_for(
+            request_body(
+                None if is_memory else share, share if is_memory else None, None, None, None, None
+            )
+        )
 
 
 def possible_actions(kernel: Json) -> set[str]:

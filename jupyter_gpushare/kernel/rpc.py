@@ -1,6 +1,8 @@
-"""One question of this kernel's to its agent (and through it to the Jupyter server and the scheduler), and the answer: the body, or a `GpuError`.
+"""One question of this kernel's to its agent (and through it to the Jupyter server and the
+scheduler), and the answer: the body, or a `GpuError`.
 
-What may be asked as a function is in `gpu`, as a magic in `magics`, as a button in `panel`; all of them ask here.
+What may be asked as a function is in `gpu`, as a magic in `magics`, as a button in `panel`; all of
+them ask here.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ NOT_OURS: Final = "this kernel was not started through gpushare, so it cannot ha
 
 
 class GpuError(RuntimeError):
-    """Raised when a question or a wish was refused; `code` and `field` say why, the message says it in one sentence."""
+    """Raised when a question or a wish was refused; `code` and `field` say why, the message says it
+    in one sentence.
+    """
 
     def __init__(self, message: str, code: str = "error", field: str | None = None) -> None:
         super().__init__(message)
@@ -37,7 +41,8 @@ class GpuError(RuntimeError):
 
 
 def ask(action: str, body: Json | None = None) -> Json:
-    """Sends a question (`action`: "status", "queue", "release" ...) and blocks until its answer is there: the answer's body.
+    """Sends a question (`action`: "status", "queue", "release" ...) and blocks until its answer is
+    there: the answer's body.
 
     Raises:
         GpuError: it was refused, nobody can be asked, or no answer came in time.
@@ -48,7 +53,10 @@ def ask(action: str, body: Json | None = None) -> Json:
         raise GpuError(NOT_OURS, "conflict")
     if not link.welcomed.wait(CONNECT_S):
         now = "the node agent of this machine cannot be reached now; try again in a moment"
-        raise GpuError(f"there is no GPU to share here: {link.problem()}" if link.problem() else now, "unavailable")
+        raise GpuError(
+            f"there is no GPU to share here: {link.problem()}" if link.problem() else now,
+            "unavailable",
+        )
     with link.asking() as (n, answers):
         link.send({"type": "ask", "n": n, "action": action, "body": body or {}})
         return _answer(answers, time.monotonic() + ANSWER_S)
@@ -59,9 +67,13 @@ def _answer(answers: SimpleQueue[Json], deadline: float) -> Json:
         try:
             message = answers.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
-            raise GpuError("no answer in time; the request may still be carried out, see `%gpu`", "unavailable") from None
+            raise GpuError(
+                "no answer in time; the request may still be carried out, see `%gpu`", "unavailable"
+            ) from None
         if message["type"] == "away":
-            raise GpuError("the node agent went away before it answered; see `%gpu` in a moment", "unavailable")
+            raise GpuError(
+                "the node agent went away before it answered; see `%gpu` in a moment", "unavailable"
+            )
         if message["type"] == "reply":
             if message.get("error"):
                 error = message["error"]
@@ -72,7 +84,9 @@ def _answer(answers: SimpleQueue[Json], deadline: float) -> Json:
 def kernel_in(extension: KernelSession, answer: Json) -> Json:
     """The status in an answer: the kernel itself, or what the agent pushed meanwhile."""
     found = answer.get("kernel", answer)
-    return KernelStatusDisplay(found if "kernel_id" in found and "state" in found else extension.link.kernel)
+    return KernelStatusDisplay(
+        found if "kernel_id" in found and "state" in found else extension.link.kernel
+    )
 
 
 def act(action: str) -> Json:
@@ -86,11 +100,22 @@ def ask_for(body: Json) -> Json:
 
 
 def request_body(
-    gpu: object, memory: object, limit: object, project: str | None, pools: Sequence[str] | str | None, priority: str | int | None
+    gpu: object,
+    memory: object,
+    limit: object,
+    project: str | None,
+    pools: Sequence[str] | str | None,
+    priority: str | int | None,
 ) -> Json:
-    """The body of a request with only what was given; amounts that make no sense are refused here, before anybody is asked."""
+    """The body of a request with only what was given; amounts that make no sense are refused here,
+    before anybody is asked.
+    """
     if (gpu is None) == (memory is None):
-        raise GpuError("gpu must be given, such as 0.5, or memory, such as 20GiB, and not both", "invalid-input", "gpu")
+        raise GpuError(
+            "gpu must be given, such as 0.5, or memory, such as 20GiB, and not both",
+            "invalid-input",
+            "gpu",
+        )
     try:
         _check_positive("gpu", gpu, read_gpu)
         _check_positive("memory", memory, read_memory)
@@ -99,9 +124,13 @@ def request_body(
         raise GpuError(error.message, error.code, error.field) from None
     names = pools.split(",") if isinstance(pools, str) else pools
     body = {
-        "gpu": gpu, "gpu_memory": memory, "gpu_limit": limit, "project": project,
-        "node_pools": [name.strip() for name in names] if names is not None else None, "priority_class": priority,
-    }  # fmt: skip
+        "gpu": gpu,
+        "gpu_memory": memory,
+        "gpu_limit": limit,
+        "project": project,
+        "node_pools": [name.strip() for name in names] if names is not None else None,
+        "priority_class": priority,
+    }
     return {name: value for name, value in body.items() if value is not None}
 
 

@@ -1,4 +1,6 @@
-"""The kernel extension: one link, one gate, one screen, and what happens when the agent says something unasked."""
+"""The kernel extension: one link, one gate, one screen, and what happens when the agent says
+something unasked.
+"""
 
 from __future__ import annotations
 
@@ -17,25 +19,40 @@ from .frameworks.caps import FrameworkCaps
 __all__ = ["KernelSession", "current", "hook_into", "let_go_of"]
 
 QUIET_WIDGET_METHODS: Final = frozenset({"request_state", "request_states"})
-"""A page that loads asks widgets for their state; that computes nothing and must not resume a suspended kernel."""
+"""A page that loads asks widgets for their state; that computes nothing and must not resume a
+suspended kernel.
+"""
 
 _current: KernelSession | None = None
 
 
 class KernelSession:
-    """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only the functions work)."""
+    """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only
+    the functions work).
+    """
 
     def __init__(self, ip: Any = None) -> None:
-        self.link = AgentConnection(address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", ""))
+        self.link = AgentConnection(
+            address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", "")
+        )
         self.screen = CellOutput(ip)
         wants_gpu = os.environ.get("GPUSHARE_WANTS_GPU") == "1"
-        self.gate = CellGate(self.link, lambda: CellProgress(self.screen), wants_gpu=wants_gpu, away_s=away_s(os.environ))
+        self.gate = CellGate(
+            self.link,
+            lambda: CellProgress(self.screen),
+            wants_gpu=wants_gpu,
+            away_s=away_s(os.environ),
+        )
         self.frameworks = FrameworkCaps()
         self.on_notice: list[Callable[[Json], object]] = []
         self.on_change: list[Callable[[], object]] = []
-        """Called in the link's thread whenever the agent said something of this kernel, or went away. They must return at once."""
+        """Called in the link's thread whenever the agent said something of this kernel, or went
+        away. They must return at once.
+        """
         self.quiet_comms: set[str] = set()
-        """Widgets of ours, whose messages compute nothing on a GPU: they pass the gate without asking."""
+        """Widgets of ours, whose messages compute nothing on a GPU: they pass the gate without
+        asking.
+        """
         self._untold: collections.deque[str] = collections.deque(maxlen=20)
         self._ip = ip
         self._widget = threading.local()
@@ -74,15 +91,21 @@ class KernelSession:
         self.gate.before_cell(info)
         share = self._unsupervised_mib()
         self.frameworks.before_cell(share)
-        if share is not None and self.link.welcomed.is_set():  # it came back at this very moment, and what it says counts
+        if (
+            share is not None and self.link.welcomed.is_set()
+        ):  # it came back at this very moment, and what it says counts
             self.frameworks.before_cell()
         self._tell_all()
 
     def _unsupervised_mib(self) -> int | None:
-        """This kernel's share per device while its agent is away; None: the agent is here, or was never."""
+        """This kernel's share per device while its agent is away; None: the agent is here, or was
+        never.
+        """
         if self.link.welcomed.is_set() or not self.link.ever_welcomed:
             return None
-        return int(self.link.kernel["memory_mib"]["guaranteed"]) // max(1, len(self.frameworks.devices))
+        return int(self.link.kernel["memory_mib"]["guaranteed"]) // max(
+            1, len(self.frameworks.devices)
+        )
 
     def _before_anything(self) -> None:
         """A widget's message computes too: it asks like a cell, but cannot be refused."""
@@ -92,7 +115,11 @@ class KernelSession:
         if content.get("comm_id") in self.quiet_comms:
             return
         method = content.get("data", {}).get("method")
-        if method in QUIET_WIDGET_METHODS or self.gate.running or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming"):
+        if (
+            method in QUIET_WIDGET_METHODS
+            or self.gate.running
+            or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming")
+        ):
             return
         self._widget.verdict = self.gate.ask_apart()
 
@@ -118,16 +145,22 @@ class KernelSession:
                 self.gate.end_cell(message["message"])
             case "drop_caches":
                 suspended = self.link.kernel["state"] == "suspended"
-                self.frameworks.drop_caches(lambda: self.link.send({"type": "caches_dropped"}), suspended=suspended)
+                self.frameworks.drop_caches(
+                    lambda: self.link.send({"type": "caches_dropped"}), suspended=suspended
+                )
         if message.get("type") in ("kernel_welcome", "kernel", "away"):
             for tell in list(self.on_change):
                 tell()
 
     def _noticed(self, message: Json) -> None:
-        advice = "Until then you can free memory yourself, or give the GPU back with `%gpu release`."
+        advice = (
+            "Until then you can free memory yourself, or give the GPU back with `%gpu release`."
+        )
         self.screen.say(f"⚠ {message['message']}\n{advice}", kind="warning")
         for callback in list(self.on_notice):
-            threading.Thread(target=_call, args=(callback, dict(message)), name="gpushare-notice", daemon=True).start()
+            threading.Thread(
+                target=_call, args=(callback, dict(message)), name="gpushare-notice", daemon=True
+            ).start()
 
     def _tell(self, message: str) -> None:
         if not message:

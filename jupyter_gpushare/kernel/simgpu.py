@@ -1,8 +1,10 @@
-"""A simulated GPU as user code sees it: allocate, fill, sum, compute. Every number that it shows belongs to a simulation.
+"""A simulated GPU as user code sees it: allocate, fill, sum, compute. Every number that it shows
+belongs to a simulation.
 
-Memory is booked in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that size is really allocated. Contents are one
-value per buffer, which is enough to see that they survive a suspension or a move. A call inside a suspended kernel blocks until the
-kernel runs again, as a CUDA call would, and can be interrupted.
+Memory is booked in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that
+size is really allocated. Contents are one value per buffer, which is enough to see that they
+survive a suspension or a move. A call inside a suspended kernel blocks until the kernel runs again,
+as a CUDA call would, and can be interrupted.
 """
 
 from __future__ import annotations
@@ -18,9 +20,24 @@ from typing import Any, Final, TypeVar
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import exact_memory, memory_text
-from jupyter_gpushare.simnode import DeviceBlocked, DeviceDetached, DeviceExhausted, SimNode, start_of
+from jupyter_gpushare.simnode import (
+    DeviceBlocked,
+    DeviceDetached,
+    DeviceExhausted,
+    SimNode,
+    start_of,
+)
 
-__all__ = ["Buffer", "NoGpuError", "OutOfMemoryError", "alloc", "busy", "device_count", "device_uuid", "memory_info"]
+__all__ = [
+    "Buffer",
+    "NoGpuError",
+    "OutOfMemoryError",
+    "alloc",
+    "busy",
+    "device_count",
+    "device_uuid",
+    "memory_info",
+]
 
 T = TypeVar("T")
 MIB: Final = 1 << 20
@@ -35,7 +52,9 @@ class NoGpuError(RuntimeError):
 
 
 class OutOfMemoryError(MemoryError):
-    """Raised when an allocation does not fit under this kernel's cap or on the GPU; the kernel goes on."""
+    """Raised when an allocation does not fit under this kernel's cap or on the GPU; the kernel goes
+    on.
+    """
 
 
 class _Process:
@@ -44,7 +63,9 @@ class _Process:
     def __init__(self) -> None:
         path, self.kernel = os.environ.get("GPUSHARE_SIMGPU"), os.environ.get("GPUSHARE_KERNEL_ID")
         if not path or not self.kernel or not os.path.exists(path):
-            raise NoGpuError("this kernel has no simulated GPU: start it through gpushare and ask for one with `%gpu request 0.5`")
+            raise NoGpuError(
+                "this kernel has no simulated GPU: start it through gpushare and ask for one with `%gpu request 0.5`"
+            )
         self.pid = os.getpid()
         self.start = start_of(self.pid) or 0
         self.node = SimNode(path)
@@ -53,7 +74,9 @@ class _Process:
         self.unreferenced: deque[int] = deque()
 
     def sweep(self) -> None:
-        """Free what the garbage collector left; skipped while another call is inside (that one sweeps when it leaves)."""
+        """Free what the garbage collector left; skipped while another call is inside (that one
+        sweeps when it leaves).
+        """
         while self.unreferenced and self.lock.acquire(blocking=False):
             try:
                 self.node.free([self.unreferenced.popleft() for _ in range(len(self.unreferenced))])
@@ -83,7 +106,9 @@ def _call(action: Callable[[_Process], T]) -> T:
         except DeviceBlocked:
             time.sleep(POLL_S)
         except DeviceDetached:
-            raise NoGpuError("this kernel has no GPU: ask for one with `%gpu request 0.5`") from None
+            raise NoGpuError(
+                "this kernel has no GPU: ask for one with `%gpu request 0.5`"
+            ) from None
         finally:
             process.sweep()
 
@@ -100,7 +125,9 @@ def _size(amount: int | str) -> int:
     else:
         size = int(amount)
     if not 0 < size < 1 << 60:
-        raise ValueError(f"a size must be at least 1 byte and less than there can be, got {amount!r}")
+        raise ValueError(
+            f"a size must be at least 1 byte and less than there can be, got {amount!r}"
+        )
     return size
 
 
@@ -118,7 +145,9 @@ def _out_of_memory(room: DeviceExhausted) -> OutOfMemoryError:
 
 
 class Buffer:
-    """Memory on the simulated GPU. Freed by `free()`, by leaving a `with` block, or when nothing refers to it any more."""
+    """Memory on the simulated GPU. Freed by `free()`, by leaving a `with` block, or when nothing
+    refers to it any more.
+    """
 
     def __init__(self, number: int, nbytes: int, device: int, owner: _Process) -> None:
         self.nbytes = nbytes
@@ -160,8 +189,8 @@ class Buffer:
 
 
 def _forget(number: int, owner: _Process) -> None:
-    # Runs inside the garbage collector too, so it must never wait for a lock that its own thread may hold; and a forked child that
-    # drops its copy of a buffer must not free the parent's.
+    # Runs inside the garbage collector too, so it must never wait for a lock that its own thread
+    # may hold; and a forked child that drops its copy of a buffer must not free the parent's.
     if owner.pid == os.getpid():
         owner.unreferenced.append(number)
         owner.sweep()
@@ -170,9 +199,8 @@ def _forget(number: int, owner: _Process) -> None:
 def alloc(size: int | str, device: int = 0) -> Buffer:
     """Take memory: bytes as a number, or text with a unit (`"6GiB"`).
 
-    Raises:
-        OutOfMemoryError: it does not fit; the message says what was asked, what is held, and the bound.
-        NoGpuError: this kernel has no GPU now.
+    Raises: OutOfMemoryError: it does not fit; the message says what was asked, what is held, and
+    the bound. NoGpuError: this kernel has no GPU now.
     """
     nbytes = _size(size)
     try:
@@ -199,8 +227,14 @@ def device_count() -> int:
 
 
 def busy(seconds: float, device: int = 0) -> None:
-    """Compute for so long. Can be interrupted; stands still while the kernel is suspended, and then does the rest."""
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 <= seconds < math.inf:
+    """Compute for so long. Can be interrupted; stands still while the kernel is suspended, and then
+    does the rest.
+    """
+    if (
+        isinstance(seconds, bool)
+        or not isinstance(seconds, (int, float))
+        or not 0 <= seconds < math.inf
+    ):
         raise ValueError(f"a time must be seconds, got {seconds!r}")
     left, booked = float(seconds), 0.0
     while left > 0:

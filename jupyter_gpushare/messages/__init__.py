@@ -1,12 +1,14 @@
-"""Every body that crosses a process boundary, typed and (on streams) tagged. Shapes only: no I/O, no decisions.
+"""Every body that crosses a process boundary, typed and (on streams) tagged. Shapes only: no I/O,
+no decisions.
 
-Units on the wire: GPUs are numbers (0.5), memory is whole MiB, durations are ms unless the name says seconds, times are
-ISO 8601 with a zone (`Stamp`). Four conversations use these bodies:
+Units on the wire: GPUs are numbers (0.5), memory is whole MiB, durations are ms unless the name
+says seconds, times are ISO 8601 with a zone (`Stamp`). Four conversations use these bodies:
 
 * REST and streams of the scheduler (`routes.py`, side "scheduler"),
 * REST and stream of the Jupyter server extension (`routes.py`, side "jupyter"),
 * scheduler <-> node agent: one WebSocket (or an in-process pair of queues): `ToAgent`, `FromAgent`,
-* agent <-> the machine's kernels and Jupyter servers: one unix socket, a JSON object per line: `FromKernel`, `ToKernel`, `FromServer`, `ToServer`.
+* agent <-> the machine's kernels and Jupyter servers: one unix socket, a JSON object per line:
+  `FromKernel`, `ToKernel`, `FromServer`, `ToServer`.
 """
 
 from __future__ import annotations

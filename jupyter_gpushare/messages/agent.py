@@ -66,7 +66,9 @@ class NodeReport(Body, frozen=True, kw_only=True):
 
 
 class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
-    """First frame from an agent: the node, every lease that it holds, and the ends that were not acknowledged yet."""
+    """First frame from an agent: the node, every lease that it holds, and the ends that were not
+    acknowledged yet.
+    """
 
     version: str
     node: NodeReport
@@ -82,8 +84,10 @@ class LeaseChanged(Tagged, frozen=True, kw_only=True, tag="lease_changed"):
 
 
 class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
-    """The lease holds nothing on the GPU any more. `ended`: its process is gone for good and so is the workload; otherwise the
-    holder lives and its workload is pending again. Repeated until the plan no longer contains the lease."""
+    """The lease holds nothing on the GPU any more. `ended`: its process is gone for good and so is
+    the workload; otherwise the holder lives and its workload is pending again. Repeated until the
+    plan no longer contains the lease.
+    """
 
     lease: str
     ended: bool
@@ -95,13 +99,17 @@ class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
 
 
 class AskAgain(Tagged, frozen=True, kw_only=True, tag="ask_again"):
-    """The owner of a workload that the idle rule had given back is at work again: it waits for a GPU like any other. Idempotent."""
+    """The owner of a workload that the idle rule had given back is at work again: it waits for a
+    GPU like any other. Idempotent.
+    """
 
     workload: str
 
 
 class LogChunk(Tagged, frozen=True, kw_only=True, tag="log"):
-    """What a command printed: bytes `start` to `stop` of what it has printed under this lease, as text. Sent again until taken."""
+    """What a command printed: bytes `start` to `stop` of what it has printed under this lease, as
+    text. Sent again until taken.
+    """
 
     lease: str
     start: int
@@ -122,10 +130,12 @@ class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
 
 
 class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
-    """GPU-milliseconds per lease since the report before, folded into ledgers; and how long what happened since then took.
+    """GPU-milliseconds per lease since the report before, folded into ledgers; and how long what
+    happened since then took.
 
-    `life` and `number` name the rows: the agent says them again under the same name until `UsageTaken` answers, and they are counted
-    once. Number 0 (an older agent, or no rows) is counted as it comes, and not answered.
+    `life` and `number` name the rows: the agent says them again under the same name until
+    `UsageTaken` answers, and they are counted once. Number 0 (an older agent, or no rows) is
+    counted as it comes, and not answered.
     """
 
     since_ms: int
@@ -136,7 +146,9 @@ class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
     suspends_ms: list[int] = field(default_factory=list)
     resumes_ms: list[int] = field(default_factory=list)
     rungs: dict[str, int] = field(default_factory=dict)
-    """How often each rung of the ladder was used to take memory back for somebody else: `caches`, `notice`, `suspended`, `moved`, `killed`."""
+    """How often each rung of the ladder was used to take memory back for somebody else: `caches`,
+    `notice`, `suspended`, `moved`, `killed`.
+    """
 
 
 class LeaseUsage(Body, frozen=True, kw_only=True):
@@ -149,12 +161,23 @@ class LeaseUsage(Body, frozen=True, kw_only=True):
     """What others had borrowed of its own guarantee."""
 
 
-FromAgent = AgentHello | NodeChangedReport | LeaseChanged | LeaseLetGo | LeaseEvent | UsageReport | AskAgain | LogChunk
+FromAgent = (
+    AgentHello
+    | NodeChangedReport
+    | LeaseChanged
+    | LeaseLetGo
+    | LeaseEvent
+    | UsageReport
+    | AskAgain
+    | LogChunk
+)
 
 
 class Pressure(Body, frozen=True, kw_only=True):
-    """When a node counts as under pressure: less than this left of disk and memory (MiB) and process ids, or processes that stall for
-    memory for more than this share of the time (the kernel's pressure stall information, `full avg10`, in per cent)."""
+    """When a node counts as under pressure: less than this left of disk and memory (MiB) and
+    process ids, or processes that stall for memory for more than this share of the time (the
+    kernel's pressure stall information, `full avg10`, in per cent).
+    """
 
     disk_mib: int = 1024
     memory_mib: int = 256
@@ -172,8 +195,9 @@ class NodeRules(Body, frozen=True, kw_only=True):
 
 
 class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):
-    """The whole wanted state of this node: answer to the hello, and sent again after every change of rules. A lease that the
-    agent holds and the plan lacks is to be let go."""
+    """The whole wanted state of this node: answer to the hello, and sent again after every change
+    of rules. A lease that the agent holds and the plan lacks is to be let go.
+    """
 
     revision: int
     rules: NodeRules
@@ -188,8 +212,9 @@ class LeaseWanted(Tagged, frozen=True, kw_only=True, tag="lease_wanted"):
 
 
 class LeaseUnwanted(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
-    """One lease is over: its holder gave it back, or its workload ended. The kernel lives on without a GPU; what it still holds is
-    taken (suspended into host memory when it can be)."""
+    """One lease is over: its holder gave it back, or its workload ended. The kernel lives on
+    without a GPU; what it still holds is taken (suspended into host memory when it can be).
+    """
 
     revision: int
     lease: str

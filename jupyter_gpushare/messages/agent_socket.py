@@ -1,4 +1,6 @@
-"""Agent <-> the kernels and Jupyter servers of its machine: one unix socket, a JSON object per line."""
+"""Agent <-> the kernels and Jupyter servers of its machine: one unix socket, a JSON object per
+line.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,9 @@ __all__ = [
 
 
 class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
-    """First line of a kernel. The agent compares `token` and the socket's peer pid with what the server registered."""
+    """First line of a kernel. The agent compares `token` and the socket's peer pid with what the
+    server registered.
+    """
 
     kernel_id: str
     token: str
@@ -61,19 +65,23 @@ class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
 
 
 class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
-    """May I run? `n` grows with every question. `exempt`: the cell begins with `%gpu`: never waits. `wait`: the person asked to
-    wait (`%gpu wait`), also where a wait was given up before."""
+    """May I run? `n` grows with every question. `exempt`: the cell begins with `%gpu`: never waits.
+    `wait`: the person asked to wait (`%gpu wait`), also where a wait was given up before.
+    """
 
     n: int
     exempt: bool = False
     wait: bool = False
     running: bool = False
-    """The cell was let go already: said to an agent that came back, so that it does not take the kernel for an idle one. With `wait`: it began
-    while the agent was away, and needs what is saved."""
+    """The cell was let go already: said to an agent that came back, so that it does not take the
+    kernel for an idle one. With `wait`: it began while the agent was away, and needs what is saved.
+    """
 
 
 class CellCancel(Tagged, frozen=True, kw_only=True, tag="cell_cancel"):
-    """The person interrupted the wait for question `n`: later cells run without a GPU until it arrives or somebody waits again."""
+    """The person interrupted the wait for question `n`: later cells run without a GPU until it
+    arrives or somebody waits again.
+    """
 
     n: int
 
@@ -83,8 +91,10 @@ class CellEnd(Tagged, frozen=True, kw_only=True, tag="cell_end"):
 
 
 class Ask(Tagged, frozen=True, kw_only=True, tag="ask"):
-    """A question of a person in a kernel (magics, `gpu` functions). Actions: status, request, release, why, what-if, suspend, resume, pin,
-    unpin, queue, nodes, history. The agent answers what it knows and relays the rest to the kernel's server."""
+    """A question of a person in a kernel (magics, `gpu` functions). Actions: status, request,
+    release, why, what-if, suspend, resume, pin, unpin, queue, nodes, history. The agent answers
+    what it knows and relays the rest to the kernel's server.
+    """
 
     n: int
     action: str
@@ -131,8 +141,10 @@ class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
 
 
 class KernelDevice(Body, frozen=True, kw_only=True):
-    """One GPU of a kernel's share, in its order. `visible`: the UUIDs that CUDA is to see, this kernel's own first: only them, or, where
-    saved memory can be brought back on another GPU, all of the node (the driver moves nothing between GPUs that a process does not see)."""
+    """One GPU of a kernel's share, in its order. `visible`: the UUIDs that CUDA is to see, this
+    kernel's own first: only them, or, where saved memory can be brought back on another GPU, all of
+    the node (the driver moves nothing between GPUs that a process does not see).
+    """
 
     uuid: str
     cap_mib: int
@@ -141,8 +153,10 @@ class KernelDevice(Body, frozen=True, kw_only=True):
 
 
 class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):
-    """This kernel's state or its caps changed. `cap_mib`: what it may hold at most on its GPU right now. `devices`: the same for each of
-    its GPUs, for the frameworks in the kernel; empty: leave them alone (simulated GPUs, no share, memory saved or being copied)."""
+    """This kernel's state or its caps changed. `cap_mib`: what it may hold at most on its GPU right
+    now. `devices`: the same for each of its GPUs, for the frameworks in the kernel; empty: leave
+    them alone (simulated GPUs, no share, memory saved or being copied).
+    """
 
     kernel: Kernel
     cap_mib: int = 0
@@ -150,7 +164,9 @@ class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):
 
 
 class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
-    """Memory above the share will be taken at `deadline_ms` from now. For `gpu.on_notice` and the message in the notebook."""
+    """Memory above the share will be taken at `deadline_ms` from now. For `gpu.on_notice` and the
+    message in the notebook.
+    """
 
     message: str
     deadline_ms: int
@@ -172,7 +188,9 @@ class EndCell(Tagged, frozen=True, kw_only=True, tag="end_cell"):
 
 
 class Told(Tagged, frozen=True, kw_only=True, tag="told"):
-    """Something to show once in the notebook, under the next cell: what happened, why, what was kept or lost."""
+    """Something to show once in the notebook, under the next cell: what happened, why, what was
+    kept or lost.
+    """
 
     message: str
 
@@ -185,18 +203,34 @@ class Reply(Tagged, frozen=True, kw_only=True, tag="reply"):
     error: ErrorDetail | None = None
 
 
-ToKernel = KernelWelcome | CellGo | CellWait | CellRefused | KernelPushed | NoticeGiven | NoticeOver | DropCaches | EndCell | Told | Reply
+ToKernel = (
+    KernelWelcome
+    | CellGo
+    | CellWait
+    | CellRefused
+    | KernelPushed
+    | NoticeGiven
+    | NoticeOver
+    | DropCaches
+    | EndCell
+    | Told
+    | Reply
+)
 
 
 class ServerHello(Tagged, frozen=True, kw_only=True, tag="server_hello"):
-    """First line of a Jupyter server: who it is (a random id for its life), and the kernels that it runs (after an agent's restart)."""
+    """First line of a Jupyter server: who it is (a random id for its life), and the kernels that it
+    runs (after an agent's restart).
+    """
 
     server: str
     pid: int
 
 
 class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
-    """A kernel will be launched (or was, before the agent came back: then `pid` is set). `wants_gpu`: its cells wait until it is there."""
+    """A kernel will be launched (or was, before the agent came back: then `pid` is set).
+    `wants_gpu`: its cells wait until it is there.
+    """
 
     n: int
     kernel_id: str
@@ -213,7 +247,9 @@ class KernelLaunched(Tagged, frozen=True, kw_only=True, tag="kernel_launched"):
 
 
 class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
-    """Its server says that the kernel is over (`restarting`: it comes back at once with the same id)."""
+    """Its server says that the kernel is over (`restarting`: it comes back at once with the same
+    id).
+    """
 
     kernel_id: str
     restarting: bool
@@ -231,7 +267,9 @@ class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
     position: int | None = None
     expected_wait: ExpectedWait | None = None
     refuses: str = ""
-    """What it waited for will not come (the longest waiting time is over): a cell that waits is refused with this sentence."""
+    """What it waited for will not come (the longest waiting time is over): a cell that waits is
+    refused with this sentence.
+    """
 
 
 class KernelAct(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
@@ -248,7 +286,9 @@ class Answer(Tagged, frozen=True, kw_only=True, tag="answer"):
     error: ErrorDetail | None = None
 
 
-FromServer = ServerHello | RegisterKernel | KernelLaunched | KernelGone | KernelOutlook | KernelAct | Answer
+FromServer = (
+    ServerHello | RegisterKernel | KernelLaunched | KernelGone | KernelOutlook | KernelAct | Answer
+)
 
 
 class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
@@ -267,8 +307,10 @@ class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
 
 
 class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
-    """The environment that the kernel is to be launched with: GPUSHARE_KERNEL_ID, GPUSHARE_AGENT (socket), GPUSHARE_TOKEN_FILE, and what
-    the devices need. Empty for a kernel that runs already. `error`: it was not registered."""
+    """The environment that the kernel is to be launched with: GPUSHARE_KERNEL_ID, GPUSHARE_AGENT
+    (socket), GPUSHARE_TOKEN_FILE, and what the devices need. Empty for a kernel that runs already.
+    `error`: it was not registered.
+    """
 
     n: int
     env: dict[str, str]
@@ -276,7 +318,9 @@ class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
 
 
 class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
-    """A kernel changed on this node (state, GPU, memory, busy, generation, events): the agent's part of `Kernel`."""
+    """A kernel changed on this node (state, GPU, memory, busy, generation, events): the agent's
+    part of `Kernel`.
+    """
 
     kernel: Kernel
 
@@ -287,8 +331,9 @@ class KernelHappened(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
 
 
 class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
-    """Restart this kernel now by Jupyter's own restart, so that nobody sees "appears to have died". If it is not gone after
-    `deadline_ms` the agent kills it."""
+    """Restart this kernel now by Jupyter's own restart, so that nobody sees "appears to have died".
+    If it is not gone after `deadline_ms` the agent kills it.
+    """
 
     kernel_id: str
     message: str
@@ -296,7 +341,9 @@ class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
 
 
 class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
-    """Shut this kernel down for good, the Jupyter way (the idle rule's last step). If it is not gone after `deadline_ms` the agent ends it."""
+    """Shut this kernel down for good, the Jupyter way (the idle rule's last step). If it is not
+    gone after `deadline_ms` the agent ends it.
+    """
 
     kernel_id: str
     message: str
@@ -319,4 +366,14 @@ class ActDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
     error: ErrorDetail | None = None
 
 
-ToServer = ServerWelcome | TiersFound | Registered | KernelReported | KernelHappened | RelaunchKernel | EndKernel | Asked | ActDone
+ToServer = (
+    ServerWelcome
+    | TiersFound
+    | Registered
+    | KernelReported
+    | KernelHappened
+    | RelaunchKernel
+    | EndKernel
+    | Asked
+    | ActDone
+)

@@ -30,11 +30,28 @@ __all__ = [
 Stamp = str
 """ISO 8601 with a zone, e.g. `2026-11-21T09:30:00.123+00:00`."""
 
-KernelState = Literal["detached", "pending", "granted", "attached", "suspended", "reclaiming", "lost"]
+KernelState = Literal[
+    "detached", "pending", "granted", "attached", "suspended", "reclaiming", "lost"
+]
 EventKind = Literal[
-    "requested", "granted", "attached", "burst", "notice", "suspended", "resumed", "moved", "killed", "reattached", "released", "evicted",
-    "pinned", "unpinned", "lost", "refused", "fault",
-]  # fmt: skip
+    "requested",
+    "granted",
+    "attached",
+    "burst",
+    "notice",
+    "suspended",
+    "resumed",
+    "moved",
+    "killed",
+    "reattached",
+    "released",
+    "evicted",
+    "pinned",
+    "unpinned",
+    "lost",
+    "refused",
+    "fault",
+]
 Json = dict[str, Any]
 
 
@@ -84,9 +101,11 @@ class ReasonBody(Body, frozen=True, kw_only=True):
 
 
 class ExpectedWait(Body, frozen=True, kw_only=True):
-    """How much longer a request will wait, in seconds from `at`; null: not known. Half of those like it wait for at most
-    `seconds_median`, nine of ten for at most `seconds_p90`. `basis`: `history`: `based_on` like requests of the past; `rules`: only
-    what the policy and announced notices bound; `none`: nothing is known, and `message` says why."""
+    """How much longer a request will wait, in seconds from `at`; null: not known. Half of those
+    like it wait for at most `seconds_median`, nine of ten for at most `seconds_p90`. `basis`:
+    `history`: `based_on` like requests of the past; `rules`: only what the policy and announced
+    notices bound; `none`: nothing is known, and `message` says why.
+    """
 
     basis: Literal["history", "rules", "none"]
     message: str
@@ -94,7 +113,9 @@ class ExpectedWait(Body, frozen=True, kw_only=True):
     seconds_median: float | None = None
     seconds_p90: float | None = None
     seconds_at_most: float | None = None
-    """By when it starts at the latest unless others come before it: notices and longest running times end by then."""
+    """By when it starts at the latest unless others come before it: notices and longest running
+    times end by then.
+    """
     based_on: int = 0
 
 
@@ -107,14 +128,18 @@ class Event(Body, frozen=True, kw_only=True):
 
 
 class Share(Body, frozen=True, kw_only=True):
-    """What was asked (`request`) or the burst ceiling (`limit`): GPUs or MiB; the one that was not given is null."""
+    """What was asked (`request`) or the burst ceiling (`limit`): GPUs or MiB; the one that was not
+    given is null.
+    """
 
     gpu: float | None = None
     gpu_memory_mib: int | None = None
 
 
 class MemoryMib(Body, frozen=True, kw_only=True):
-    """GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of that is above the guarantee."""
+    """GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of
+    that is above the guarantee.
+    """
 
     guaranteed: int = 0
     used: int = 0
@@ -122,13 +147,17 @@ class MemoryMib(Body, frozen=True, kw_only=True):
 
 
 class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`.
+    """What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>`
+    and of `POST what-if`.
 
-    Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`, or a `preset`.
+    Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one
+    of `gpu`, `gpu_memory`, or a `preset`.
     """
 
     preset: str | None = None
-    """Name of one of the server's presets; what else is given stands in place of the preset's own word."""
+    """Name of one of the server's presets; what else is given stands in place of the preset's own
+    word.
+    """
     gpu: float | int | str | None = None
     gpu_memory: int | str | None = None
     gpu_limit: float | int | str | None = None

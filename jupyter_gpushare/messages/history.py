@@ -1,14 +1,25 @@
-"""What was: samples of one kernel and of the queues, and evictions. Tables of plain rows, oldest first, so that each is a CSV too."""
+"""What was: samples of one kernel and of the queues, and evictions. Tables of plain rows, oldest
+first, so that each is a CSV too.
+"""
 
 from __future__ import annotations
 
 from .common import Body, KernelState, Stamp
 
-__all__ = ["EvictionRow", "Evictions", "KernelHistory", "KernelSample", "QueueHistory", "QueueSample"]
+__all__ = [
+    "EvictionRow",
+    "Evictions",
+    "KernelHistory",
+    "KernelSample",
+    "QueueHistory",
+    "QueueSample",
+]
 
 
 class KernelSample(Body, frozen=True, kw_only=True):
-    """One kernel at one moment: GPU memory in MiB, the share in GPUs (null: none, or asked for as memory), utilisation 0..1."""
+    """One kernel at one moment: GPU memory in MiB, the share in GPUs (null: none, or asked for as
+    memory), utilisation 0..1.
+    """
 
     time: Stamp
     state: KernelState
@@ -21,7 +32,9 @@ class KernelSample(Body, frozen=True, kw_only=True):
 
 
 class KernelHistory(Body, frozen=True, kw_only=True):
-    """Kept in memory by the Jupyter server: every few seconds while young, coarser when old, for a day."""
+    """Kept in memory by the Jupyter server: every few seconds while young, coarser when old, for a
+    day.
+    """
 
     samples: list[KernelSample]
     kernel_id: str

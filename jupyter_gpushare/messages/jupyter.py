@@ -1,4 +1,6 @@
-"""The Jupyter server extension's REST bodies and stream (contract of the names under `gpushare/api/`)."""
+"""The Jupyter server extension's REST bodies and stream (contract of the names under
+`gpushare/api/`).
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,19 @@ from typing import Literal
 
 from msgspec import Struct, field
 
-from .common import Body, Event, ExpectedWait, Json, KernelRequest, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .common import (
+    Body,
+    Event,
+    ExpectedWait,
+    Json,
+    KernelRequest,
+    KernelState,
+    MemoryMib,
+    ReasonBody,
+    Share,
+    Stamp,
+    Tagged,
+)
 
 __all__ = [
     "Action",
@@ -62,7 +76,8 @@ class Kernel(Body, frozen=True, kw_only=True):
     reason: ReasonBody | None = None
     queue_position: int | None = None
     expected_wait: ExpectedWait | None = None
-    """How much longer it will wait for its share; null: it does not wait, or nobody has looked yet."""
+    """How much longer it will wait for its share; null: it does not wait, or nobody has looked yet.
+    """
     notice_deadline: Stamp | None = None
     """When memory will be taken unless it is given back before; null when nothing is announced."""
     generation: int = 0
@@ -128,7 +143,9 @@ class Queues(Body, frozen=True, kw_only=True):
 
 
 class DeviceMemory(Body, frozen=True, kw_only=True):
-    """MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of that is above their guarantees."""
+    """MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of
+    that is above their guarantees.
+    """
 
     total: int
     guaranteed: int
@@ -273,7 +290,9 @@ class StreamEvent(Tagged, frozen=True, kw_only=True, tag="event"):
 
 
 class StreamStatus(Tagged, frozen=True, kw_only=True, tag="status"):
-    """Something beside the kernels changed (scheduler gone or back, projects): the status without its kernels."""
+    """Something beside the kernels changed (scheduler gone or back, projects): the status without
+    its kernels.
+    """
 
     revision: int
     status: Status

@@ -6,7 +6,17 @@ from typing import Literal
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from .common import Body, Event, ExpectedWait, KernelState, MemoryMib, ReasonBody, Share, Stamp, Tagged
+from .common import (
+    Body,
+    Event,
+    ExpectedWait,
+    KernelState,
+    MemoryMib,
+    ReasonBody,
+    Share,
+    Stamp,
+    Tagged,
+)
 
 __all__ = [
     "CommandRequest",
@@ -46,7 +56,9 @@ __all__ = [
 
 
 class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One pod of a workload. Amounts as people write them. `gpu_limit` is the burst ceiling in GPUs (null: the whole GPU)."""
+    """One pod of a workload. Amounts as people write them. `gpu_limit` is the burst ceiling in GPUs
+    (null: the whole GPU).
+    """
 
     name: str = ""
     """Empty: its number among the pods, from 0."""
@@ -64,7 +76,9 @@ class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class TogetherRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pods that belong together: in one domain of level `required` of the topology `name`, and if possible in one of `preferred`."""
+    """Pods that belong together: in one domain of level `required` of the topology `name`, and if
+    possible in one of `preferred`.
+    """
 
     name: str
     required: str | None = None
@@ -72,7 +86,9 @@ class TogetherRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sub-group of pods. A leaf has pods (their `group` is its name) and `min_pods` (null: all of them); any other has `groups`."""
+    """A sub-group of pods. A leaf has pods (their `group` is its name) and `min_pods` (null: all of
+    them); any other has `groups`.
+    """
 
     name: str
     min_pods: int | None = None
@@ -81,8 +97,9 @@ class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent of a pod's node runs for it, as the person who asked: argument vector, environment beside the node's own, and the
-    working directory there ("": the person's home)."""
+    """What the agent of a pod's node runs for it, as the person who asked: argument vector,
+    environment beside the node's own, and the working directory there ("": the person's home).
+    """
 
     argv: list[str]
     env: dict[str, str] = field(default_factory=dict)
@@ -90,7 +107,9 @@ class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook kernel's workload."""
+    """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook
+    kernel's workload.
+    """
 
     id: str
     name: str = ""
@@ -105,21 +124,27 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     topology: TogetherRequest | None = None
     node_pools: list[str] = field(default_factory=list)
     command: CommandRequest | None = None
-    """Every pod is a process that runs this; null: whoever asks runs something by itself (a kernel)."""
+    """Every pod is a process that runs this; null: whoever asks runs something by itself (a
+    kernel).
+    """
     user: str | None = None
     """On whose behalf (only servers and admins may say so)."""
 
 
 class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`PATCH workloads/<id>`: what its owner calls it from now on (of a kernel: its notebook's path); its share stays as it is."""
+    """`PATCH workloads/<id>`: what its owner calls it from now on (of a kernel: its notebook's
+    path); its share stays as it is.
+    """
 
     name: str
 
 
 class LeaseRules(Body, frozen=True, kw_only=True):
-    """What the policy allows this lease, in ms since its last GPU work (the four steps of the idle rule) and since it was granted; null:
-    never. The agent acts on the idle steps, the scheduler on `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where
-    in the policy it stands."""
+    """What the policy allows this lease, in ms since its last GPU work (the four steps of the idle
+    rule) and since it was granted; null: never. The agent acts on the idle steps, the scheduler on
+    `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where in the policy it
+    stands.
+    """
 
     idle_warn_ms: int | None = None
     idle_suspend_ms: int | None = None
@@ -150,7 +175,9 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     request: Share = Share()
     limit: Share = Share()
     wanted: Literal["hold", "evict"] = "hold"
-    """`evict`: the scheduler wants it back; `message` says for whom and why, `notice_ms` how long its holder is to be warned."""
+    """`evict`: the scheduler wants it back; `message` says for whom and why, `notice_ms` how long
+    its holder is to be warned.
+    """
     notice_ms: int = 30_000
     message: str = ""
     rules: LeaseRules = LeaseRules()
@@ -214,7 +241,9 @@ class Workloads(Body, frozen=True, kw_only=True):
 
 
 class Logs(Body, frozen=True, kw_only=True):
-    """What the pods of a workload have printed after the cursor that was given; at most some 256 KiB at a time."""
+    """What the pods of a workload have printed after the cursor that was given; at most some 256
+    KiB at a time.
+    """
 
     lines: list[LogText]
     cursor: int
@@ -263,7 +292,9 @@ class PolicyText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class PolicyChange(Body, frozen=True, kw_only=True):
-    """One difference: `field` as people write it (`projects.vision.pools.a100.gpu.quota`), the values as text; null: not there."""
+    """One difference: `field` as people write it (`projects.vision.pools.a100.gpu.quota`), the
+    values as text; null: not there.
+    """
 
     field: str
     before: str | None
@@ -272,7 +303,9 @@ class PolicyChange(Body, frozen=True, kw_only=True):
 
 
 class PolicyAffected(Body, frozen=True, kw_only=True):
-    """Somebody for whom a change means something now: a project, department, node pool or node, and its workloads."""
+    """Somebody for whom a change means something now: a project, department, node pool or node, and
+    its workloads.
+    """
 
     kind: Literal["project", "department", "node_pool", "node", "priority_class"]
     name: str
@@ -281,7 +314,9 @@ class PolicyAffected(Body, frozen=True, kw_only=True):
 
 
 class PolicyCheck(Body, frozen=True, kw_only=True):
-    """What a policy file would change; nothing was changed. With problems it would be refused whole."""
+    """What a policy file would change; nothing was changed. With problems it would be refused
+    whole.
+    """
 
     problems: list[str] = field(default_factory=list)
     changes: list[PolicyChange] = field(default_factory=list)
@@ -289,7 +324,9 @@ class PolicyCheck(Body, frozen=True, kw_only=True):
 
 
 class NodeMark(Body, frozen=True, kw_only=True):
-    """What an admin said about a node, and how far it is: `leases` are those that are still held on it."""
+    """What an admin said about a node, and how far it is: `leases` are those that are still held on
+    it.
+    """
 
     node: str
     cordoned: bool
@@ -306,7 +343,9 @@ class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     users: list[str] = field(default_factory=list)
     """Only of a server's token: on whose behalf it may ask; empty: everybody's."""
     groups: list[str] = field(default_factory=list)
-    """Only of a person's token: groups that the person is in, beside those that the administrator's configuration says."""
+    """Only of a person's token: groups that the person is in, beside those that the administrator's
+    configuration says.
+    """
 
 
 class TokenView(Body, frozen=True, kw_only=True):
@@ -329,7 +368,9 @@ class Tokens(Body, frozen=True, kw_only=True):
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):
-    """Who the caller is to the scheduler, and what they may do. `users`: on whose behalf a server may ask (`*`: everybody's)."""
+    """Who the caller is to the scheduler, and what they may do. `users`: on whose behalf a server
+    may ask (`*`: everybody's).
+    """
 
     user: str
     scope: str
@@ -338,11 +379,15 @@ class WhoAmI(Body, frozen=True, kw_only=True):
     users: list[str] = field(default_factory=list)
     projects: list[str] = field(default_factory=list)
     source: Literal["token", "hub", "socket", "process"] = "token"
-    """How this is known: a token of the scheduler's, JupyterHub, the unix user at the other end of the socket, or this very process."""
+    """How this is known: a token of the scheduler's, JupyterHub, the unix user at the other end of
+    the socket, or this very process.
+    """
 
 
 class WaitingRow(Body, frozen=True, kw_only=True):
-    """One place in the queue. Whose it is is said as far as the caller may see it: `workload`, `user` and `name` are "" otherwise."""
+    """One place in the queue. Whose it is is said as far as the caller may see it: `workload`,
+    `user` and `name` are "" otherwise.
+    """
 
     position: int
     pool: str
@@ -365,7 +410,9 @@ class Waiting(Body, frozen=True, kw_only=True):
 
 
 class SchedulerState(Tagged, frozen=True, kw_only=True, tag="state"):
-    """First frame of the scheduler's stream, and the answer to a `since` that is too old: everything the caller may see."""
+    """First frame of the scheduler's stream, and the answer to a `since` that is too old:
+    everything the caller may see.
+    """
 
     revision: int
     status: ServiceStatus
@@ -383,7 +430,9 @@ class WorkloadGone(Tagged, frozen=True, kw_only=True, tag="workload_gone"):
     kernel_id: str | None
     message: str = ""
     reason: ReasonBody | None = None
-    """Why it was ended without its owner's wish while it waited (the rule of the longest waiting time); null otherwise."""
+    """Why it was ended without its owner's wish while it waited (the rule of the longest waiting
+    time); null otherwise.
+    """
 
 
 class WorkloadEvent(Tagged, frozen=True, kw_only=True, tag="event"):

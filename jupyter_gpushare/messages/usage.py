@@ -10,8 +10,9 @@ __all__ = ["Audit", "AuditRow", "Usage", "UsageRow"]
 class UsageRow(Body, frozen=True, kw_only=True):
     """GPU-hours of one project, person or notebook in a period. What it was not asked by is "".
 
-    `held`: the share of a GPU x time that leases were in force; `used`: of that, time in which its processes ran on the GPU; `idle`: the
-    rest of it. `borrowed`: memory above the share, as a part of the GPU, x time; `lent`: what others borrowed of its own unused share.
+    `held`: the share of a GPU x time that leases were in force; `used`: of that, time in which its
+    processes ran on the GPU; `idle`: the rest of it. `borrowed`: memory above the share, as a part
+    of the GPU, x time; `lent`: what others borrowed of its own unused share.
     """
 
     project: str
@@ -31,7 +32,9 @@ class Usage(Body, frozen=True, kw_only=True):
 
 
 class AuditRow(Body, frozen=True, kw_only=True):
-    """One thing that an administrator did, or the scheduler did to somebody: who, what, to what, and details or the reason."""
+    """One thing that an administrator did, or the scheduler did to somebody: who, what, to what,
+    and details or the reason.
+    """
 
     number: int
     time: Stamp

@@ -1,18 +1,20 @@
-"""The scheduler service: the only place that decides who may have what, for the whole cluster.
+"""The scheduler service: the only process that decides who may have what, for the whole cluster.
 
-Read it from the outside in. A caller comes through a door, is recognised, and talks over a link with the service; the service writes in its
-books, which the store keeps; the policy says what is allowed. Each room imports only those below it:
+Read it from the outside in. A listener accepts a request, authenticates it and routes it to the
+service, which updates state and database in one transaction. Each package imports only those below
+it:
 
-    `app`, `embedded`  the two programs: a process of its own; inside a Jupyter server
-    `doors`            how callers get in: HTTP, WebSockets, sockets, a standby's address
-    `with_hub`         a house whose people JupyterHub knows
-    `house`            puts the service together, starts and stops it (`garbage`: when Python looks for what is no longer used)
-    `links`            one conversation, whatever carries it: a call, a stream, an agent
-    `service`          the one that says yes: people's commands, agents' reports, the cycle
-    `callers`          who is asking, what they may do, how much
-    `books`            what is known: workloads, nodes, usage, history; changed with the store or not at all
-    `store`            SQL: tables, transactions, older databases, which scheduler leads
-    `simulation`       the same decisions on paper: scenarios, snapshots, fair share files
-    `policy`           the administrator's file, and what a change of it would do
-    `files`            files that people write: read with line numbers, checked, explained
+    app, embedded    the two programs: a process of its own; inside a Jupyter server
+    http             HTTP, WebSockets, unix sockets, and the address that a standby holds
+    hub_integration  a scheduler whose users JupyterHub knows
+    server           builds the service from its parts, starts and stops it
+    api              routing, event stream and agent sessions, independent of the transport
+    service          commands, agent reports and scheduling cycles
+    auth             authentication, permissions and rate limits
+    state            workloads, nodes, usage and history, changed together with the database
+    store            SQL: tables, transactions, migrations, leader election
+    simulation       scenarios, snapshots and fair share files
+    policy           the administrator's policy file, and what a change of it would do
+    config           files written by people: parsed with line numbers, validated, explained
+    gc_tuning        when Python's garbage collector runs
 """

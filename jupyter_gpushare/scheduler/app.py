@@ -1,4 +1,6 @@
-"""The scheduler service as a program: its configuration the Jupyter way, its start, its signals, its end."""
+"""The scheduler service as a program: its configuration the Jupyter way, its start, its signals,
+its end.
+"""
 
 from __future__ import annotations
 
@@ -48,40 +50,151 @@ class SchedulerApp(JupyterApp):
     name = "jupyter-gpushare-scheduler"
     config_file_name = Unicode("jupyter_gpushare_config")
 
-    host = Unicode("127.0.0.1", config=True, help="Address to listen on; 0.0.0.0 for every network of this machine.")
-    port = Integer(PORT, min=0, max=65535, config=True, help="Port to listen on; 0: any free one.")
-    certfile = Unicode("", config=True, help="TLS certificate (PEM). Without one, put the service behind something that has one.")
-    keyfile = Unicode("", config=True, help="Key of the certificate, when it is not in the same file.")
-    client_ca = Unicode("", config=True, help="Certificates (PEM) of who signs those of agents: with it, an agent shows one for its node.")
-    socket = Unicode("", config=True, help="Unix socket to listen on: callers are their unix user. Without host or port, nothing else.")
-    socket_mode = Integer(0o666, min=0, max=0o777, config=True, help="Who may connect to the unix socket, as permissions of a file.")
-    admin_users = List(Unicode(), config=True, help="Unix users (and `group:NAME`) who are admins on the socket, beside root and the service's own.")
-    calls_per_second = Float(GENEROUS.calls_per_s, min=0, config=True, help="Calls per second that one caller may make; 0: any number.")
-    calls_at_once = Integer(GENEROUS.calls_at_once, min=1, config=True, help="Calls that a caller who was quiet may make at once.")
-    body_bytes = Integer(GENEROUS.body_bytes, min=1024, config=True, help="The largest body of a call.")
-    frames_per_second = Float(GENEROUS.frames_per_s, min=0, config=True, help="Frames per second that one link of an agent may send; 0: any number.")
-    links_per_caller = Integer(GENEROUS.links, min=0, config=True, help="WebSockets that one caller may have open; 0: any number.")
-    frame_bytes = Integer(GENEROUS.frame_bytes, min=1024, config=True, help="The largest frame on a WebSocket.")
-    state_dir = Unicode(config=True, help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.")
-    db_url = Unicode("", config=True, help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.")
-    db_upgrade = Bool(False, config=True, help="Whether older tables of a PostgreSQL database may be brought up to date at the start.")
-    leader_silent_s = Float(
-        SILENT_S, min=0.5, config=True, help="Seconds without a sign of life after which a standby on the same database takes over."
+    host = Unicode(
+        "127.0.0.1",
+        config=True,
+        help="Address to listen on; 0.0.0.0 for every network of this machine.",
     )
-    public_url = Unicode("", config=True, help="Where people reach this scheduler, as a standby tells them; default: where it listens.")
-    policy_file = Unicode("", config=True, help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.")
-    token_file = Unicode("", config=True, help="File with the admin's token, made if absent; default: admin.token in the state directory.")
-    retention_days = Integer(90, min=1, config=True, help="For how many days workloads that have ended are remembered.")
-    event_retention_days = Integer(90, min=1, config=True, help="For how many days what happened to them is remembered.")
-    usage_retention_days = Integer(400, min=1, config=True, help="For how many days it is remembered who held and used what.")
+    port = Integer(PORT, min=0, max=65535, config=True, help="Port to listen on; 0: any free one.")
+    certfile = Unicode(
+        "",
+        config=True,
+        help="TLS certificate (PEM). Without one, put the service behind something that has one.",
+    )
+    keyfile = Unicode(
+        "", config=True, help="Key of the certificate, when it is not in the same file."
+    )
+    client_ca = Unicode(
+        "",
+        config=True,
+        help="Certificates (PEM) of who signs those of agents: with it, an agent shows one for its node.",
+    )
+    socket = Unicode(
+        "",
+        config=True,
+        help="Unix socket to listen on: callers are their unix user. Without host or port, nothing else.",
+    )
+    socket_mode = Integer(
+        0o666,
+        min=0,
+        max=0o777,
+        config=True,
+        help="Who may connect to the unix socket, as permissions of a file.",
+    )
+    admin_users = List(
+        Unicode(),
+        config=True,
+        help="Unix users (and `group:NAME`) who are admins on the socket, beside root and the service's own.",
+    )
+    calls_per_second = Float(
+        GENEROUS.calls_per_s,
+        min=0,
+        config=True,
+        help="Calls per second that one caller may make; 0: any number.",
+    )
+    calls_at_once = Integer(
+        GENEROUS.calls_at_once,
+        min=1,
+        config=True,
+        help="Calls that a caller who was quiet may make at once.",
+    )
+    body_bytes = Integer(
+        GENEROUS.body_bytes, min=1024, config=True, help="The largest body of a call."
+    )
+    frames_per_second = Float(
+        GENEROUS.frames_per_s,
+        min=0,
+        config=True,
+        help="Frames per second that one link of an agent may send; 0: any number.",
+    )
+    links_per_caller = Integer(
+        GENEROUS.links,
+        min=0,
+        config=True,
+        help="WebSockets that one caller may have open; 0: any number.",
+    )
+    frame_bytes = Integer(
+        GENEROUS.frame_bytes, min=1024, config=True, help="The largest frame on a WebSocket."
+    )
+    state_dir = Unicode(
+        config=True,
+        help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.",
+    )
+    db_url = Unicode(
+        "",
+        config=True,
+        help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.",
+    )
+    db_upgrade = Bool(
+        False,
+        config=True,
+        help="Whether older tables of a PostgreSQL database may be brought up to date at the start.",
+    )
+    leader_silent_s = Float(
+        SILENT_S,
+        min=0.5,
+        config=True,
+        help="Seconds without a sign of life after which a standby on the same database takes over.",
+    )
+    public_url = Unicode(
+        "",
+        config=True,
+        help="Where people reach this scheduler, as a standby tells them; default: where it listens.",
+    )
+    policy_file = Unicode(
+        "",
+        config=True,
+        help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.",
+    )
+    token_file = Unicode(
+        "",
+        config=True,
+        help="File with the admin's token, made if absent; default: admin.token in the state directory.",
+    )
+    retention_days = Integer(
+        90, min=1, config=True, help="For how many days workloads that have ended are remembered."
+    )
+    event_retention_days = Integer(
+        90, min=1, config=True, help="For how many days what happened to them is remembered."
+    )
+    usage_retention_days = Integer(
+        400, min=1, config=True, help="For how many days it is remembered who held and used what."
+    )
     protect_metrics = Bool(False, config=True, help="Whether /metrics needs a token too.")
-    hub_api_url = Unicode("", config=True, help="JupyterHub's API, whose tokens and groups count here; default: the Hub's that started us.")
-    hub_api_token_file = Unicode("", config=True, help="File with this service's token at JupyterHub; default: $JUPYTERHUB_API_TOKEN.")
-    hub_service = Unicode("gpushare", config=True, help="Name of this service at JupyterHub, when the Hub did not start it.")
-    hub_ca_file = Unicode("", config=True, help="Certificates to trust when JupyterHub's API is https://; default: the system's.")
-    hub_remember_s = Float(60.0, min=0, config=True, help="Seconds for which the owner of one of JupyterHub's tokens is remembered.")
-    hub_refresh_s = Float(30.0, min=1, config=True, help="Seconds between two readings of JupyterHub's groups.")
-    groups = Dict(List(Unicode()), config=True, help="Members of the groups that the policy names: {'vision': ['alice']}.")
+    hub_api_url = Unicode(
+        "",
+        config=True,
+        help="JupyterHub's API, whose tokens and groups count here; default: the Hub's that started us.",
+    )
+    hub_api_token_file = Unicode(
+        "",
+        config=True,
+        help="File with this service's token at JupyterHub; default: $JUPYTERHUB_API_TOKEN.",
+    )
+    hub_service = Unicode(
+        "gpushare",
+        config=True,
+        help="Name of this service at JupyterHub, when the Hub did not start it.",
+    )
+    hub_ca_file = Unicode(
+        "",
+        config=True,
+        help="Certificates to trust when JupyterHub's API is https://; default: the system's.",
+    )
+    hub_remember_s = Float(
+        60.0,
+        min=0,
+        config=True,
+        help="Seconds for which the owner of one of JupyterHub's tokens is remembered.",
+    )
+    hub_refresh_s = Float(
+        30.0, min=1, config=True, help="Seconds between two readings of JupyterHub's groups."
+    )
+    groups = Dict(
+        List(Unicode()),
+        config=True,
+        help="Members of the groups that the policy names: {'vision': ['alice']}.",
+    )
 
     _house: SchedulerServer | None = None
     """The one that leads now."""
@@ -92,19 +205,27 @@ class SchedulerApp(JupyterApp):
 
     def read_configuration(self) -> None:
         """Reads `config_file`, or what Jupyter's directories have. Raises InvalidInput."""
-        self.log.addFilter(lambda record: not str(record.msg).startswith("Bad config"))  # `exit` says it
+        self.log.addFilter(
+            lambda record: not str(record.msg).startswith("Bad config")
+        )  # `exit` says it
         try:
             self.initialize([])
         except GpuShareError:
             raise
         except Exception as error:  # the file is Python and may raise anything
-            raise InvalidInput(f"the configuration cannot be read: {error}", field=self.config_file or None) from error
+            raise InvalidInput(
+                f"the configuration cannot be read: {error}", field=self.config_file or None
+            ) from error
 
     def exit(self, exit_status: int | str | None = 0) -> None:
-        """Traitlets ends the process over a bad value, after a line in the log; a caller of ours gets an error like every other."""
+        """Traitlets ends the process over a bad value, after a line in the log; a caller of ours
+        gets an error like every other.
+        """
         error = sys.exc_info()[1]
         if isinstance(error, TraitError):
-            raise InvalidInput(f"the configuration cannot be used: {error}", field=self.config_file or None) from error
+            raise InvalidInput(
+                f"the configuration cannot be used: {error}", field=self.config_file or None
+            ) from error
         super().exit(exit_status)
 
     def house(self, leadership: Leadership | None = None) -> SchedulerServer:
@@ -116,7 +237,11 @@ class SchedulerApp(JupyterApp):
             upgrade=self.db_upgrade or leadership is None,
             policy_file=Path(self.policy_file) if self.policy_file else None,
             db_url=self.db_url or None,
-            retention=Retention(self.retention_days * DAY_MS, self.event_retention_days * DAY_MS, self.usage_retention_days * DAY_MS),
+            retention=Retention(
+                self.retention_days * DAY_MS,
+                self.event_retention_days * DAY_MS,
+                self.usage_retention_days * DAY_MS,
+            ),
             groups_of=self._groups_of,
             open_metrics=not self.protect_metrics,
             limits=RateLimits(
@@ -128,46 +253,74 @@ class SchedulerApp(JupyterApp):
                 links=self.links_per_caller,
             ),
         )
-        house.loop.tidy = GcTuning(lambda: len(house.service.records), lambda: house.service.ended).tick
+        house.loop.tidy = GcTuning(
+            lambda: len(house.service.records), lambda: house.service.ended
+        ).tick
         return house
 
     def _groups_of(self, user: str) -> tuple[str, ...]:
         return tuple(sorted(group for group, members in self.groups.items() if user in members))
 
     def _hub_address(self) -> HubAddress | None:
-        """The Hub that is configured, or the one that started this process. Raises InvalidInput, Unavailable."""
+        """The Hub that is configured, or the one that started this process. Raises InvalidInput,
+        Unavailable.
+        """
         if not self.hub_api_url:
             return managed_by_hub()
-        token = token_in(self.hub_api_token_file)() if self.hub_api_token_file else os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        token = (
+            token_in(self.hub_api_token_file)()
+            if self.hub_api_token_file
+            else os.environ.get("JUPYTERHUB_API_TOKEN", "")
+        )
         return HubAddress(self.hub_api_url, token, self.hub_service)
 
     def know_people(self, house: SchedulerServer) -> None:
-        """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput, Unavailable."""
+        """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput,
+        Unavailable.
+        """
         house.callers.peers = UnixPeers(self.admin_users, self._groups_of)
         if (address := self._hub_address()) is not None:
             hub = JupyterHub(
-                address, groups_of=self._groups_of, remember=self.hub_remember_s, refresh=self.hub_refresh_s, ca_file=self.hub_ca_file
+                address,
+                groups_of=self._groups_of,
+                remember=self.hub_remember_s,
+                refresh=self.hub_refresh_s,
+                ca_file=self.hub_ca_file,
             )
             joined(house, hub)
 
     def address(self) -> ListenAddress:
         """Where to listen: as configured, else where the Hub that started us will look for us."""
         managed = managed_by_hub() is not None
-        stated, by_hub = self.config.SchedulerApp, urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "") if managed else "")
+        stated, by_hub = (
+            self.config.SchedulerApp,
+            urlsplit(os.environ.get("JUPYTERHUB_SERVICE_URL", "") if managed else ""),
+        )
         host, port = self.host, self.port
         if by_hub.hostname and "port" not in stated:
             host, port = by_hub.hostname, by_hub.port or port
-        only_socket = bool(self.socket) and not by_hub.hostname and "port" not in stated and "host" not in stated
+        only_socket = (
+            bool(self.socket)
+            and not by_hub.hostname
+            and "port" not in stated
+            and "host" not in stated
+        )
         return ListenAddress(
-            host, None if only_socket else port, self.certfile, self.keyfile, self.client_ca,
+            host,
+            None if only_socket else port,
+            self.certfile,
+            self.keyfile,
+            self.client_ca,
             socket=Path(self.socket) if self.socket else None,
             socket_mode=self.socket_mode,
             token_file=Path(self.token_file) if self.token_file else None,
             prefix=os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "") if managed else "",
-        )  # fmt: skip
+        )
 
     async def serve(self, say: Callable[[str], None]) -> None:
-        """Runs until SIGINT or SIGTERM. `say` is told when calls are answered and decisions are made. Raises GpuShareError."""
+        """Runs until SIGINT or SIGTERM. `say` is told when calls are answered and decisions are
+        made. Raises GpuShareError.
+        """
         over = asyncio.Event()
         self._signals(over)
         if self.db_url and is_shared(self.db_url):
@@ -176,15 +329,25 @@ class SchedulerApp(JupyterApp):
             await self._lead(self.address(), None, over, say)
 
     async def _serve_in_turn(self, over: asyncio.Event, say: Callable[[str], None]) -> None:
-        """On a database that others may use too: stands by until it is this one's turn, leads, and stands by again."""
+        """On a database that others may use too: stands by until it is this one's turn, leads, and
+        stands by again.
+        """
         self._prepare_tables()
-        leadership, address = Leadership(self.db_url, f"{platform.node()}:{os.getpid()}", silent_s=self.leader_silent_s), self.address()
+        leadership, address = (
+            Leadership(
+                self.db_url, f"{platform.node()}:{os.getpid()}", silent_s=self.leader_silent_s
+            ),
+            self.address(),
+        )
         try:
             while not over.is_set():
                 standby = StandbyServer(leadership, address, self.public_url)
                 address = standby.address
                 try:
-                    await first_of(standby.turn(lambda words: say(f"jupyter gpushare scheduler {words}")), over.wait())
+                    await first_of(
+                        standby.turn(lambda words: say(f"jupyter gpushare scheduler {words}")),
+                        over.wait(),
+                    )
                 finally:
                     await standby.stop()
                 if over.is_set():
@@ -204,7 +367,13 @@ class SchedulerApp(JupyterApp):
         finally:
             engine.dispose()
 
-    async def _lead(self, address: ListenAddress, leadership: Leadership | None, over: asyncio.Event, say: Callable[[str], None]) -> None:
+    async def _lead(
+        self,
+        address: ListenAddress,
+        leadership: Leadership | None,
+        over: asyncio.Event,
+        say: Callable[[str], None],
+    ) -> None:
         """Decides and answers until it is over, or until another scheduler leads."""
         house = self.house(leadership)
         try:
@@ -228,18 +397,28 @@ class SchedulerApp(JupyterApp):
             await listening.stop()
             await house.stop()
 
-    def _announce(self, house: SchedulerServer, listening: Listeners, say: Callable[[str], None]) -> None:
+    def _announce(
+        self, house: SchedulerServer, listening: Listeners, say: Callable[[str], None]
+    ) -> None:
         listening.leave_note()
-        urls = " and ".join(dict.fromkeys(url for url in (listening.url, listening.socket_url) if url))
-        say(f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})")
+        urls = " and ".join(
+            dict.fromkeys(url for url in (listening.url, listening.socket_url) if url)
+        )
+        say(
+            f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})"
+        )
         if listening.url != listening.socket_url:
             self.log.info("the admin's token is in %s", listening.token_file)
 
     @staticmethod
-    async def _until_over(house: SchedulerServer, leadership: Leadership | None, over: asyncio.Event) -> None:
+    async def _until_over(
+        house: SchedulerServer, leadership: Leadership | None, over: asyncio.Event
+    ) -> None:
         if leadership is None:
             await first_of(over.wait(), house.over.wait())
-        elif (why := await first_of(over.wait(), house.over.wait(), keep_leading(leadership))) and isinstance(why, str):
+        elif (
+            why := await first_of(over.wait(), house.over.wait(), keep_leading(leadership))
+        ) and isinstance(why, str):
             house.store.give_up(why)
 
     def _signals(self, over: asyncio.Event) -> None:

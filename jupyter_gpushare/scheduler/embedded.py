@@ -1,6 +1,8 @@
-"""Embedded mode: the scheduler, and this machine's node agent, inside somebody else's event loop, for one person.
+"""Embedded mode: the scheduler, and this machine's node agent, inside somebody else's event loop,
+for one person.
 
-The same bodies cross the same dispatch as over HTTP; only the carrier differs. The one place where scheduler and agent meet as code.
+The same bodies cross the same dispatch as over HTTP; only the carrier differs. The one place where
+scheduler and agent meet as code.
 """
 
 from __future__ import annotations
@@ -31,9 +33,15 @@ from .server import LOCK, SchedulerServer, make_state_dir
 from .store.locks import is_held
 
 __all__ = [
-    "EmbeddedServer", "InProcessTransport", "devices_here", "found_patiently", "is_served", "own_socket", "served_at",
+    "EmbeddedServer",
+    "InProcessTransport",
+    "devices_here",
+    "found_patiently",
+    "is_served",
+    "own_socket",
+    "served_at",
     "this_node",
-]  # fmt: skip
+]
 
 log = logging.getLogger("gpushare.scheduler")
 
@@ -44,7 +52,9 @@ class InProcessTransport:
     def __init__(self, house: SchedulerServer, identity: Identity) -> None:
         self._house, self._identity = house, identity
 
-    async def call(self, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> tuple[int, str, bytes]:
+    async def call(
+        self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
+    ) -> tuple[int, str, bytes]:
         """Answered before the next thing happens in this loop."""
         answer = self._house.dispatch.handle(self._identity, verb, path, query, body)
         return answer.status, answer.content_type, answer.body
@@ -101,7 +111,9 @@ class _InProcessAgentLink:
 
 
 def is_served(state_dir: Path) -> bool:
-    """Whether a scheduler runs in this state directory: in another server of the same person, as a rule."""
+    """Whether a scheduler runs in this state directory: in another server of the same person, as a
+    rule.
+    """
     lock = state_dir / LOCK
     return lock.exists() and is_held(lock)
 
@@ -116,7 +128,9 @@ def served_at(state_dir: Path) -> str | None:
 
 
 def own_socket(state_dir: Path) -> Path:
-    """Where the scheduler in somebody's Jupyter server listens for the rest of what they run: the command line, a second server."""
+    """Where the scheduler in somebody's Jupyter server listens for the rest of what they run: the
+    command line, a second server.
+    """
     return state_dir / "scheduler.sock"
 
 
@@ -125,34 +139,63 @@ def this_node() -> str:
     return platform.node() or "localhost"
 
 
-def devices_here(state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", node: str | None = None) -> Devices:
-    """The GPUs of this machine, or simulated ones. Blocks for as long as a driver needs to wake up. Raises GpuShareError: there are none."""
+def devices_here(
+    state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", node: str | None = None
+) -> Devices:
+    """The GPUs of this machine, or simulated ones. Blocks for as long as a driver needs to wake up.
+    Raises GpuShareError: there are none.
+    """
     make_state_dir(state_dir)
     simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
     return find_devices(node or this_node(), state_dir, simulation)
 
 
 class EmbeddedServer:
-    """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or `client`; `stop` leaves the kernels alone."""
+    """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or
+    `client`; `stop` leaves the kernels alone.
+    """
 
     def __init__(
-        self, state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", socket: Path | None = None, policy_file: Path | None = None,
-        user: str, node: str | None = None, host_memory_mib: int | None = None, devices: Devices | None = None,
-    ) -> None:  # fmt: skip
-        """`devices`: found already. Raises GpuShareError: nothing to manage, a bad policy, or another scheduler in this state directory."""
+        self,
+        state_dir: Path,
+        *,
+        simulate: str,
+        gpu_memory: str = "80GiB",
+        socket: Path | None = None,
+        policy_file: Path | None = None,
+        user: str,
+        node: str | None = None,
+        host_memory_mib: int | None = None,
+        devices: Devices | None = None,
+    ) -> None:
+        """`devices`: found already. Raises GpuShareError: nothing to manage, a bad policy, or
+        another scheduler in this state directory.
+        """
         make_state_dir(state_dir)
-        self._agent_config = AgentConfig(node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib)
-        self._devices = devices or devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node)
+        self._agent_config = AgentConfig(
+            node or this_node(), state_dir, socket, host_memory_mib=host_memory_mib
+        )
+        self._devices = devices or devices_here(
+            state_dir, simulate=simulate, gpu_memory=gpu_memory, node=self._agent_config.node
+        )
         count = len(self._devices.reports())
-        policy = load_policy(policy_file) if policy_file else parse_policy(default_demo_policy(count, user), "built in")
+        policy = (
+            load_policy(policy_file)
+            if policy_file
+            else parse_policy(default_demo_policy(count, user), "built in")
+        )
         self._house = SchedulerServer(state_dir, policy_file=policy_file, policy=policy)
-        self.transport = InProcessTransport(self._house, Identity(user, scope="admin", source="process"))
+        self.transport = InProcessTransport(
+            self._house, Identity(user, scope="admin", source="process")
+        )
         self.client = SchedulerClient(self.transport)
         self._agent: Agent | None = None
         self._listening: Listeners | None = None
 
     async def start(self) -> None:
-        """Begins to decide and to manage. Raises GpuShareError when another agent manages this machine; then nothing runs."""
+        """Begins to decide and to manage. Raises GpuShareError when another agent manages this
+        machine; then nothing runs.
+        """
         self._house.start()
         self._listen(self._agent_config.state_dir)
         agent = Agent(self._agent_config, self._devices, self.client.agent_link)
@@ -164,14 +207,18 @@ class EmbeddedServer:
         self._agent = agent
 
     def _listen(self, state_dir: Path) -> None:
-        """On a unix socket, for the command line of the same person and nobody else. Not being able to is no disaster."""
+        """On a unix socket, for the command line of the same person and nobody else. Not being able
+        to is no disaster.
+        """
         try:
             self._house.callers.peers = UnixPeers(only_owner=True)
             address = ListenAddress(port=None, socket=own_socket(state_dir), socket_mode=0o600)
             self._listening = Listeners(self._house, address, state_dir)
             self._listening.leave_note()
         except (GpuShareError, OSError) as error:
-            log.warning("`jupyter gpushare status` and the like will not find this scheduler: %s", error)
+            log.warning(
+                "`jupyter gpushare status` and the like will not find this scheduler: %s", error
+            )
 
     async def stop(self) -> None:
         """Stops both; leases and kernels stay as they are. May be called twice."""

@@ -1,11 +1,15 @@
-"""When Python looks for garbage in a service that remembers much: often among what is new, rarely through what it keeps.
+"""When Python looks for garbage in a service that remembers much: often among what is new, rarely
+through what it keeps.
 
-Python looks through everything that is old whenever a quarter as much has been added. With ten thousand workloads that is half a second,
-several times a minute under load, in which nobody is answered. So once a second what is new is looked through, which takes a
-millisecond, and what is left of it is set aside (`gc.freeze`). Workloads that have ended are circles of objects among that; everything
-is looked through when as many have ended as live, so memory at most doubles and the time is spread over as many requests.
+Python looks through everything that is old whenever a quarter as much has been added. With ten
+thousand workloads that is half a second, several times a minute under load, in which nobody is
+answered. So once a second what is new is looked through, which takes a millisecond, and what is
+left of it is set aside (`gc.freeze`). Workloads that have ended are circles of objects among that;
+everything is looked through when as many have ended as live, so memory at most doubles and the time
+is spread over as many requests.
 
-Only for a process of our own: a Jupyter server that embeds the scheduler has other things to remember.
+Only for a process of our own: a Jupyter server that embeds the scheduler has other things to
+remember.
 """
 
 from __future__ import annotations
@@ -23,7 +27,9 @@ LONGEST: Final = 3_600
 
 
 class GcTuning:
-    """`living` and `ended`: how many workloads are remembered now, and how many have ended in this life of the service."""
+    """`living` and `ended`: how many workloads are remembered now, and how many have ended in this
+    life of the service.
+    """
 
     def __init__(self, living: Callable[[], int], ended: Callable[[], int]) -> None:
         self._living, self._ended = living, ended

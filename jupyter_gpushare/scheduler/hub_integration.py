@@ -1,4 +1,6 @@
-"""Joins a house and a JupyterHub: who asks is found out there, and what its groups' properties say is added to the policy file."""
+"""Joins a house and a JupyterHub: who asks is found out there, and what its groups' properties say
+is added to the policy file.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ log = logging.getLogger("gpushare.scheduler")
 
 
 def joined(house: SchedulerServer, hub: JupyterHub) -> None:
-    """From now on this house knows the Hub's people, and what the properties of its groups add to the policy."""
+    """From now on this house knows the Hub's people, and what the properties of its groups add to
+    the policy.
+    """
 
     def extend(loaded: LoadedPolicy) -> LoadedPolicy:
         extended, problems = with_groups(loaded, hub.groups)
@@ -28,6 +32,8 @@ def joined(house: SchedulerServer, hub: JupyterHub) -> None:
         return extended
 
     house.callers.foreign = hub
-    house.tokens.groups_of = hub.groups_of  # people who come with a token of ours, and those whom a server asks for
+    house.tokens.groups_of = (
+        hub.groups_of
+    )  # people who come with a token of ours, and those whom a server asks for
     house.beside.append(hub)
     house.loop.extend, hub.changed = extend, house.loop.extend_again

@@ -1,4 +1,5 @@
-"""Puts the service together, starts and stops it: store, policy, service, loop, streams, agents' links, tokens, metrics, dispatch.
+"""Puts the service together, starts and stops it: store, policy, service, loop, streams, agents'
+links, tokens, metrics, dispatch.
 
 Used by the process of its own (`app`) and by embedded mode alike; neither listens on a socket here.
 """
@@ -32,7 +33,14 @@ from .store.leadership import Leadership
 from .store.locks import lock_of, only_one
 from .store.store import Retention, Store
 
-__all__ = ["BUILT_IN_POLICY", "LOCK", "SchedulerServer", "make_state_dir", "own_database", "wall_clock"]
+__all__ = [
+    "BUILT_IN_POLICY",
+    "LOCK",
+    "SchedulerServer",
+    "make_state_dir",
+    "own_database",
+    "wall_clock",
+]
 
 log = logging.getLogger("gpushare.scheduler")
 LOCK: Final = "scheduler.lock"
@@ -55,21 +63,39 @@ class BackgroundService(Protocol):
 
 
 class SchedulerServer:
-    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when another one uses this directory."""
+    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when
+    another one uses this directory.
+    """
 
     def __init__(
-        self, state_dir: Path, *, policy_file: Path | None = None, policy: LoadedPolicy | None = None, db_url: str | None = None,
-        clock: Callable[[], int] = wall_clock, groups_of: Groups = lambda _: (), open_metrics: bool = True, retention: Retention = RETENTION,
-        limits: RateLimits = GENEROUS, upgrade: bool = True, leadership: Leadership | None = None, one_sync_for_many: bool = False,
-    ) -> None:  # fmt: skip
-        """`upgrade`: tables of an older version are brought up to date. `leadership`: this process's, when several may share the store.
-        `one_sync_for_many`: see `Store`; for a service with many callers.
+        self,
+        state_dir: Path,
+        *,
+        policy_file: Path | None = None,
+        policy: LoadedPolicy | None = None,
+        db_url: str | None = None,
+        clock: Callable[[], int] = wall_clock,
+        groups_of: Groups = lambda _: (),
+        open_metrics: bool = True,
+        retention: Retention = RETENTION,
+        limits: RateLimits = GENEROUS,
+        upgrade: bool = True,
+        leadership: Leadership | None = None,
+        one_sync_for_many: bool = False,
+    ) -> None:
+        """`upgrade`: tables of an older version are brought up to date. `leadership`: this
+        process's, when several may share the store. `one_sync_for_many`: see `Store`; for a service
+        with many callers.
         """
         make_state_dir(state_dir)
-        loaded = policy or (load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in"))
+        loaded = policy or (
+            load_policy(policy_file) if policy_file else parse_policy(BUILT_IN_POLICY, "built in")
+        )
         self._locks = contextlib.ExitStack()
         self.over = asyncio.Event()
-        """Nothing can be committed any more: another scheduler leads, or what is in memory may not be what is in the store."""
+        """Nothing can be committed any more: another scheduler leads, or what is in memory may not
+        be what is in the store.
+        """
         with contextlib.ExitStack() as undone:
             undone.enter_context(self._locks)
             url = self._locked(state_dir, db_url)
@@ -95,16 +121,28 @@ class SchedulerServer:
         self.loop.observe = self._observe
         self.agents.tap = self.metrics.report
         self.dispatch = Router(
-            self.service, self.tokens, metrics=self.metrics.text, is_ready=self.decided.is_set, open_metrics=open_metrics,
+            self.service,
+            self.tokens,
+            metrics=self.metrics.text,
+            is_ready=self.decided.is_set,
+            open_metrics=open_metrics,
             longest_body=limits.body_bytes,
-        )  # fmt: skip
+        )
 
     def _locked(self, state_dir: Path, db_url: str | None) -> str:
-        """Nobody else may use this directory, nor this file, whatever directory they use. Gives the URL of the database."""
+        """Nobody else may use this directory, nor this file, whatever directory they use. Gives the
+        URL of the database.
+        """
         own = state_dir / "scheduler.sqlite"
-        self._locks.callback(os.close, only_one(state_dir / LOCK, "another scheduler runs in this state directory", state_dir))
+        self._locks.callback(
+            os.close,
+            only_one(state_dir / LOCK, "another scheduler runs in this state directory", state_dir),
+        )
         file = file_in(db_url) if db_url else own
-        if file is not None and file.with_suffix(".lock").absolute() != (state_dir / LOCK).absolute():
+        if (
+            file is not None
+            and file.with_suffix(".lock").absolute() != (state_dir / LOCK).absolute()
+        ):
             self._locks.callback(os.close, lock_of(file))
         return db_url or own_database(own)
 
@@ -142,10 +180,14 @@ def make_state_dir(state_dir: Path) -> None:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError as error:
-        raise Unavailable(f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)) from error
+        raise Unavailable(
+            f"the state directory cannot be used: {error.strerror or error}", field=str(state_dir)
+        ) from error
 
 
 def own_database(file: Path) -> str:
-    """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to read, whatever the umask is."""
+    """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to
+    read, whatever the umask is.
+    """
     file.touch(mode=0o600)
     return f"sqlite:///{file}"

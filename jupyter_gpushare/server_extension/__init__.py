@@ -1,4 +1,5 @@
-"""In the Jupyter server: REST API and stream, the kernel provisioner, clients of scheduler and agent.
+"""In the Jupyter server: REST API and stream, the kernel provisioner, clients of scheduler and
+agent.
 
 Packages from top to bottom, each importing only those below it:
 

@@ -1,4 +1,6 @@
-"""What kernels and servers say, and what follows. What the agent knows it answers at once; what is the scheduler's goes to the server."""
+"""What kernels and servers say, and what follows. What the agent knows it answers at once; what is
+the scheduler's goes to the server.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,9 @@ __all__ = ["MessageHandlers"]
 
 RELAY_S: Final = 60.0
 UNSURE_MS: Final = 2_000
-"""After a kernel came back to a restarted agent: the time in which it can say that a cell is running."""
+"""After a kernel came back to a restarted agent: the time in which it can say that a cell is
+running.
+"""
 
 
 def problem_of(error: GpuShareError) -> ErrorDetail:
@@ -73,14 +77,21 @@ def _is_whose(book: KernelRecord, uid: int) -> bool:
 class MessageHandlers:
     """The listener behind the socket."""
 
-    def __init__(self, node: NodeRuntime, gate: SocketServer, desk: Reconciler, lifecycle: KernelLifecycle, mover: MemoryMover) -> None:
+    def __init__(
+        self,
+        node: NodeRuntime,
+        gate: SocketServer,
+        desk: Reconciler,
+        lifecycle: KernelLifecycle,
+        mover: MemoryMover,
+    ) -> None:
         self._node, self._gate, self._desk, self._lifecycle = node, gate, desk, lifecycle
         self._wishes = UserActions(node, desk, mover)
         self._numbers = itertools.count(1)
         self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # ---- hellos ---------------------------------------------------------------------------------------------------
+    # ---- hellos ----------------------------------------------------------------------------------
 
     def greet_kernel(self, hello: KernelHello, line: SocketConnection) -> str | None:
         """Why this peer is not that kernel; None: welcome."""
@@ -98,9 +109,17 @@ class MessageHandlers:
         if old is not None and old is not line:
             old.close()
         book.connected, book.ever_connected, book.heard = True, True, 0
-        if book.unsure_until or book.cells:  # what ended while the line was broken was told to nobody; what runs is said again now
+        if (
+            book.unsure_until or book.cells
+        ):  # what ended while the line was broken was told to nobody; what runs is said again now
             book.cells, book.unsure_until = set(), self._node.clock() + UNSURE_MS
-        line.send(KernelWelcome(node=self._node.config.node, simulated=self._node.devices.simulated, kernel=self._view(book)))
+        line.send(
+            KernelWelcome(
+                node=self._node.config.node,
+                simulated=self._node.devices.simulated,
+                kernel=self._view(book),
+            )
+        )
         for message in book.told:
             line.send(Told(message=message))
         book.told.clear()
@@ -121,9 +140,15 @@ class MessageHandlers:
         node = self._node
         kernels = [self._view(book) for book in node.books.values() if _is_whose(book, line.uid)]
         tiers, problems = node.devices.tiers()
-        line.send(ServerWelcome(
-            node=node.config.node, simulated=node.devices.simulated, tiers=tiers, tier_problems=problems, kernels=kernels,
-        ))  # fmt: skip
+        line.send(
+            ServerWelcome(
+                node=node.config.node,
+                simulated=node.devices.simulated,
+                tiers=tiers,
+                tier_problems=problems,
+                kernels=kernels,
+            )
+        )
         for book in node.books.values():
             if book.server == hello.server:
                 book.last_key = None
@@ -137,9 +162,15 @@ class MessageHandlers:
             self._node.wake()
 
     def _view(self, book: KernelRecord) -> Kernel:
-        return view(book, self._node.config.node, self._node.uuids, self._node.totals, self._node.devices.simulated)
+        return view(
+            book,
+            self._node.config.node,
+            self._node.uuids,
+            self._node.totals,
+            self._node.devices.simulated,
+        )
 
-    # ---- kernels --------------------------------------------------------------------------------------------------
+    # ---- kernels ---------------------------------------------------------------------------------
 
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None:
         """One thing that a kernel said."""
@@ -168,7 +199,8 @@ class MessageHandlers:
         book.unsure_until = 0
         if body.running:
             book.cells.add(body.n)
-            if body.wait:  # it began while we were away, and stands still in the driver if its memory is away too
+            # it began while we were away, and stands still in the driver if its memory is away too
+            if body.wait:
                 book.held_back = False
             node.wake()
             return
@@ -178,7 +210,10 @@ class MessageHandlers:
         if body.wait:
             book.gave_up = False
         if book.killing:
-            node.ports.to_kernel(book.kernel_id, CellRefused(n=body.n, message="The kernel is about to be restarted."))
+            node.ports.to_kernel(
+                book.kernel_id,
+                CellRefused(n=body.n, message="The kernel is about to be restarted."),
+            )
             return
         if book.lease is None or book.unwanted:
             if book.gave_up or not book.asks():
@@ -201,7 +236,12 @@ class MessageHandlers:
             self._desk.say_wait(book, self._node.story.waits_to_enter())
             return
         expected = book.outlook.expected_wait if book.outlook else None
-        self._desk.say_wait(book, self._node.story.waits_for_grant(reason.message if reason else "", expected.message if expected else ""))
+        self._desk.say_wait(
+            book,
+            self._node.story.waits_for_grant(
+                reason.message if reason else "", expected.message if expected else ""
+            ),
+        )
 
     def _cell_end(self, book: KernelRecord, n: int) -> None:
         book.cells.discard(n)
@@ -216,7 +256,9 @@ class MessageHandlers:
         if book.question is not None and book.question.n == n:
             book.question = None
             book.gave_up = book.lease is None
-            self._node.ports.to_kernel(book.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up."))
+            self._node.ports.to_kernel(
+                book.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up.")
+            )
         book.cells.discard(n)
         self._node.wake()
 
@@ -233,9 +275,13 @@ class MessageHandlers:
 
     def _relay(self, book: KernelRecord, body: Ask) -> None:
         n = next(self._numbers)
-        if not self._node.ports.to_server(book.server, Asked(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body)):
+        if not self._node.ports.to_server(
+            book.server, Asked(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body)
+        ):
             if body.action == "history":  # its server knows more, but what we know is true as well
-                self._reply(book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))}))
+                self._reply(
+                    book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))})
+                )
                 return
             error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
             self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
@@ -245,19 +291,33 @@ class MessageHandlers:
 
     def _relay_late(self, n: int) -> None:
         kernel_id, asked, _ = self._relayed.pop(n)
-        self._reply(kernel_id, Reply(n=asked, error=problem_of(Unavailable("this kernel's Jupyter server did not answer"))))
+        self._reply(
+            kernel_id,
+            Reply(
+                n=asked,
+                error=problem_of(Unavailable("this kernel's Jupyter server did not answer")),
+            ),
+        )
 
-    # ---- servers --------------------------------------------------------------------------------------------------
+    # ---- servers ---------------------------------------------------------------------------------
 
     def from_server(self, server: str, uid: int, body: FromServer) -> None:
-        """One thing that a server of this user said. Of other people's kernels it can say nothing: they are not there for it."""
+        """One thing that a server of this user said. Of other people's kernels it can say nothing:
+        they are not there for it.
+        """
         match body:
             case RegisterKernel():
                 self._spawn(self._register(server, uid, body))
             case KernelAct():
                 self._spawn(self._act_for_server(server, self._own(body.kernel_id, uid), body))
-            case KernelLaunched() | KernelGone() | KernelOutlook() if self._own(body.kernel_id, uid) is None:
-                log.debug("server %s speaks of kernel %s, which is not there or not its user's", server, body.kernel_id)
+            case KernelLaunched() | KernelGone() | KernelOutlook() if (
+                self._own(body.kernel_id, uid) is None
+            ):
+                log.debug(
+                    "server %s speaks of kernel %s, which is not there or not its user's",
+                    server,
+                    body.kernel_id,
+                )
             case KernelLaunched():
                 self._lifecycle.launched(body)
             case KernelGone():
@@ -276,7 +336,9 @@ class MessageHandlers:
         return book if book is not None and _is_whose(book, uid) else None
 
     def _asked(self, n: int) -> str:
-        """The server that a relayed question went to: its number can be guessed, so nobody else may answer it."""
+        """The server that a relayed question went to: its number can be guessed, so nobody else may
+        answer it.
+        """
         book = self._node.books.get(self._relayed[n][0])
         return book.server if book is not None else ""
 
@@ -305,7 +367,7 @@ class MessageHandlers:
                 self._desk.let_run(book, book.question, self._node.clock())
         self._node.wake()
 
-    # ---- what owners ask for --------------------------------------------------------------------------------------
+    # ---- what owners ask for ---------------------------------------------------------------------
 
     async def _act_for_kernel(self, book: KernelRecord, body: Ask) -> None:
         try:
@@ -315,11 +377,15 @@ class MessageHandlers:
         else:
             self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
 
-    async def _act_for_server(self, server: str, book: KernelRecord | None, body: KernelAct) -> None:
+    async def _act_for_server(
+        self, server: str, book: KernelRecord | None, body: KernelAct
+    ) -> None:
         error: ErrorDetail | None = None
         try:
             if book is None:
-                raise NotFound(f"there is no kernel {body.kernel_id} on this node", field="kernel_id")
+                raise NotFound(
+                    f"there is no kernel {body.kernel_id} on this node", field="kernel_id"
+                )
             await self._wishes.grant(book, body.action)
         except GpuShareError as problem:
             error = problem_of(problem)

@@ -1,7 +1,9 @@
-"""The link to the scheduler: dialled by the agent, kept up with back-off and jitter, opened with everything that the agent holds.
+"""The link to the scheduler: dialled by the agent, kept up with back-off and jitter, opened with
+everything that the agent holds.
 
-Nothing of the node depends on it: while it is down, leases are kept, cells run and memory is shared as before. A link is anything that
-can send a body and be iterated for orders; which one (a WebSocket, an in-process queue) is chosen by whoever starts the agent.
+Nothing of the node depends on it: while it is down, leases are kept, cells run and memory is shared
+as before. A link is anything that can send a body and be iterated for orders; which one (a
+WebSocket, an in-process queue) is chosen by whoever starts the agent.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ LinkFactory = Callable[[], AbstractAsyncContextManager[SchedulerLink]]
 class SchedulerSession:
     """Keeps one link up."""
 
-    def __init__(self, node: NodeRuntime, leases: LeaseAssignments, link_factory: LinkFactory | None) -> None:
+    def __init__(
+        self, node: NodeRuntime, leases: LeaseAssignments, link_factory: LinkFactory | None
+    ) -> None:
         self._node, self._leases, self._open = node, leases, link_factory
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
@@ -71,7 +75,9 @@ class SchedulerSession:
         self._told_at = 0
 
     def send(self, body: FromAgent) -> bool:
-        """Queue a body; False while the link is down (its state is in the next hello) or hopelessly behind."""
+        """Queue a body; False while the link is down (its state is in the next hello) or hopelessly
+        behind.
+        """
         if self._queue is None or self._queue.qsize() > LONGEST_QUEUE:
             return False
         self._queue.put_nowait(body)
@@ -104,7 +110,9 @@ class SchedulerSession:
             sending = asyncio.ensure_future(self._send_all(link, self._queue))
             hearing = asyncio.ensure_future(self._hear_all(link))
             try:
-                done, _ = await asyncio.wait({sending, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                done, _ = await asyncio.wait(
+                    {sending, hearing}, return_when=asyncio.FIRST_COMPLETED
+                )
                 for task in done:
                     task.result()
             finally:
@@ -116,7 +124,11 @@ class SchedulerSession:
 
     def _hello(self) -> AgentHello:
         node, now = self._node, self._node.clock()
-        leases = [report(book, node.uuids, now) for book in node.books.values() if book.lease is not None and not book.unwanted]
+        leases = [
+            report(book, node.uuids, now)
+            for book in node.books.values()
+            if book.lease is not None and not book.unwanted
+        ]
         self._told_node, self._told_at = self.node_report(), now
         return AgentHello(version=__version__, node=self._told_node, leases=leases)
 
@@ -125,13 +137,22 @@ class SchedulerSession:
         node = self._node
         tiers, problems = node.devices.tiers()
         return NodeReport(
-            name=node.config.node, simulated=node.devices.simulated, devices=self._devices(), tiers=tiers, tier_problems=problems,
+            name=node.config.node,
+            simulated=node.devices.simulated,
+            devices=self._devices(),
+            tiers=tiers,
+            tier_problems=problems,
             driver=node.devices.driver(),
-            reasons=sorted(node.pressed), labels=dict(node.config.labels), cpu_milli=node.config.cpu_milli, memory_mib=node.config.memory_mib,
-        )  # fmt: skip
+            reasons=sorted(node.pressed),
+            labels=dict(node.config.labels),
+            cpu_milli=node.config.cpu_milli,
+            memory_mib=node.config.memory_mib,
+        )
 
     def _devices(self) -> list[DeviceReport]:
-        """As measured; of simulated GPUs the agent itself knows what is used, and how busy they are."""
+        """As measured; of simulated GPUs the agent itself knows what is used, and how busy they
+        are.
+        """
         node, found = self._node, [self._drained(one) for one in self._node.devices.reports()]
         if not node.devices.simulated:
             return found
@@ -139,20 +160,33 @@ class SchedulerSession:
         for book in node.books.values():
             for gpu in book.site:
                 busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (book.utilization or 0.0))
-        return [structs.replace(one, used_mib=node.used.get(one.index, 0), utilization=round(busy.get(one.index, 0.0), 2)) for one in found]
+        return [
+            structs.replace(
+                one,
+                used_mib=node.used.get(one.index, 0),
+                utilization=round(busy.get(one.index, 0.0), 2),
+            )
+            for one in found
+        ]
 
     def _drained(self, one: DeviceReport) -> DeviceReport:
         """Nothing new is sent to a GPU whose memory does not come free."""
         problem = self._node.draining.problem(one.index, self._node.books.values())
-        return structs.replace(one, healthy=False, health=problem) if problem and one.healthy else one
+        return (
+            structs.replace(one, healthy=False, health=problem) if problem and one.healthy else one
+        )
 
     def tell_node(self) -> None:
-        """Say what changed about the machine: at once when a GPU fell ill or a tier came or went, measurements now and then."""
+        """Say what changed about the machine: at once when a GPU fell ill or a tier came or went,
+        measurements now and then.
+        """
         report, now = self.node_report(), self._node.clock()
         told = self._told_node
         if report == told:
             return
-        if (told is None or _matters(report) != _matters(told) or now - self._told_at >= MEASURED_MS) and self.send(NodeChangedReport(node=report)):
+        if (
+            told is None or _matters(report) != _matters(told) or now - self._told_at >= MEASURED_MS
+        ) and self.send(NodeChangedReport(node=report)):
             self._told_node, self._told_at = report, now
 
     async def _send_all(self, link: SchedulerLink, queue: asyncio.Queue[FromAgent]) -> None:
@@ -181,10 +215,16 @@ class SchedulerSession:
 
 
 async def _within(sending: Awaitable[None]) -> None:
-    # Not `wait_for`: before Python 3.12 it can swallow a cancellation that meets the result, and this task would live for ever.
+    # Not `wait_for`: before Python 3.12 it can swallow a cancellation that meets the result, and
+    # this task would live for ever.
     async with asyncio.timeout(SEND_S):
         await sending
 
 
 def _matters(report: NodeReport) -> tuple[object, ...]:
-    return report.reasons, report.tiers, report.tier_problems, [(one.healthy, one.health) for one in report.devices]
+    return (
+        report.reasons,
+        report.tiers,
+        report.tier_problems,
+        [(one.healthy, one.health) for one in report.devices],
+    )

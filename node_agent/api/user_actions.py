@@ -1,4 +1,6 @@
-"""What owners ask for their own kernel: pin, unpin, suspend, resume. Asked in the notebook or in the sidebar, done here."""
+"""What owners ask for their own kernel: pin, unpin, suspend, resume. Asked in the notebook or in
+the sidebar, done here.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from ..state.node import NodeRuntime
 __all__ = ["UserActions"]
 
 RESUME_S: Final = 20.0
-"""Less than the Jupyter server waits for an answer (30 s): who asks hears that there is no room yet, not that nobody answers."""
+"""Less than the Jupyter server waits for an answer (30 s): who asks hears that there is no room
+yet, not that nobody answers.
+"""
 
 
 class UserActions:
@@ -72,7 +76,9 @@ class UserActions:
         book.entering = self._node.clock()
         self._node.wake()
         if not await self._until(lambda: not book.holding.suspended and book.transit is None):
-            raise Conflict("there is no room on the GPU yet; the kernel is resumed as soon as there is")
+            raise Conflict(
+                "there is no room on the GPU yet; the kernel is resumed as soon as there is"
+            )
 
     async def _until(self, done: Callable[[], bool]) -> bool:
         loop = asyncio.get_running_loop()

@@ -1,6 +1,8 @@
-"""How much each kernel may hold on its GPU right now: up to its limit, as far as the others leave room. Pure.
+"""How much each kernel may hold on its GPU right now: up to its limit, as far as the others leave
+room. Pure.
 
-A cap may lie below what a kernel holds already (it was lowered so that it cannot grow); nothing is taken by a cap.
+A cap may lie below what a kernel holds already (it was lowered so that it cannot grow); nothing is
+taken by a cap.
 """
 
 from __future__ import annotations
@@ -12,15 +14,22 @@ from .snapshot import NodeSnapshot, Tenant
 __all__ = ["caps"]
 
 
-def caps(situation: NodeSnapshot, noticed: Iterable[str] = (), promised: Iterable[str] = ()) -> dict[str, tuple[int, ...]]:
+def caps(
+    situation: NodeSnapshot, noticed: Iterable[str] = (), promised: Iterable[str] = ()
+) -> dict[str, tuple[int, ...]]:
     """MiB per home device for every occupant that has a home.
 
-    Whoever was given notice may not grow above its share. What is promised to a kernel that waits, or is let in at this moment, counts as
-    taken by it; but nobody's wish lowers what is guaranteed to a kernel that runs.
-    Law: where nobody holds more than was promised to others, the claims and what the caps allow one kernel to add fit on the GPU.
+    Whoever was given notice may not grow above its share. What is promised to a kernel that waits,
+    or is let in at this moment, counts as taken by it; but nobody's wish lowers what is guaranteed
+    to a kernel that runs. Law: where nobody holds more than was promised to others, the claims and
+    what the caps allow one kernel to add fit on the GPU.
     """
     told, owed = set(noticed), set(promised)
-    return {one.id: tuple(_cap(situation, one, gpu, told, owed) for gpu in one.home) for one in situation.occupants if one.home}
+    return {
+        one.id: tuple(_cap(situation, one, gpu, told, owed) for gpu in one.home)
+        for one in situation.occupants
+        if one.home
+    }
 
 
 def _cap(situation: NodeSnapshot, one: Tenant, gpu: int, told: set[str], owed: set[str]) -> int:

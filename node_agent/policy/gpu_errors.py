@@ -1,7 +1,8 @@
 """Whose trouble an error of a GPU is, and in which words. Pure tables.
 
-An XID is the driver's number for an error. Some are caused by a program: then its kernel hears of it, and the GPU is well. Others mean that
-the GPU is not: nothing new is placed there. The rest is only logged: nobody is told that a GPU is broken on a guess.
+An XID is the driver's number for an error. Some are caused by a program: then its kernel hears of
+it, and the GPU is well. Others mean that the GPU is not: nothing new is placed there. The rest is
+only logged: nobody is told that a GPU is broken on a guess.
 """
 
 from __future__ import annotations
@@ -32,9 +33,14 @@ OTHERS: Final = {
     "mig": "its division into instances (MIG) changed",
 }
 RECOVERY: Final = {
-    1: "reset it (`nvidia-smi --gpu-reset`)", 2: "restart the machine", 3: "take the work off it that talks to other GPUs",
-    4: "take all work off it, then reset it", 5: "recover the IMEX domain", 6: "reset its bus", 7: "restart the machine",
-}  # fmt: skip
+    1: "reset it (`nvidia-smi --gpu-reset`)",
+    2: "restart the machine",
+    3: "take the work off it that talks to other GPUs",
+    4: "take all work off it, then reset it",
+    5: "recover the IMEX domain",
+    6: "reset its bus",
+    7: "restart the machine",
+}
 THEN: Final = "; reset it or restart the machine, then restart the agent"
 
 
@@ -57,5 +63,11 @@ def blamed(xid: int) -> str:
 
 
 def needs_recovery(action: int) -> str:
-    """One sentence when the driver says that something has to be done about the GPU; "" when nothing has."""
-    return f"The driver asks for it: {RECOVERY.get(action, f'recovery action {action}')}." if action else ""
+    """One sentence when the driver says that something has to be done about the GPU; "" when
+    nothing has.
+    """
+    return (
+        f"The driver asks for it: {RECOVERY.get(action, f'recovery action {action}')}."
+        if action
+        else ""
+    )

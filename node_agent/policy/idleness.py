@@ -1,8 +1,9 @@
-"""When an idle kernel is told, suspended, gives its GPU back, and is ended. Pure: one kernel and one moment in, at most one move out.
+"""When an idle kernel is told, suspended, gives its GPU back, and is ended. Pure: one kernel and
+one moment in, at most one move out.
 
-Two promises hold whatever the rules are and however they change: no step is taken before its time without GPU work has passed, and none
-without an announcement of this very step whose deadline has passed, and which was at least `notice_ms` away when it was made. Times are
-monotonic ms.
+Two promises hold whatever the rules are and however they change: no step is taken before its time
+without GPU work has passed, and none without an announcement of this very step whose deadline has
+passed, and which was at least `notice_ms` away when it was made. Times are monotonic ms.
 """
 
 from __future__ import annotations
@@ -12,7 +13,16 @@ from typing import Final, Literal
 
 from jupyter_gpushare.messages import LeaseRules
 
-__all__ = ["ORDER", "IdleAction", "CancelWarning", "IdleKernel", "Move", "Step", "SendWarning", "next_move"]
+__all__ = [
+    "ORDER",
+    "IdleAction",
+    "CancelWarning",
+    "IdleKernel",
+    "Move",
+    "Step",
+    "SendWarning",
+    "next_move",
+]
 
 Step = Literal["warn", "suspend", "release", "end"]
 ORDER: Final[dict[str, int]] = {"": 0, "warn": 0, "suspend": 1, "release": 2, "end": 3}
@@ -21,10 +31,12 @@ ORDER: Final[dict[str, int]] = {"": 0, "warn": 0, "suspend": 1, "release": 2, "e
 
 @dataclass(frozen=True, slots=True)
 class IdleKernel:
-    """One kernel. `since`: its last GPU work; `working`: a cell runs or waits, or the GPU is busy at this moment.
+    """One kernel. `since`: its last GPU work; `working`: a cell runs or waits, or the GPU is busy
+    at this moment.
 
-    `done`: the hardest step taken since then. `told`: the step that was announced, for `deadline` (None: without one). `spared`: steps
-    that cannot be taken now (pinned, nothing to save, or no way to save it).
+    `done`: the hardest step taken since then. `told`: the step that was announced, for `deadline`
+    (None: without one). `spared`: steps that cannot be taken now (pinned, nothing to save, or no
+    way to save it).
     """
 
     since: int
@@ -37,7 +49,9 @@ class IdleKernel:
 
 @dataclass(frozen=True, slots=True)
 class SendWarning:
-    """Say what comes: the step at `deadline`; the step `warn` only says that the kernel is idle, and has no deadline."""
+    """Say what comes: the step at `deadline`; the step `warn` only says that the kernel is idle,
+    and has no deadline.
+    """
 
     step: Step
     deadline: int | None
@@ -67,8 +81,18 @@ def next_move(rules: LeaseRules, idle: IdleKernel, now: int, notice_ms: int) -> 
         return _only_warn(rules, idle, now)
     step, due = coming
     if idle.told != step:
-        early = idle.since + rules.idle_warn_ms if rules.idle_warn_ms is not None and not idle.done else due
-        return SendWarning(step, max(due, now + notice_ms)) if now >= min(early, due - notice_ms) else CancelWarning() if _is_void(idle) else None
+        early = (
+            idle.since + rules.idle_warn_ms
+            if rules.idle_warn_ms is not None and not idle.done
+            else due
+        )
+        return (
+            SendWarning(step, max(due, now + notice_ms))
+            if now >= min(early, due - notice_ms)
+            else CancelWarning()
+            if _is_void(idle)
+            else None
+        )
     if idle.deadline is None or due > idle.deadline:
         return CancelWarning()  # the rule was loosened: announced anew when its time comes
     return IdleAction(step) if now >= idle.deadline else None
@@ -76,7 +100,11 @@ def next_move(rules: LeaseRules, idle: IdleKernel, now: int, notice_ms: int) -> 
 
 def _coming(rules: LeaseRules, idle: IdleKernel) -> tuple[Step, int] | None:
     """The next step and its moment; at the same moment the milder one comes first."""
-    times: dict[Step, int | None] = {"suspend": rules.idle_suspend_ms, "release": rules.idle_release_ms, "end": rules.idle_end_ms}
+    times: dict[Step, int | None] = {
+        "suspend": rules.idle_suspend_ms,
+        "release": rules.idle_release_ms,
+        "end": rules.idle_end_ms,
+    }
     open_ = [
         (idle.since + time, ORDER[step], step)
         for step, time in times.items()
@@ -92,7 +120,12 @@ def _only_warn(rules: LeaseRules, idle: IdleKernel, now: int) -> Move | None:
     """Nothing can be done (any more): it is told once that it is idle, if the rules say so."""
     if _is_void(idle):
         return CancelWarning()
-    if rules.idle_warn_ms is None or idle.told or idle.done or now - idle.since < rules.idle_warn_ms:
+    if (
+        rules.idle_warn_ms is None
+        or idle.told
+        or idle.done
+        or now - idle.since < rules.idle_warn_ms
+    ):
         return None
     return SendWarning("warn", None)
 

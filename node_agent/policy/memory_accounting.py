@@ -1,9 +1,11 @@
-"""Whose GPU memory is whose, from one look at the driver. Pure: who owns a process was found out before (`owners`).
+"""Whose GPU memory is whose, from one look at the driver. Pure: who owns a process was found out
+before (`owners`).
 
-Four kinds of memory are told apart on every device: what our kernels hold; what strangers hold (counted, never touched, never offered);
-what the dead have left and the driver is still taking back (it only lags); and what the driver counts without naming anybody. Of the last,
-what stays is a stranger's (a process of another namespace, or the driver's own), and what has just appeared lags too: a suspended or ended
-process leaves the list before its memory is free.
+Four kinds of memory are told apart on every device: what our kernels hold; what strangers hold
+(counted, never touched, never offered); what the dead have left and the driver is still taking back
+(it only lags); and what the driver counts without naming anybody. Of the last, what stays is a
+stranger's (a process of another namespace, or the driver's own), and what has just appeared lags
+too: a suspended or ended process leaves the list before its memory is free.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ GONE: Final = "\0gone"
 
 @dataclass(frozen=True, slots=True)
 class ListedProcess:
-    """One process on one device, as the driver lists it, and its owner. `size` in bytes; None: the driver does not say how much."""
+    """One process on one device, as the driver lists it, and its owner. `size` in bytes; None: the
+    driver does not say how much.
+    """
 
     gpu: int
     pid: int
@@ -34,9 +38,11 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccount:
-    """MiB per device. `held` is rounded up, per kernel: one never holds more than we think. `nameless`: bytes that nobody is named for.
+    """MiB per device. `held` is rounded up, per kernel: one never holds more than we think.
+    `nameless`: bytes that nobody is named for.
 
-    `estimated`: devices on which the driver did not say who holds how much, so that it was divided evenly.
+    `estimated`: devices on which the driver did not say who holds how much, so that it was divided
+    evenly.
     """
 
     held: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -49,9 +55,12 @@ class MemoryAccount:
     estimated: frozenset[int] = frozenset()
 
 
-def account(used: Mapping[int, int], listed: Sequence[ListedProcess], settled: Mapping[int, int]) -> MemoryAccount:
-    """Divide what is `used` (bytes per device) among those who are `listed`. `settled`: how much of what nobody is named for has been
-    there for long (bytes per device); the rest lags."""
+def account(
+    used: Mapping[int, int], listed: Sequence[ListedProcess], settled: Mapping[int, int]
+) -> MemoryAccount:
+    """Divide what is `used` (bytes per device) among those who are `listed`. `settled`: how much of
+    what nobody is named for has been there for long (bytes per device); the rest lags.
+    """
     held: dict[str, dict[int, int]] = {}
     each: dict[tuple[int, int], dict[int, int]] = {}
     processes: dict[str, set[tuple[int, int]]] = {}
@@ -78,14 +87,20 @@ def account(used: Mapping[int, int], listed: Sequence[ListedProcess], settled: M
         lagging[gpu] += max(0, rest - settled.get(gpu, 0))
     return MemoryAccount(
         {name: {gpu: _up(size) for gpu, size in of.items()} for name, of in held.items()},
-        {name: tuple(sorted(found)) for name, found in processes.items()}, each,
-        {gpu: _up(size) for gpu, size in foreign.items()}, strangers, {gpu: _up(size) for gpu, size in lagging.items()},
-        nameless, frozenset(estimated),
-    )  # fmt: skip
+        {name: tuple(sorted(found)) for name, found in processes.items()},
+        each,
+        {gpu: _up(size) for gpu, size in foreign.items()},
+        strangers,
+        {gpu: _up(size) for gpu, size in lagging.items()},
+        nameless,
+        frozenset(estimated),
+    )
 
 
 def _sizes(total: int, here: Sequence[ListedProcess]) -> tuple[list[int], int]:
-    """What each one holds, and what is left over for nobody. Who is not told about shares the difference evenly."""
+    """What each one holds, and what is left over for nobody. Who is not told about shares the
+    difference evenly.
+    """
     known = sum(one.size or 0 for one in here)
     unknown = sum(one.size is None for one in here)
     rest = max(0, total - known)

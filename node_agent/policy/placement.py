@@ -1,9 +1,11 @@
-"""Which physical GPU: spread what comes in, evacuate with the fewest bytes moved, fall back to the scheduler's plan. Pure.
+"""Which physical GPU: spread what comes in, evacuate with the fewest bytes moved, fall back to the
+scheduler's plan. Pure.
 
-The scheduler plans on *planned* GPUs, packed; here leases live on *actual* GPUs, spread. What may never break: the guarantees on one GPU
-fit on it, and the scheduler's plan stays a packing that could be realised. Evacuation moves single leases directly (no swaps); when that
-cannot make the room, `converge` realises the plan itself under the renaming of GPUs that moves the fewest bytes, which always works because
-the plan fits.
+The scheduler plans on *planned* GPUs, packed; here leases live on *actual* GPUs, spread. What may
+never break: the guarantees on one GPU fit on it, and the scheduler's plan stays a packing that
+could be realised. Evacuation moves single leases directly (no swaps); when that cannot make the
+room, `converge` realises the plan itself under the renaming of GPUs that moves the fewest bytes,
+which always works because the plan fits.
 """
 
 from __future__ import annotations
@@ -13,17 +15,32 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-__all__ = ["PlacedTenant", "PlacementMoves", "PlacementRequest", "converge", "evacuate", "land", "loads", "rebalance", "spread"]
+__all__ = [
+    "PlacedTenant",
+    "PlacementMoves",
+    "PlacementRequest",
+    "converge",
+    "evacuate",
+    "land",
+    "loads",
+    "rebalance",
+    "spread",
+]
 
 MAX_NODES: Final = 20_000
-"""Bound of the search; the best found so far counts then. 8 GPUs with 40 leases stay far below it."""
+"""Bound of the search; the best found so far counts then. 8 GPUs with 40 leases stay far below it.
+"""
 MAX_SETS: Final = 500
-"""Bound on the sets of GPUs tried for a lease on several devices: all of them for 2 of 16 or 4 of 8, at most."""
+"""Bound on the sets of GPUs tried for a lease on several devices: all of them for 2 of 16 or 4 of
+8, at most.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedTenant:
-    """A lease as placement sees it: guarantee per device, its GPUs, its planned GPUs, bytes (MiB) that a move would copy."""
+    """A lease as placement sees it: guarantee per device, its GPUs, its planned GPUs, bytes (MiB)
+    that a move would copy.
+    """
 
     id: str
     guarantee: int
@@ -37,7 +54,9 @@ class PlacedTenant:
 
 @dataclass(frozen=True, slots=True)
 class PlacementRequest:
-    """What has to find a place: `guarantee` on each of `devices` GPUs, none smaller than `largest` MiB (what it brings back)."""
+    """What has to find a place: `guarantee` on each of `devices` GPUs, none smaller than `largest`
+    MiB (what it brings back).
+    """
 
     id: str
     guarantee: int
@@ -64,21 +83,38 @@ def loads(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant]) -> dict[in
     return load
 
 
-def spread(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest) -> tuple[int, ...] | None:
-    """The least loaded GPUs that take the guarantee, by (sum of guarantees, active bursters, resident bytes, index); None if too few do."""
+def spread(
+    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+) -> tuple[int, ...] | None:
+    """The least loaded GPUs that take the guarantee, by (sum of guarantees, active bursters,
+    resident bytes, index); None if too few do.
+    """
     load = loads(totals, lodgers)
 
     def order(gpu: int) -> tuple[int, int, int, int]:
         here = [lodger for lodger in lodgers if gpu in lodger.home]
-        return load[gpu], sum(one.bursting and one.running for one in here), sum(one.resident for one in here), gpu
+        return (
+            load[gpu],
+            sum(one.bursting and one.running for one in here),
+            sum(one.resident for one in here),
+            gpu,
+        )
 
-    fits = [gpu for gpu in totals if load[gpu] + request.guarantee <= totals[gpu] and totals[gpu] >= request.largest]
+    fits = [
+        gpu
+        for gpu in totals
+        if load[gpu] + request.guarantee <= totals[gpu] and totals[gpu] >= request.largest
+    ]
     chosen = sorted(fits, key=order)[: request.devices]
     return tuple(chosen) if len(chosen) == request.devices else None
 
 
-def land(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest) -> PlacementMoves | None:
-    """A place for a new lease: free if there is one, else by the cheapest evacuation, else by the plan; None when the plan does not fit."""
+def land(
+    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+) -> PlacementMoves | None:
+    """A place for a new lease: free if there is one, else by the cheapest evacuation, else by the
+    plan; None when the plan does not fit.
+    """
     home = spread(totals, lodgers, request)
     if home is not None:
         return PlacementMoves(home, {}, 0)
@@ -86,7 +122,8 @@ def land(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: Pl
 
 
 Cost = tuple[int, int, int, int]
-"""Leases that would be killed, MiB moved, running ones moved, leases moved: compared in this order."""
+"""Leases that would be killed, MiB moved, running ones moved, leases moved: compared in this order.
+"""
 
 
 def _price(lodger: PlacedTenant) -> Cost:
@@ -100,7 +137,9 @@ def _plus(a: Cost, b: Cost) -> Cost:
 class _Search:
     """Exact search for the cheapest evacuation of one set of GPUs; keeps the best over all sets."""
 
-    def __init__(self, totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest) -> None:
+    def __init__(
+        self, totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+    ) -> None:
         self.totals, self.lodgers, self.request = totals, {one.id: one for one in lodgers}, request
         self.best: tuple[Cost, tuple[int, ...], dict[str, tuple[int, ...]]] | None = None
         self.nodes = 0
@@ -111,12 +150,22 @@ class _Search:
         slots = [(one, gpu) for one in self.lodgers.values() for gpu in one.home if gpu in targets]
         # Large guarantees first: they have the fewest places to go, so a dead end shows early.
         slots.sort(key=lambda s: (-s[0].guarantee, s[0].id, s[1]))
-        room = {gpu: self.totals[gpu] - load for gpu, load in loads(self.totals, list(self.lodgers.values())).items()}
+        room = {
+            gpu: self.totals[gpu] - load
+            for gpu, load in loads(self.totals, list(self.lodgers.values())).items()
+        }
         for gpu in targets:
             room[gpu] -= self.request.guarantee
         self._go(slots, 0, room, {}, (0, 0, 0, 0))
 
-    def _go(self, slots: list[tuple[PlacedTenant, int]], at: int, room: dict[int, int], homes: dict[str, tuple[int, ...]], cost: Cost) -> None:
+    def _go(
+        self,
+        slots: list[tuple[PlacedTenant, int]],
+        at: int,
+        room: dict[int, int],
+        homes: dict[str, tuple[int, ...]],
+        cost: Cost,
+    ) -> None:
         self.nodes += 1
         if self.nodes > MAX_NODES or (self.best is not None and cost >= self.best[0]):
             return
@@ -129,7 +178,14 @@ class _Search:
             self._move(slots, at, room, homes, cost)
         self._go(slots, at + 1, room, homes, cost)
 
-    def _move(self, slots: list[tuple[PlacedTenant, int]], at: int, room: dict[int, int], homes: dict[str, tuple[int, ...]], cost: Cost) -> None:
+    def _move(
+        self,
+        slots: list[tuple[PlacedTenant, int]],
+        at: int,
+        room: dict[int, int],
+        homes: dict[str, tuple[int, ...]],
+        cost: Cost,
+    ) -> None:
         lodger, gpu = slots[at]
         home = homes.get(lodger.id, lodger.home)
         price = cost if lodger.id in homes else _plus(cost, _price(lodger))
@@ -139,14 +195,29 @@ class _Search:
             if other in home or room[other] < lodger.guarantee or alike in tried:
                 continue
             if len(lodger.home) == 1 and other not in self.targets:
-                tried.add(alike)  # equally empty GPUs of one size are the same for a lease with one device
-            moved = room | {gpu: room[gpu] + lodger.guarantee, other: room[other] - lodger.guarantee}
-            self._go(slots, at + 1, moved, homes | {lodger.id: tuple(other if g == gpu else g for g in home)}, price)
+                tried.add(
+                    alike
+                )  # equally empty GPUs of one size are the same for a lease with one device
+            moved = room | {
+                gpu: room[gpu] + lodger.guarantee,
+                other: room[other] - lodger.guarantee,
+            }
+            self._go(
+                slots,
+                at + 1,
+                moved,
+                homes | {lodger.id: tuple(other if g == gpu else g for g in home)},
+                price,
+            )
 
 
-def evacuate(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest) -> PlacementMoves | None:
-    """The cheapest way to make room by moving single leases: nobody killed if possible, then the fewest MiB, then the fewest running
-    and the fewest leases; ties go to the GPUs with the lowest indexes. None when no set of direct moves is enough."""
+def evacuate(
+    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest
+) -> PlacementMoves | None:
+    """The cheapest way to make room by moving single leases: nobody killed if possible, then the
+    fewest MiB, then the fewest running and the fewest leases; ties go to the GPUs with the lowest
+    indexes. None when no set of direct moves is enough.
+    """
     search = _Search(totals, lodgers, request)
     big = sorted(gpu for gpu in totals if totals[gpu] >= max(request.guarantee, request.largest))
     for targets in itertools.islice(itertools.combinations(big, request.devices), MAX_SETS):
@@ -157,20 +228,31 @@ def evacuate(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request
     return PlacementMoves(targets, homes, cost[1])
 
 
-def converge(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest | None) -> PlacementMoves | None:
-    """Everybody goes where the plan says, under the renaming of equally large GPUs that copies the fewest MiB. None when a plan names a GPU
-    that is not there or does not fit."""
+def converge(
+    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], request: PlacementRequest | None
+) -> PlacementMoves | None:
+    """Everybody goes where the plan says, under the renaming of equally large GPUs that copies the
+    fewest MiB. None when a plan names a GPU that is not there or does not fit.
+    """
     planned = [replace(one, home=one.planned) for one in lodgers]
     if request is not None:
-        planned.append(PlacedTenant(request.id, request.guarantee, request.planned, request.planned))
+        planned.append(
+            PlacedTenant(request.id, request.guarantee, request.planned, request.planned)
+        )
     if any(gpu not in totals for one in planned for gpu in one.home):
         return None
     if any(load > totals[gpu] for gpu, load in loads(totals, planned).items()):
         return None
     name = _cheapest_names(totals, lodgers)
-    moves = {one.id: home for one in lodgers if set(home := tuple(name[gpu] for gpu in one.planned)) != set(one.home)}
+    moves = {
+        one.id: home
+        for one in lodgers
+        if set(home := tuple(name[gpu] for gpu in one.planned)) != set(one.home)
+    }
     moved = sum(one.resident for one in lodgers if one.id in moves)
-    return PlacementMoves(tuple(name[gpu] for gpu in request.planned) if request else (), moves, moved)
+    return PlacementMoves(
+        tuple(name[gpu] for gpu in request.planned) if request else (), moves, moved
+    )
 
 
 def _cheapest_names(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant]) -> dict[int, int]:
@@ -187,7 +269,9 @@ def _cheapest_names(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant]) 
 
 
 def _assign(cost: Sequence[Sequence[int]]) -> list[int]:
-    """Column per row with the least sum (the Hungarian method, shortest augmenting paths, O(n^3)); lower columns first on ties."""
+    """Column per row with the least sum (the Hungarian method, shortest augmenting paths, O(n^3));
+    lower columns first on ties.
+    """
     n = len(cost)
     row_price, column_price, row_of = [0] * (n + 1), [0] * (n + 1), [0] * (n + 1)
     for row in range(1, n + 1):
@@ -199,7 +283,9 @@ def _assign(cost: Sequence[Sequence[int]]) -> list[int]:
             for column in range(1, n + 1):
                 if done[column]:
                     continue
-                gap = cost[row_of[at] - 1][column - 1] - row_price[row_of[at]] - column_price[column]
+                gap = (
+                    cost[row_of[at] - 1][column - 1] - row_price[row_of[at]] - column_price[column]
+                )
                 if gap < slack[column]:
                     slack[column], back[column] = gap, at
                 if slack[column] < least:
@@ -221,9 +307,13 @@ def _assign(cost: Sequence[Sequence[int]]) -> list[int]:
     return columns
 
 
-def rebalance(totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], name: str) -> tuple[int, ...] | None:
-    """A home with strictly less guaranteed beside it, for one lease; None when it lives well already. The sum of squared loads falls with
-    every such move, so that leases cannot chase each other round."""
+def rebalance(
+    totals: Mapping[int, int], lodgers: Sequence[PlacedTenant], name: str
+) -> tuple[int, ...] | None:
+    """A home with strictly less guaranteed beside it, for one lease; None when it lives well
+    already. The sum of squared loads falls with every such move, so that leases cannot chase each
+    other round.
+    """
     one = next(lodger for lodger in lodgers if lodger.id == name)
     others = [lodger for lodger in lodgers if lodger.id != name]
     request = PlacementRequest(one.id, one.guarantee, len(one.home), one.planned)

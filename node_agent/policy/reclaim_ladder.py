@@ -1,15 +1,20 @@
-"""The ladder: who gets its place now, who has to make room for it, and how gently. Pure: one moment in, the next steps out.
+"""The ladder: who gets its place now, who has to make room for it, and how gently. Pure: one moment
+in, the next steps out.
 
-Rungs, mildest first: drop caches of idle kernels, suspend idle borrowers, suspend idle kernels inside their share, give notice to those
-who run (or are pinned, or cannot be suspended), and at the deadline suspend them or, last, kill. Four rules hold whatever happens:
+Rungs, mildest first: drop caches of idle kernels, suspend idle borrowers, suspend idle kernels
+inside their share, give notice to those who run (or are pinned, or cannot be suspended), and at the
+deadline suspend them or, last, kill. Four rules hold whatever happens:
 
-* nobody who runs inside its share is touched for another kernel, and nobody is ever killed inside its share for another kernel;
+* nobody who runs inside its share is touched for another kernel, and nobody is ever killed inside
+  its share for another kernel;
 * the one who asks is never the one who pays;
 * memory is lost (killed) only after a notice whose deadline has passed;
-* one byte is promised once: those who ask are served in the order of asking, each on what the earlier ones leave.
+* one byte is promised once: those who ask are served in the order of asking, each on what the
+  earlier ones leave.
 
-The decision has no memory of its own: notices and copies under way are part of the situation, so the same moment gives the same steps,
-and an agent that was restarted goes on where the last one stopped.
+The decision has no memory of its own: notices and copies under way are part of the situation, so
+the same moment gives the same steps, and an agent that was restarted goes on where the last one
+stopped.
 """
 
 from __future__ import annotations
@@ -20,11 +25,25 @@ from typing import Final
 
 from .snapshot import NodeSnapshot, Tenant
 
-__all__ = ["AdmitStep", "ReclaimDecision", "DropCachesStep", "KillStep", "ReleaseStep", "NoticeStep", "CancelNoticeStep", "Step", "SuspendStep", "WaitStep", "decide"]
+__all__ = [
+    "AdmitStep",
+    "ReclaimDecision",
+    "DropCachesStep",
+    "KillStep",
+    "ReleaseStep",
+    "NoticeStep",
+    "CancelNoticeStep",
+    "Step",
+    "SuspendStep",
+    "WaitStep",
+    "decide",
+]
 
 CACHES_MS: Final = 250
-"""Time for an idle kernel to give cached memory back before it is suspended: what the kernel takes at most (`kernel.frameworks`), so that it
-is never suspended in the middle of it, and inside the 300 ms that a reclaim may cost."""
+"""Time for an idle kernel to give cached memory back before it is suspended: what the kernel takes
+at most (`kernel.frameworks`), so that it is never suspended in the middle of it, and inside the 300
+ms that a reclaim may cost.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +55,9 @@ class AdmitStep:
 
 @dataclass(frozen=True, slots=True)
 class WaitStep:
-    """Not yet. `blockers`: who is in the way; `until`: when something happens by itself, None when nobody can say."""
+    """Not yet. `blockers`: who is in the way; `until`: when something happens by itself, None when
+    nobody can say.
+    """
 
     id: str
     blockers: tuple[str, ...]
@@ -53,7 +74,9 @@ class DropCachesStep:
 
 @dataclass(frozen=True, slots=True)
 class SuspendStep:
-    """Move its memory to the host. `asker`: for whom; its own id when it has to move house; "" for the scheduler."""
+    """Move its memory to the host. `asker`: for whom; its own id when it has to move house; "" for
+    the scheduler.
+    """
 
     id: str
     asker: str
@@ -91,7 +114,16 @@ class ReleaseStep:
     id: str
 
 
-Step = AdmitStep | WaitStep | DropCachesStep | SuspendStep | NoticeStep | CancelNoticeStep | KillStep | ReleaseStep
+Step = (
+    AdmitStep
+    | WaitStep
+    | DropCachesStep
+    | SuspendStep
+    | NoticeStep
+    | CancelNoticeStep
+    | KillStep
+    | ReleaseStep
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,16 +149,26 @@ class _PlannedMemory:
     def short(self, one: Tenant, gpu: int) -> int:
         """How much is missing for it on this GPU."""
         others = sum(mib for name, mib in self.claims[gpu].items() if name != one.id)
-        return one.need(gpu) + others + self.situation.lagging.get(gpu, 0) - self.situation.totals[gpu]
+        return (
+            one.need(gpu) + others + self.situation.lagging.get(gpu, 0) - self.situation.totals[gpu]
+        )
 
     def is_there(self, one: Tenant) -> bool:
-        """Whether its need fits beside what the others really hold now: memory that is only promised has not been given back yet."""
-        return all(one.need(gpu) + self._really_taken(gpu, one) <= self.situation.totals[gpu] for gpu in one.home)
+        """Whether its need fits beside what the others really hold now: memory that is only
+        promised has not been given back yet.
+        """
+        return all(
+            one.need(gpu) + self._really_taken(gpu, one) <= self.situation.totals[gpu]
+            for gpu in one.home
+        )
 
     def _really_taken(self, gpu: int, one: Tenant) -> int:
         others = [other for other in self.situation.occupants if other.id != one.id]
         lag = self.situation.lagging.get(gpu, 0)
-        return lag + sum(other.need(gpu) if other.id in self.admitted and gpu in other.home else other.holds(gpu) for other in others)
+        return lag + sum(
+            other.need(gpu) if other.id in self.admitted and gpu in other.home else other.holds(gpu)
+            for other in others
+        )
 
     def take(self, victim: Tenant) -> None:
         """What it holds is promised to somebody else now."""
@@ -141,14 +183,22 @@ class _PlannedMemory:
 
 def decide(situation: NodeSnapshot, now: int) -> ReclaimDecision:
     """The next steps for everyone. Ties go to the one who asked first, then to the id."""
-    situation = replace(situation, occupants=tuple(sorted(situation.occupants, key=lambda one: one.id)))
+    situation = replace(
+        situation, occupants=tuple(sorted(situation.occupants, key=lambda one: one.id))
+    )
     books = _PlannedMemory(situation, now)
     for gpu in situation.totals:
-        books.claims[gpu] = {one.id: claim for one in situation.occupants if (claim := one.claim(gpu))}
+        books.claims[gpu] = {
+            one.id: claim for one in situation.occupants if (claim := one.claim(gpu))
+        }
     for one in situation.occupants:
         if one.evict or one.gives_up:
             _let_go(books, one)
-    asking = [one for one in situation.occupants if one.wants_since is not None and one.home and not (one.evict or one.gives_up)]
+    asking = [
+        one
+        for one in situation.occupants
+        if one.wants_since is not None and one.home and not (one.evict or one.gives_up)
+    ]
     for one in sorted(asking, key=lambda o: (o.wants_since or 0, o.id)):
         _serve(books, one)
     for one in situation.occupants:
@@ -158,7 +208,9 @@ def decide(situation: NodeSnapshot, now: int) -> ReclaimDecision:
 
 
 def _let_go(books: _PlannedMemory, one: Tenant) -> None:
-    """An evicted lease leaves by the ladder too, its share counting for nothing; its owner's own wish needs no notice."""
+    """An evicted lease leaves by the ladder too, its share counting for nothing; its owner's own
+    wish needs no notice.
+    """
     books.chosen.add(one.id)
     if one.transit is not None:
         return
@@ -168,14 +220,18 @@ def _let_go(books: _PlannedMemory, one: Tenant) -> None:
     elif one.gives_up and one.suspendable:
         books.steps.append(SuspendStep(one.id, one.id))
     elif one.gives_up:
-        books.chosen.discard(one.id)  # it cannot be saved: it stays until somebody needs the memory, and has a notice then
+        books.chosen.discard(
+            one.id
+        )  # it cannot be saved: it stays until somebody needs the memory, and has a notice then
         _keep_notice(books, one)
     else:
         _press(books, one, "", sum(one.held.values()))
 
 
 def _keep_notice(books: _PlannedMemory, one: Tenant) -> None:
-    if one.notice is not None and not any(o.wants_since is not None for o in books.situation.occupants):
+    if one.notice is not None and not any(
+        o.wants_since is not None for o in books.situation.occupants
+    ):
         books.chosen.add(one.id)
 
 
@@ -186,7 +242,9 @@ def _is_due(books: _PlannedMemory, one: Tenant) -> bool:
 
 
 def _serve(books: _PlannedMemory, one: Tenant) -> None:
-    if one.transit is not None or one.id in books.chosen:  # it is being copied, or has just been chosen to make room for an earlier one
+    if (
+        one.transit is not None or one.id in books.chosen
+    ):  # it is being copied, or has just been chosen to make room for an earlier one
         books.steps.append(WaitStep(one.id, (), None))
         return
     if one.is_away():
@@ -209,13 +267,21 @@ def _serve(books: _PlannedMemory, one: Tenant) -> None:
     for victim in victims:
         _press(books, victim, one.id, _demand(books, one, victim))
         books.take(victim)
-    given = [step.deadline for step in books.steps if isinstance(step, NoticeStep) and step.asker == one.id]
+    given = [
+        step.deadline
+        for step in books.steps
+        if isinstance(step, NoticeStep) and step.asker == one.id
+    ]
     ends = given + [victim.notice for victim in victims if victim.notice is not None]
-    books.steps.append(WaitStep(one.id, tuple(v.id for v in victims) + tuple(pending), max(ends, default=None)))
+    books.steps.append(
+        WaitStep(one.id, tuple(v.id for v in victims) + tuple(pending), max(ends, default=None))
+    )
 
 
 def _bring_home(books: _PlannedMemory, one: Tenant) -> None:
-    """It holds memory elsewhere: save it first, its image follows. One that cannot be saved runs where it is until it has to leave."""
+    """It holds memory elsewhere: save it first, its image follows. One that cannot be saved runs
+    where it is until it has to leave.
+    """
     if one.suspendable and not one.running:
         books.steps += [SuspendStep(one.id, one.id), WaitStep(one.id, (), None)]
         books.chosen.add(one.id)
@@ -224,17 +290,27 @@ def _bring_home(books: _PlannedMemory, one: Tenant) -> None:
 
 
 def _block(books: _PlannedMemory, one: Tenant) -> None:
-    """What is missing is held by kernels that run inside their share: nothing to do but wait, its own share stays reserved."""
+    """What is missing is held by kernels that run inside their share: nothing to do but wait, its
+    own share stays reserved.
+    """
     blockers: list[str] = []
     for gpu in one.home:
         claims = books.claims[gpu]
-        blockers += [name for name, mib in sorted(claims.items()) if mib and name != one.id and name not in blockers]
+        blockers += [
+            name
+            for name, mib in sorted(claims.items())
+            if mib and name != one.id and name not in blockers
+        ]
         claims[one.id] = max(one.holds(gpu), one.guarantee)
     books.steps.append(WaitStep(one.id, tuple(blockers), None))
 
 
-def _cover(books: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], pending: list[str]) -> bool:
-    """Add those who make room for `one` on this GPU to `victims`; False when even all of them are not enough."""
+def _cover(
+    books: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], pending: list[str]
+) -> bool:
+    """Add those who make room for `one` on this GPU to `victims`; False when even all of them are
+    not enough.
+    """
     short = books.short(one, gpu) - sum(books.claims[gpu].get(v.id, 0) for v in victims)
     lag = books.situation.lagging.get(gpu, 0) - books.situation.stuck.get(gpu, 0)
     if short > 0 and lag > 0:  # as good as free: the driver only has to say so
@@ -242,7 +318,13 @@ def _cover(books: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], 
         pending.append("")
     for other in books.situation.occupants:
         leaving = other.transit == "out" and not other.stuck
-        if short > 0 and leaving and other.id in books.claims[gpu] and other.id != one.id and other.id not in books.chosen:
+        if (
+            short > 0
+            and leaving
+            and other.id in books.claims[gpu]
+            and other.id != one.id
+            and other.id not in books.chosen
+        ):
             short -= books.claims[gpu].get(other.id, 0)
             pending.append(other.id)
     for rung in _rungs(books, one, gpu, {v.id for v in victims}):
@@ -255,10 +337,18 @@ def _cover(books: _PlannedMemory, one: Tenant, gpu: int, victims: list[Tenant], 
 
 
 def _rungs(books: _PlannedMemory, one: Tenant, gpu: int, taken: set[str]) -> Iterator[list[Tenant]]:
-    """Candidates by rung: idle borrowers, idle in their share, those to be warned and suspended, those to be warned and killed."""
+    """Candidates by rung: idle borrowers, idle in their share, those to be warned and suspended,
+    those to be warned and killed.
+    """
     rungs: tuple[list[Tenant], ...] = ([], [], [], [])
     for other in books.situation.occupants:
-        if other.id == one.id or other.id in taken or other.id in books.chosen or other.transit is not None or not other.holds(gpu):
+        if (
+            other.id == one.id
+            or other.id in taken
+            or other.id in books.chosen
+            or other.transit is not None
+            or not other.holds(gpu)
+        ):
             continue
         at_rest = not other.running and not other.pinned
         if other.suspendable and at_rest and other.wants_since is None:
@@ -269,19 +359,29 @@ def _rungs(books: _PlannedMemory, one: Tenant, gpu: int, taken: set[str]) -> Ite
 
 
 def _pick(rung: list[Tenant], gpu: int, short: int) -> Tenant:
-    """Whoever was warned already, else the smallest that is enough alone, else the largest; then the longest idle; then by id."""
+    """Whoever was warned already, else the smallest that is enough alone, else the largest; then
+    the longest idle; then by id.
+    """
 
     def order(other: Tenant) -> tuple[bool, bool, int, int, str]:
         held = other.holds(gpu)
         enough = held >= short
-        return other.notice is None, not enough, held if enough else -held, other.idle_since, other.id
+        return (
+            other.notice is None,
+            not enough,
+            held if enough else -held,
+            other.idle_since,
+            other.id,
+        )
 
     return min(rung, key=order)
 
 
 def _demand(books: _PlannedMemory, one: Tenant, victim: Tenant) -> int:
     """How much of what the victim borrowed the asker lacks, for the words of a notice."""
-    return sum(max(0, min(victim.borrowed(gpu), books.short(one, gpu))) for gpu in one.home) or sum(victim.held.values())
+    return sum(max(0, min(victim.borrowed(gpu), books.short(one, gpu))) for gpu in one.home) or sum(
+        victim.held.values()
+    )
 
 
 def _press(books: _PlannedMemory, victim: Tenant, asker: str, take: int) -> None:
@@ -290,7 +390,9 @@ def _press(books: _PlannedMemory, victim: Tenant, asker: str, take: int) -> None
     if not warned and victim.has_caches and victim.caches is None:
         books.steps.append(DropCachesStep(victim.id, books.now + CACHES_MS))
         books.until(books.now + CACHES_MS)
-    elif not warned and victim.has_caches and victim.caches is not None and books.now < victim.caches:
+    elif (
+        not warned and victim.has_caches and victim.caches is not None and books.now < victim.caches
+    ):
         books.until(victim.caches)
     elif not warned:
         books.steps.append(SuspendStep(victim.id, asker))

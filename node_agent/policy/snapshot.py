@@ -1,7 +1,9 @@
-"""What the pure files decide on: one moment of the node, frozen. Amounts are MiB, times are monotonic ms, GPUs are indexes.
+"""What the pure files decide on: one moment of the node, frozen. Amounts are MiB, times are
+monotonic ms, GPUs are indexes.
 
-Two places matter for every kernel. `home`: where its lease belongs (placement decides it). `held`: where its memory is right now. They
-differ while a kernel is being moved; what it holds outside its home is nobody's share and goes first.
+Two places matter for every kernel. `home`: where its lease belongs (placement decides it). `held`:
+where its memory is right now. They differ while a kernel is being moved; what it holds outside its
+home is nobody's share and goes first.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ __all__ = ["Tenant", "NodeSnapshot"]
 class Tenant:
     """One kernel that has a lease, or still holds memory without one.
 
-    `guarantee` and `limit` are per device. `image` is per device ordinal, in host memory. `running`: a cell runs (also one that stands
-    still because the kernel is suspended). `wants_since`: it asks for its place now: a cell at the gate, a cell that stands still, or a
-    lease that moves in; None when it asks for nothing. `transit`: a copy is under way, `out` of or `in`to its GPU. `evict`: the
-    scheduler wants the lease back; `gives_up`: its owner gave the lease back. `caches`: when an idle kernel's time to drop its caches is
-    over; None: not asked. `notice`: the deadline that its owner was told. `stuck`: it was ended long ago and still holds its memory: nobody
-    counts on that.
+    `guarantee` and `limit` are per device. `image` is per device ordinal, in host memory.
+    `running`: a cell runs (also one that stands still because the kernel is suspended).
+    `wants_since`: it asks for its place now: a cell at the gate, a cell that stands still, or a
+    lease that moves in; None when it asks for nothing. `transit`: a copy is under way, `out` of or
+    `in`to its GPU. `evict`: the scheduler wants the lease back; `gives_up`: its owner gave the
+    lease back. `caches`: when an idle kernel's time to drop its caches is over; None: not asked.
+    `notice`: the deadline that its owner was told. `stuck`: it was ended long ago and still holds
+    its memory: nobody counts on that.
     """
 
     id: str
@@ -59,13 +63,17 @@ class Tenant:
         return max(0, self.holds(gpu) - self.share(gpu))
 
     def need(self, gpu: int) -> int:
-        """What must be its own on one of its home GPUs before its cell may run: its share, or more when it has more to bring back."""
+        """What must be its own on one of its home GPUs before its cell may run: its share, or more
+        when it has more to bring back.
+        """
         ordinal = self.home.index(gpu)
         image = self.image[ordinal] if ordinal < len(self.image) else 0
         return max(self.guarantee, self.holds(gpu) + image)
 
     def claim(self, gpu: int) -> int:
-        """What others cannot have on this GPU now: what it holds; its whole share while its cell runs; all of its need on its way in."""
+        """What others cannot have on this GPU now: what it holds; its whole share while its cell
+        runs; all of its need on its way in.
+        """
         if self.transit == "in" and gpu in self.home:
             return max(self.holds(gpu), self.need(gpu))
         if self.running and not self.suspended and gpu in self.home:
@@ -79,8 +87,9 @@ class Tenant:
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """The node at one moment: the size of every GPU, and everyone on it. `lagging`: memory per GPU that should be free but is not yet;
-    `stuck`: the part of it that nobody counts on any more."""
+    """The node at one moment: the size of every GPU, and everyone on it. `lagging`: memory per GPU
+    that should be free but is not yet; `stuck`: the part of it that nobody counts on any more.
+    """
 
     totals: Mapping[int, int]
     occupants: tuple[Tenant, ...]

@@ -1,8 +1,9 @@
 """Batch work: runs the command of every lease that has one, reports what it prints and how it ends.
 
-A command is a lodger like a kernel: it has a book, a process tree, a place on the GPUs, and the ladder knows it as one that always runs.
-What differs is here: the agent starts it, asks it to stop (SIGTERM) before it is killed, and starts it anew when it was killed for room.
-The process belongs to the machine, not to us: an agent that comes back finds it, its log and its exit status in files.
+A command is a lodger like a kernel: it has a book, a process tree, a place on the GPUs, and the
+ladder knows it as one that always runs. What differs is here: the agent starts it, asks it to stop
+(SIGTERM) before it is killed, and starts it anew when it was killed for room. The process belongs
+to the machine, not to us: an agent that comes back finds it, its log and its exit status in files.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ CANNOT_RUN: Final = 126
 """Exit status for a command that could not be started, as a shell gives it."""
 KILLED: Final = 137
 THEIRS: Final = Path("/run/gpushare")
-"""Where commands that run as somebody else leave their exit status: a folder that only root can make, with one for each of them."""
+"""Where commands that run as somebody else leave their exit status: a folder that only root can
+make, with one for each of them.
+"""
 SHELL: Final = 'trap : HUP INT TERM; "$@"; code=$?; printf %s "$code" > "$0.new"; mv "$0.new" "$0"; exit "$code"'
 """Outlives us and keeps the exit status; signals are for the command, which a shell waits for."""
 
@@ -100,7 +103,12 @@ class BatchRunner:
             lease = book.lease
             if lease is not None and lease.command is not None and lease.id not in self._runs:
                 self._begin(book, lease)
-            elif lease is None and book.language == "command" and book.main is not None and book.kernel_id not in self._runs:
+            elif (
+                lease is None
+                and book.language == "command"
+                and book.main is not None
+                and book.kernel_id not in self._runs
+            ):
                 self._end_orphan(book)
         for run in list(self._runs.values()):
             self._look_after(run, now)
@@ -118,7 +126,9 @@ class BatchRunner:
             self._start(book, lease)
 
     def _end_orphan(self, book: KernelRecord) -> None:
-        """It had been asked to stop when the agent before us ended; the lease is gone, and with it whoever would have killed it."""
+        """It had been asked to stop when the agent before us ended; the lease is gone, and with it
+        whoever would have killed it.
+        """
         if book.kernel_id not in self._orphans:
             self._orphans.add(book.kernel_id)
             self._lifecycle.end_processes(book)
@@ -142,10 +152,19 @@ class BatchRunner:
     def _over(self, run: _CommandRun, book: KernelRecord, now: int) -> None:
         """Its process is gone, and nobody asked for that here."""
         code = _exit_code(run)
-        if code is None and any(event.kind == "killed" and event.time >= run.begun for event in book.events):
-            self._node.happened(book, "reattached", "It was ended to make room, and starts again from the beginning.")
+        if code is None and any(
+            event.kind == "killed" and event.time >= run.begun for event in book.events
+        ):
+            self._node.happened(
+                book,
+                "reattached",
+                "It was ended to make room, and starts again from the beginning.",
+            )
             self._forget(run)
-            book.gone_at, book.relaunched = None, False  # it is started as soon as it is attached again
+            book.gone_at, book.relaunched = (
+                None,
+                False,
+            )  # it is started as soon as it is attached again
             self._node.wake()
             return
         run.over_at = now if run.over_at is None else run.over_at
@@ -168,7 +187,9 @@ class BatchRunner:
         """First it is asked to end, then it is made to."""
         if run.stopping is None:
             evicted = book.lease is not None and not book.unwanted
-            run.stopping = now + (book.lease.notice_ms if book.lease is not None and evicted else STOP_MS)
+            run.stopping = now + (
+                book.lease.notice_ms if book.lease is not None and evicted else STOP_MS
+            )
         if not run.asked:
             run.asked = _ask_to_end(book)
         if now >= run.stopping:
@@ -188,7 +209,9 @@ class BatchRunner:
         return _CommandRun(lease, folder, (theirs if is_theirs else folder) / "status")
 
     def _folders(self, lease_id: str) -> tuple[Path, Path]:
-        """Ours, and where the status of somebody else's command would be. Ids are other people's words; folders are named by us."""
+        """Ours, and where the status of somebody else's command would be. Ids are other people's
+        words; folders are named by us.
+        """
         name = hashlib.sha256(lease_id.encode()).hexdigest()[:24]
         return self._node.config.state_dir / "batch" / name, THEIRS / name
 
@@ -199,7 +222,11 @@ class BatchRunner:
         try:
             as_user = _permitted(lease.user, self._node.config.run_commands)
             _make_folders(run, as_user)
-            book.user, book.name, book.uid = lease.user, lease.name, os.geteuid() if as_user is None else as_user.pw_uid
+            book.user, book.name, book.uid = (
+                lease.user,
+                lease.name,
+                os.geteuid() if as_user is None else as_user.pw_uid,
+            )
             book.launch = f"batch.{secrets.token_hex(8)}"
             pid = self._spawn(run, book, lease.command, as_user)
         except (OSError, PermissionError, ValueError, subprocess.SubprocessError) as error:
@@ -211,21 +238,44 @@ class BatchRunner:
         book.launched_at = self._node.clock()
         self._node.happened(book, "attached", f"Runs on {self._node.config.node}.")
 
-    def _spawn(self, run: _CommandRun, book: KernelRecord, command: CommandRequest, as_user: pwd.struct_passwd | None) -> int:
+    def _spawn(
+        self,
+        run: _CommandRun,
+        book: KernelRecord,
+        command: CommandRequest,
+        as_user: pwd.struct_passwd | None,
+    ) -> int:
         """Its pid."""
         me = as_user or pwd.getpwuid(os.geteuid())
-        basics = {"PATH": os.environ.get("PATH", os.defpath), "HOME": me.pw_dir, "USER": me.pw_name, "LOGNAME": me.pw_name, "LANG": "C.UTF-8"}
+        basics = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": me.pw_dir,
+            "USER": me.pw_name,
+            "LOGNAME": me.pw_name,
+            "LANG": "C.UTF-8",
+        }
         pods = {"GPUSHARE_WORKLOAD": run.lease.workload, "GPUSHARE_POD": run.lease.pod}
         cwd = command.cwd or me.pw_dir
         argv = ["/bin/sh", "-c", SHELL, str(run.status_file), *command.argv]
         user, group = (None, None) if as_user is None else (me.pw_uid, me.pw_gid)
         groups = None if as_user is None else os.getgrouplist(me.pw_name, me.pw_gid)
-        with os.fdopen(os.open(run.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb") as printed:
+        with os.fdopen(
+            os.open(run.log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "wb"
+        ) as printed:
             child = subprocess.Popen(
-                argv, cwd=cwd, env=basics | command.env | pods | self._lifecycle.prepare(book), stdin=subprocess.DEVNULL, stdout=printed,
-                stderr=subprocess.STDOUT, start_new_session=True, user=user, group=group, extra_groups=groups,
-            )  # fmt: skip
-        child.returncode = 0  # it may outlive us, and `Popen` would complain: from here on we wait for it by its pid
+                argv,
+                cwd=cwd,
+                env=basics | command.env | pods | self._lifecycle.prepare(book),
+                stdin=subprocess.DEVNULL,
+                stdout=printed,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                user=user,
+                group=group,
+                extra_groups=groups,
+            )
+        # it may outlive us, and `Popen` would complain: from here on we wait for it by its pid
+        child.returncode = 0
         return child.pid
 
     def _reap(self) -> None:
@@ -252,7 +302,9 @@ class BatchRunner:
 def _exit_code(run: _CommandRun) -> int | None:
     """None: its shell was killed with it."""
     try:
-        with os.fdopen(os.open(run.status_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        with os.fdopen(
+            os.open(run.status_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        ) as file:
             return int(file.read(8))
     except (OSError, ValueError):
         return None
@@ -283,18 +335,26 @@ def _permitted(user: str, how: str) -> pwd.struct_passwd | None:
             if found.pw_uid != 0:
                 return found
         raise PermissionError(f"this node has no user {user!r}")
-    raise PermissionError(f"this node runs commands of {me.pw_name!r} only, not of {user!r} (its agent says --run-commands {how})")
+    raise PermissionError(
+        f"this node runs commands of {me.pw_name!r} only, not of {user!r} (its agent says --run-commands {how})"
+    )
 
 
 def _why(error: Exception, command: CommandRequest, node: str) -> str:
     """A sentence for the one who asked."""
-    if isinstance(error, FileNotFoundError | NotADirectoryError) and command.cwd and not Path(command.cwd).is_dir():
+    if (
+        isinstance(error, FileNotFoundError | NotADirectoryError)
+        and command.cwd
+        and not Path(command.cwd).is_dir()
+    ):
         return f"It could not be started: there is no directory {command.cwd} on node {node}."
     return f"It could not be started on node {node}: {error}."
 
 
 def _ask_to_end(book: KernelRecord) -> bool:
-    """SIGTERM to the command's process group: it may save what it wants to keep. False: it has not begun, and would not hear of it."""
+    """SIGTERM to the command's process group: it may save what it wants to keep. False: it has not
+    begun, and would not hear of it.
+    """
     if book.main is None or not book.main.is_alive():
         return True
     if not _has_begun(book.main.pid):
@@ -305,11 +365,15 @@ def _ask_to_end(book: KernelRecord) -> bool:
 
 
 def _has_begun(shell: int) -> bool:
-    """Whether our shell has started the command. Before that it would take the signal for itself, and start the command afterwards."""
+    """Whether our shell has started the command. Before that it would take the signal for itself,
+    and start the command afterwards.
+    """
     try:
         children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
         ours = Path(f"/proc/{shell}/cmdline").read_bytes()
-        return any(Path(f"/proc/{child}/cmdline").read_bytes() != ours for child in children)  # a child that is still a copy of the shell has not
+        return any(
+            Path(f"/proc/{child}/cmdline").read_bytes() != ours for child in children
+        )  # a child that is still a copy of the shell has not
     except OSError:
         return True  # gone meanwhile, or a system that does not tell
 

@@ -1,7 +1,9 @@
-"""The idle rule, carried out: watches who works, tells what comes, saves memory, gives leases back, ends kernels. `idleness` decides when.
+"""The idle rule, carried out: watches who works, tells what comes, saves memory, gives leases back,
+ends kernels. `idleness` decides when.
 
-A kernel whose cells do not ask at the gate (another language) is left alone: an agent that cannot see it work must not call it idle. A
-lease that was given back is asked for again by the kernel's next cell; until then its workload is held at the scheduler, booking nothing.
+A kernel whose cells do not ask at the gate (another language) is left alone: an agent that cannot
+see it work must not call it idle. A lease that was given back is asked for again by the kernel's
+next cell; until then its workload is held at the scheduler, booking nothing.
 """
 
 from __future__ import annotations
@@ -20,13 +22,21 @@ from .memory_mover import MemoryMover
 __all__ = ["IdleCuller", "ask_again", "reset"]
 
 ASK_EVERY_MS: Final = 1_000
-"""How often a cell that waits for a lease that was given back asks for it: a link that was down misses the first time."""
+"""How often a cell that waits for a lease that was given back asks for it: a link that was down
+misses the first time.
+"""
 
 
 class IdleCuller:
     """Runs the rule for one node; `check` is called at every step of the desk."""
 
-    def __init__(self, node: NodeRuntime, mover: MemoryMover, leases: LeaseAssignments, lifecycle: KernelLifecycle) -> None:
+    def __init__(
+        self,
+        node: NodeRuntime,
+        mover: MemoryMover,
+        leases: LeaseAssignments,
+        lifecycle: KernelLifecycle,
+    ) -> None:
         self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
 
     def check(self, now: int) -> int | None:
@@ -60,16 +70,20 @@ class IdleCuller:
                 case IdleAction(step="end"):
                     rest.done = "end"
                     self._forget(book)
-                    self._lifecycle.shut_down(book, self._node.story.idle_ended(self._why(rules, "end")))
+                    self._lifecycle.shut_down(
+                        book, self._node.story.idle_ended(self._why(rules, "end"))
+                    )
             moments += [] if rest.deadline is None else [rest.deadline]
         return min((moment for moment in moments if moment > now), default=None)
 
-    # ---- what is true -------------------------------------------------------------------------------------------------
+    # ---- what is true ----------------------------------------------------------------------------
 
     def _look(self, book: KernelRecord, now: int) -> None:
         """Anything that is work, or a new beginning, sets the clock back."""
         rest, holder = book.rest, book.lease.id if book.lease else rest_lease(book)
-        begins = book.lease is not None and (rest.holder != holder or not (book.attached or book.holding.suspended))
+        begins = book.lease is not None and (
+            rest.holder != holder or not (book.attached or book.holding.suspended)
+        )
         if begins or _works(book, now) or book.holding.busy_ms > rest.busy_ms:
             rest.since, rest.done, rest.giving_back = now, "", False
         rest.holder, rest.busy_ms = holder, book.holding.busy_ms
@@ -81,23 +95,37 @@ class IdleCuller:
         if book.pinned or not book.held():
             spared.add("suspend")
         if book.held() and now < book.no_suspend_until:
-            spared |= {"suspend", "release"}  # what cannot be saved is not taken for being idle; `end` says what is lost
+            spared |= {
+                "suspend",
+                "release",
+            }  # what cannot be saved is not taken for being idle; `end` says what is lost
         if book.lease is None:
             spared |= {"suspend", "release"}
-        return IdleKernel(rest.since, _works(book, now), rest.done, rest.told, rest.deadline, frozenset(spared))  # type: ignore[arg-type]  # only steps are stored
+        return IdleKernel(
+            rest.since, _works(book, now), rest.done, rest.told, rest.deadline, frozenset(spared)
+        )  # type: ignore[arg-type]  # only steps are stored
 
-    # ---- moves --------------------------------------------------------------------------------------------------------
+    # ---- moves -----------------------------------------------------------------------------------
 
     def _tell(self, book: KernelRecord, rules: LeaseRules, move: SendWarning, now: int) -> None:
         node, rest = self._node, book.rest
         self._forget(book)
         rest.told, rest.deadline = move.step, move.deadline
         left = None if move.deadline is None else move.deadline - now
-        text = node.story.idle(move.step, now - rest.since, left, book.held() + book.image(), self._why(rules, move.step), book.pinned)
+        text = node.story.idle(
+            move.step,
+            now - rest.since,
+            left,
+            book.held() + book.image(),
+            self._why(rules, move.step),
+            book.pinned,
+        )
         node.happened(book, "notice", text, tell=left is None)
         if left is not None:
             rest.stamp = stamp(wall_ms() + left)
-            node.ports.to_kernel(book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=book.held()))
+            node.ports.to_kernel(
+                book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=book.held())
+            )
 
     def _forget(self, book: KernelRecord) -> None:
         rest = book.rest
@@ -143,7 +171,9 @@ def ask_again(node: NodeRuntime, book: KernelRecord, now: int) -> None:
 
 
 def _rules(book: KernelRecord) -> LeaseRules | None:
-    """The rules of the lease that it has, or had before the idle rule gave it back; None: it has no business with us."""
+    """The rules of the lease that it has, or had before the idle rule gave it back; None: it has no
+    business with us.
+    """
     if book.lease is not None or not book.asks():
         book.rest.lease = None  # it is held anew, or its owner does not want it any more
     if book.main is None or book.killing or book.ending or book.transit is not None:
@@ -154,7 +184,11 @@ def _rules(book: KernelRecord) -> LeaseRules | None:
 
 def _moments(rules: LeaseRules, rest: IdleState, notice_ms: int) -> list[int]:
     """When something may have to be said or done."""
-    acts = [time for time in (rules.idle_suspend_ms, rules.idle_release_ms, rules.idle_end_ms) if time is not None]
+    acts = [
+        time
+        for time in (rules.idle_suspend_ms, rules.idle_release_ms, rules.idle_end_ms)
+        if time is not None
+    ]
     warn = [] if rules.idle_warn_ms is None else [rules.idle_warn_ms]
     return [rest.since + time for time in (*warn, *acts, *(time - notice_ms for time in acts))]
 
@@ -167,5 +201,3 @@ def _works(book: KernelRecord, now: int) -> bool:
 def reset(book: KernelRecord, now: int) -> None:
     """Its owner did something: the clock of the idle rule starts anew."""
     book.rest.since, book.rest.done = now, ""
-
-

@@ -1,7 +1,9 @@
-"""Copies between GPU and host: suspend, resume, settle, each in a thread, one at a time per kernel, with the host's memory as a budget.
+"""Copies between GPU and host: suspend, resume, settle, each in a thread, one at a time per kernel,
+with the host's memory as a budget.
 
-The event loop only starts a copy and hears of its end. What fails was undone by the devices; here it becomes a pause before the next
-try, or the word that this kernel cannot be saved, and then the ladder takes the next rung.
+The event loop only starts a copy and hears of its end. What fails was undone by the devices; here
+it becomes a pause before the next try, or the word that this kernel cannot be saved, and then the
+ladder takes the next rung.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ __all__ = ["MemoryMover"]
 T = TypeVar("T")
 NEVER: Final = 1 << 62
 RETRY_MS: Final = 5_000
-"""Pause after a failed suspension: a process that did not come to rest in time may be in the middle of a long kernel."""
+"""Pause after a failed suspension: a process that did not come to rest in time may be in the middle
+of a long kernel.
+"""
 RESUME_RETRY_MS: Final = 500
-"""Pause after a resume for which there was no room in fact, whatever the books say: each try makes the neighbours hold still."""
+"""Pause after a resume for which there was no room in fact, whatever the books say: each try makes
+the neighbours hold still.
+"""
 THREADS: Final = 8
 
 
@@ -40,13 +46,19 @@ class MemoryMover:
         self._ledger = threading.Lock()
         """Two copies must not be promised the same memory."""
 
-    def suspend(self, book: KernelRecord, asker: KernelRecord | None, reason: str, *, own: bool = False) -> None:
+    def suspend(
+        self, book: KernelRecord, asker: KernelRecord | None, reason: str, *, own: bool = False
+    ) -> None:
         """Start saving; `own`: its owner (or its own next cell) wants it."""
         if book.transit is not None:
             return
         tiers, problems = self._node.devices.tiers()
         if "suspend" not in tiers:  # asked again later: the self-test may still be on its way
-            self._cannot(book, problems.get("suspend", "this node cannot save GPU memory").partition(";")[0], self._node.clock() + RETRY_MS)
+            self._cannot(
+                book,
+                problems.get("suspend", "this node cannot save GPU memory").partition(";")[0],
+                self._node.clock() + RETRY_MS,
+            )
             return
         book.transit = "out"
         self._start(book, self._suspend(book, asker, reason, own))
@@ -62,7 +74,9 @@ class MemoryMover:
             self._start(book, self._settle(book))
 
     async def close(self) -> None:
-        """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs in the driver is left after 10 s."""
+        """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs
+        in the driver is left after 10 s.
+        """
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=10)
         self._pool.shutdown(wait=False, cancel_futures=True)
@@ -74,16 +88,31 @@ class MemoryMover:
         task.add_done_callback(self._tasks.discard)
 
     def _admit(self, book: KernelRecord, mib: int) -> str:
-        """Why the host has no memory for an image of this size; if it has, it is promised. In the copy's thread.
+        """Why the host has no memory for an image of this size; if it has, it is promised. In the
+        copy's thread.
 
         Simulated images are in nobody's memory: only the stated budget counts for them.
         """
         node = self._node
         with self._ledger:
             books = list(node.books.values())
-            host = None if node.devices.simulated else read_host(pid for pid, _ in book.holding.processes)
-            saved, on_the_way = sum(one.image() for one in books), sum(one.promised for one in books if one is not book)
-            problem = refusal(mib, saved, on_the_way, node.config.host_memory_mib, host, node.config.host_reserve_mib)
+            host = (
+                None
+                if node.devices.simulated
+                else read_host(pid for pid, _ in book.holding.processes)
+            )
+            saved, on_the_way = (
+                sum(one.image() for one in books),
+                sum(one.promised for one in books if one is not book),
+            )
+            problem = refusal(
+                mib,
+                saved,
+                on_the_way,
+                node.config.host_memory_mib,
+                host,
+                node.config.host_reserve_mib,
+            )
             if not problem:
                 book.promised = mib
         return problem
@@ -93,10 +122,14 @@ class MemoryMover:
         log.warning("kernel %s cannot be suspended: %s", book.kernel_id, why, extra=about(book))
         self._node.wake()
 
-    async def _suspend(self, book: KernelRecord, asker: KernelRecord | None, reason: str, own: bool) -> None:
+    async def _suspend(
+        self, book: KernelRecord, asker: KernelRecord | None, reason: str, own: bool
+    ) -> None:
         node, old, begun = self._node, book.site, self._node.clock()
         try:
-            mib = await self._run(node.devices.suspend, book.kernel_id, lambda needed: self._admit(book, needed))
+            mib = await self._run(
+                node.devices.suspend, book.kernel_id, lambda needed: self._admit(book, needed)
+            )
         except CopyFailed as error:
             if error.lost:
                 self._lost(book, str(error))
@@ -123,12 +156,19 @@ class MemoryMover:
             self._node.dirty = True
             if asker is not None:
                 self._node.rungs["moved"] += 1
-            self._node.happened(book, "moved", self._node.story.moved(old, book.home, asker), tell=True)
+            self._node.happened(
+                book, "moved", self._node.story.moved(old, book.home, asker), tell=True
+            )
 
     def _lost(self, book: KernelRecord, problem: str) -> None:
         """The driver has its state no more: it is restarted, and its owner is told why."""
         book.unrestorable = problem
-        self._node.happened(book, "lost", self._node.story.unrestorable(book.image() or book.held(), problem), tell=True)
+        self._node.happened(
+            book,
+            "lost",
+            self._node.story.unrestorable(book.image() or book.held(), problem),
+            tell=True,
+        )
 
     async def _resume(self, book: KernelRecord, home: tuple[int, ...]) -> None:
         node, begun = self._node, self._node.clock()
@@ -136,7 +176,9 @@ class MemoryMover:
             mib = await self._run(node.devices.resume, book.kernel_id, home)
         except CopyFailed as error:
             if not error.lost:  # it is as it was: the desk tries again
-                log.warning("kernel %s is not resumed yet: %s", book.kernel_id, error, extra=about(book))
+                log.warning(
+                    "kernel %s is not resumed yet: %s", book.kernel_id, error, extra=about(book)
+                )
                 book.no_resume_until = node.clock() + RESUME_RETRY_MS
                 return
             self._lost(book, str(error))

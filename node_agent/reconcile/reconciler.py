@@ -1,8 +1,10 @@
-"""The desk: reads the node, asks the ladder what to do, does it. One synchronous step, called whenever something may have changed.
+"""The desk: reads the node, asks the ladder what to do, does it. One synchronous step, called
+whenever something may have changed.
 
-A step never waits. Copies and kills are started and report back by waking the desk; deadlines wake it too. The order inside a step matters:
-first what is true (reading), then who lives where, then the ladder, then the caps (so that nobody can take what was just promised), then
-the copies, then the telling.
+A step never waits. Copies and kills are started and report back by waking the desk; deadlines wake
+it too. The order inside a step matters: first what is true (reading), then who lives where, then
+the ladder, then the caps (so that nobody can take what was just promised), then the copies, then
+the telling.
 """
 
 from __future__ import annotations
@@ -48,19 +50,29 @@ NOTHING = TenantMemory()
 STEADY_S = 0.25
 """How often a quiet desk asks the devices whether anything changed."""
 WAITING_S = 0.02
-"""The same while a cell waits: the one who holds the memory may free it at any moment, and tells nobody."""
+"""The same while a cell waits: the one who holds the memory may free it at any moment, and tells
+nobody.
+"""
 FULL_S = 1.0
 BUSY_MS, FAILED_MS = 50, 1000
 STAYS_MS = 5_000
 """What is true of a GPU is noted again at every look, and holds so long for who has left it."""
 LOOK_MS = 2_000
-"""A driver that does not answer for so long keeps nobody's cell any longer: it will meet the driver itself."""
+"""A driver that does not answer for so long keeps nobody's cell any longer: it will meet the driver
+itself.
+"""
 
 
 class Reconciler:
     """Runs one node."""
 
-    def __init__(self, node: NodeRuntime, mover: MemoryMover, leases: LeaseAssignments, lifecycle: KernelLifecycle) -> None:
+    def __init__(
+        self,
+        node: NodeRuntime,
+        mover: MemoryMover,
+        leases: LeaseAssignments,
+        lifecycle: KernelLifecycle,
+    ) -> None:
         self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
         self._resting = IdleCuller(node, mover, leases, lifecycle)
         self._changed = asyncio.Event()
@@ -76,7 +88,9 @@ class Reconciler:
         node.wake = self._changed.set
 
     async def run(self) -> None:
-        """Step when woken, when a deadline comes, when the devices changed, and once a second in any case."""
+        """Step when woken, when a deadline comes, when the devices changed, and once a second in
+        any case.
+        """
         self._attached = self._node.devices.attached()
         while True:
             with contextlib.suppress(TimeoutError):
@@ -87,7 +101,10 @@ class Reconciler:
                 self.try_step()
 
     def _pause(self) -> float:
-        waits = any(book.question is not None and book.lease is not None for book in self._node.books.values())
+        waits = any(
+            book.question is not None and book.lease is not None
+            for book in self._node.books.values()
+        )
         pause = WAITING_S if waits else STEADY_S
         if self._deadline is not None:
             pause = min(pause, max(0.0, (self._deadline - self._node.clock()) / 1000))
@@ -95,7 +112,11 @@ class Reconciler:
 
     def _is_due(self) -> bool:
         now = self._node.clock()
-        if self._deadline is not None and now >= self._deadline or now - self._stepped >= FULL_S * 1000:
+        if (
+            self._deadline is not None
+            and now >= self._deadline
+            or now - self._stepped >= FULL_S * 1000
+        ):
             return True
         try:
             return self._node.devices.version() != self._version
@@ -103,13 +124,17 @@ class Reconciler:
             return False
 
     def try_step(self) -> None:
-        """A step; when the devices do not answer now, the next one comes soon and goes on with what is left to do."""
+        """A step; when the devices do not answer now, the next one comes soon and goes on with what
+        is left to do.
+        """
         try:
             self.step()
         except DevicesBusy as error:
             log.warning("the devices do not answer: %s", error)
             self._deadline = self._node.clock() + BUSY_MS
-        except Exception:  # a mistake of ours must not leave every kernel of the machine without an agent
+        except (
+            Exception
+        ):  # a mistake of ours must not leave every kernel of the machine without an agent
             log.exception("a step of the agent failed; it is tried again")
             self._deadline = self._node.clock() + FAILED_MS
 
@@ -132,16 +157,22 @@ class Reconciler:
         after, self._after = self._after, []
         for action in after:
             action()
-        self._deadline = min((moment for moment in (decision.deadline, resting) if moment is not None), default=None)
+        self._deadline = min(
+            (moment for moment in (decision.deadline, resting) if moment is not None), default=None
+        )
         node.devices.pace(self._is_moving(decision))
         node.publish()
 
     def _is_moving(self, decision: ReclaimDecision) -> bool:
         """Whether memory changes hands, or somebody waits for that."""
         steps = any(not isinstance(step, AdmitStep | ReleaseStep) for step in decision.steps)
-        return steps or bool(self._lagging) or any(book.transit is not None for book in self._node.books.values())
+        return (
+            steps
+            or bool(self._lagging)
+            or any(book.transit is not None for book in self._node.books.values())
+        )
 
-    # ---- what is true ---------------------------------------------------------------------------------------------
+    # ---- what is true ----------------------------------------------------------------------------
 
     def _observe(self, now: int) -> None:
         node = self._node
@@ -149,12 +180,18 @@ class Reconciler:
         reading = node.devices.read()
         self._taken = reading.taken
         for name, holding in reading.kernels.items():
-            if name not in node.books and any(ProcessId(*process).is_alive() for process in holding.processes):
+            if name not in node.books and any(
+                ProcessId(*process).is_alive() for process in holding.processes
+            ):
                 node.book(name).gone_at = now  # memory of a kernel that nobody told us about (yet)
         for book in node.books.values():
             holding = reading.kernels.get(book.kernel_id, NOTHING)
-            if book.main is None and not any(ProcessId(*process).is_alive() for process in holding.processes):
-                holding = NOTHING  # what the dead hold is nobody's: free as soon as the driver says so, and until then it only lags
+            if book.main is None and not any(
+                ProcessId(*process).is_alive() for process in holding.processes
+            ):
+                # what the dead hold is nobody's: free as soon as the driver says so, and until then
+                # it only lags
+                holding = NOTHING
             self._take_in(book, holding, now)
         held = dict.fromkeys(node.totals, 0)
         for book in node.books.values():
@@ -162,7 +199,9 @@ class Reconciler:
                 held[gpu] = held.get(gpu, 0) + mib
         node.used, node.foreign = held, dict(reading.foreign)
         self._blame()
-        self._lagging = {gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0}
+        self._lagging = {
+            gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0
+        }
         node.draining.look(self._lagging, node.books.values(), now)
 
     def _blame(self) -> None:
@@ -188,28 +227,54 @@ class Reconciler:
         if not (holding.suspended or book.transit) or not book.computes(now):
             book.stalled = None
         if watch(book, now):
-            log.warning("kernel %s stands still while its GPU memory is away: it is brought back", book.kernel_id, extra=about(book))
+            log.warning(
+                "kernel %s stands still while its GPU memory is away: it is brought back",
+                book.kernel_id,
+                extra=about(book),
+            )
 
     def _unsavable_there(self, book: KernelRecord) -> str:
-        """Why its memory cannot be saved where it is or belongs: known before anybody tries, so that its owner is told the truth."""
-        return next(filter(None, map(self._node.devices.unsavable, book.holding.held or book.home)), "")
+        """Why its memory cannot be saved where it is or belongs: known before anybody tries, so
+        that its owner is told the truth.
+        """
+        return next(
+            filter(None, map(self._node.devices.unsavable, book.holding.held or book.home)), ""
+        )
 
     def _settle_in(self, book: KernelRecord, now: int) -> None:
-        """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its place. A command is started after that."""
+        """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its
+        place. A command is started after that.
+        """
         node = self._node
         if not book.held() and book.transit is None and book.home:
             book.site = book.home
-        if book.lease is None or book.unwanted or not book.home or book.lease.wanted == "evict" or not book.is_here:
+        if (
+            book.lease is None
+            or book.unwanted
+            or not book.home
+            or book.lease.wanted == "evict"
+            or not book.is_here
+        ):
             return
         if not book.attached and book.entering is None:
-            foreign = any(set(one.holding.held) & set(book.home) - set(one.home) for one in node.books.values() if one is not book)
+            foreign = any(
+                set(one.holding.held) & set(book.home) - set(one.home)
+                for one in node.books.values()
+                if one is not book
+            )
             if foreign or not book.has_gate(now):
                 book.entering = now
             else:
                 self._attach(book)
         if book.attached and not book.has_gate(now) and not book.entered and book.entering is None:
             book.entering = now
-        if book.holding.suspended and book.computes(now) and book.stalled is None and not book.held_back and book.transit is None:
+        if (
+            book.holding.suspended
+            and book.computes(now)
+            and book.stalled is None
+            and not book.held_back
+            and book.transit is None
+        ):
             book.stalled = now
 
     def _attach(self, book: KernelRecord) -> None:
@@ -220,7 +285,9 @@ class Reconciler:
         self._bind(book)
         if book.relaunched:
             book.relaunched = False
-            self._node.happened(book, "reattached", self._node.story.reattached(book.home), tell=True)
+            self._node.happened(
+                book, "reattached", self._node.story.reattached(book.home), tell=True
+            )
         else:
             self._node.happened(book, "attached", self._node.story.attached(book, book.home))
 
@@ -238,13 +305,17 @@ class Reconciler:
         for book in self._node.books.values():
             one = occupant(book, now, notice, least)
             if book.lease is None and not self._node.planned:
-                one = replace(one, gives_up=False)  # its lease may be in the plan that is still to come
+                one = replace(
+                    one, gives_up=False
+                )  # its lease may be in the plan that is still to come
             one = replace(one, stuck=True) if one.id in self._node.draining.late else one
             if one.home or one.held or one.evict or one.gives_up:
                 found.append(one)
-        return NodeSnapshot(self._node.offered(), tuple(found), self._lagging, dict(self._node.draining.stuck))
+        return NodeSnapshot(
+            self._node.offered(), tuple(found), self._lagging, dict(self._node.draining.stuck)
+        )
 
-    # ---- what to do -----------------------------------------------------------------------------------------------
+    # ---- what to do ------------------------------------------------------------------------------
 
     def _do(self, step: Step, now: int) -> list[Action]:
         """Note the step in the books at once; what must come after the caps is handed back."""
@@ -281,45 +352,76 @@ class Reconciler:
         mover = None if asker == book.kernel_id else self._node.books.get(asker)
         if not own and asker != book.kernel_id:
             self._node.rungs["suspended"] += 1
-        self._mover.suspend(book, mover, "it moves to another GPU" if asker == book.kernel_id and not own else self._reason(book), own=own)
+        self._mover.suspend(
+            book,
+            mover,
+            "it moves to another GPU"
+            if asker == book.kernel_id and not own
+            else self._reason(book),
+            own=own,
+        )
 
     def _must_look(self, book: KernelRecord) -> bool:
-        """Whether what was seen last is older than the question, and somebody beside it has run since then: it may have taken memory."""
+        """Whether what was seen last is older than the question, and somebody beside it has run
+        since then: it may have taken memory.
+        """
         question, taken, now = book.question, self._taken, self._node.clock()
         if question is None or taken is None or taken >= question.since:
             return False
-        beside = [one for one in self._beside(book) if one.is_running(now) or one.idle_since >= taken]
+        beside = [
+            one for one in self._beside(book) if one.is_running(now) or one.idle_since >= taken
+        ]
         return bool(beside) and (not self._is_late(book) or self._may_starve(book, beside))
 
     def _must_hear(self, book: KernelRecord) -> bool:
-        """Whether somebody beside it may still go by the caps of an agent before us, because its line is not back yet: it may run, and grow
-        into what this one is about to be let in for. After an agent's start, for as long as kernels have to come back."""
+        """Whether somebody beside it may still go by the caps of an agent before us, because its
+        line is not back yet: it may run, and grow into what this one is about to be let in for.
+        After an agent's start, for as long as kernels have to come back.
+        """
         if book.question is None or not self._node.caps_are_advice():
             return False
-        unheard = [one for one in self._beside(book) if not one.connected and self._node.clock() < one.unsure_until]
+        unheard = [
+            one
+            for one in self._beside(book)
+            if not one.connected and self._node.clock() < one.unsure_until
+        ]
         return bool(unheard) and self._may_starve(book, unheard)
 
     def _beside(self, book: KernelRecord) -> list[KernelRecord]:
         """Who is, or belongs, on its GPUs."""
-        return [one for one in self._node.books.values() if one is not book and set(one.site or one.home) & set(book.home)]
+        return [
+            one
+            for one in self._node.books.values()
+            if one is not book and set(one.site or one.home) & set(book.home)
+        ]
 
     def _is_late(self, book: KernelRecord) -> bool:
         """Whether the driver has been silent for so long that its person is told."""
         return book.question is not None and self._node.clock() - book.question.since > LOOK_MS
 
     def _may_starve(self, book: KernelRecord, beside: Sequence[KernelRecord]) -> bool:
-        """Whether it has not all of its share yet, and the others may by their limits have taken of it since the last reading (their caps
-        of that time are not known any more)."""
+        """Whether it has not all of its share yet, and the others may by their limits have taken of
+        it since the last reading (their caps of that time are not known any more).
+        """
         if book.lease is None or book.held() >= book.lease.request_mib:
             return False
         taken: Counter[int] = Counter()
         for one in beside:
-            taken.update(dict.fromkeys(one.site or one.home, one.lease.limit_mib if one.lease is not None else one.held()))
+            taken.update(
+                dict.fromkeys(
+                    one.site or one.home,
+                    one.lease.limit_mib if one.lease is not None else one.held(),
+                )
+            )
         totals = self._node.totals
-        return any(totals[gpu] - taken[gpu] < book.lease.request_mib for gpu in book.home if gpu in taken)
+        return any(
+            totals[gpu] - taken[gpu] < book.lease.request_mib for gpu in book.home if gpu in taken
+        )
 
     def is_looking(self, book: KernelRecord) -> bool:
-        """Whether its cell only waits for a newer reading, or for a neighbour's line: nobody has to be told of that at once."""
+        """Whether its cell only waits for a newer reading, or for a neighbour's line: nobody has to
+        be told of that at once.
+        """
         return book.kernel_id in self._looking
 
     def _admit(self, book: KernelRecord) -> list[Action]:
@@ -364,7 +466,9 @@ class Reconciler:
         book.cells.add(question.n)
         self._node.took["gate_wait"].append(now - question.since)
         message, book.resumed = book.resumed, ""
-        self._node.ports.to_kernel(book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message))
+        self._node.ports.to_kernel(
+            book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message)
+        )
 
     def _wait(self, book: KernelRecord, step: WaitStep, now: int) -> None:
         if book.question is not None:
@@ -377,7 +481,10 @@ class Reconciler:
             book.question = GateRequest(question.n, question.since, text)
             outlook = book.outlook if book.lease is None else None
             reason, position = (outlook.reason, outlook.position) if outlook else (None, None)
-            self._node.ports.to_kernel(book.kernel_id, CellWait(n=question.n, message=text, reason=reason, position=position))
+            self._node.ports.to_kernel(
+                book.kernel_id,
+                CellWait(n=question.n, message=text, reason=reason, position=position),
+            )
 
     def _notice(self, book: KernelRecord, step: NoticeStep, now: int) -> None:
         node, left = self._node, step.deadline - now
@@ -390,7 +497,9 @@ class Reconciler:
             text = node.story.notice(step.take, left / 1000, asker, reason, saved)
         node.rungs["notice"] += 1
         node.happened(book, "notice", text)
-        node.ports.to_kernel(book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take))
+        node.ports.to_kernel(
+            book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take)
+        )
 
     def _end_notice(self, book: KernelRecord, text: str) -> None:
         book.notice, book.notice_stamp = None, None
@@ -406,7 +515,7 @@ class Reconciler:
         self._leases.drop(book)
         self._node.wake()
 
-    # ---- caps -----------------------------------------------------------------------------------------------------
+    # ---- caps ------------------------------------------------------------------------------------
 
     def _set_caps(self, situation: NodeSnapshot, decision: ReclaimDecision) -> None:
         noticed = [one.id for one in situation.occupants if one.notice is not None]
@@ -423,27 +532,45 @@ class Reconciler:
             for name in changed.keys() & self._node.books.keys():
                 self._node.books[name].last_caps = changed[name]
             self._version = self._node.devices.version()
-            self._attached = (self._attached | set(changed)) - {name for name, places in changed.items() if not places}
+            self._attached = (self._attached | set(changed)) - {
+                name for name, places in changed.items() if not places
+            }
 
     def _places(self, book: KernelRecord, allowed: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
         if not book.attached or book.unwanted or book.lease is None:
             return self._between(book)
-        if book.site != book.home and book.held():  # on its way out: it keeps what it has and cannot grow
+        if (
+            book.site != book.home and book.held()
+        ):  # on its way out: it keeps what it has and cannot grow
             return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu in book.site)
         return tuple(zip(book.home, allowed, strict=True)) if allowed else ()
 
     def _between(self, book: KernelRecord) -> tuple[tuple[int, int], ...]:
-        """Without a lease, or not attached to it yet. A cell that began with a GPU keeps what it has and cannot grow, as long as its owner
-        asks for one: its share was changed, or taken back in the middle of the cell. It stands still when its memory is away."""
+        """Without a lease, or not attached to it yet. A cell that began with a GPU keeps what it
+        has and cannot grow, as long as its owner asks for one: its share was changed, or taken back
+        in the middle of the cell. It stands still when its memory is away.
+        """
         asks = (book.lease is not None and not book.unwanted) or (book.asks() and not book.gave_up)
-        runs = book.holding.suspended or book.held() or (book.computes(self._node.clock()) and book.has_gate(self._node.clock()))
+        runs = (
+            book.holding.suspended
+            or book.held()
+            or (book.computes(self._node.clock()) and book.has_gate(self._node.clock()))
+        )
         if not asks or not runs or book.main is None:
             return ()
-        places = book.last_caps or (((0, 0),) if book.holding.suspended and book.lease is None else ())
+        places = book.last_caps or (
+            ((0, 0),) if book.holding.suspended and book.lease is None else ()
+        )
         return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu, _ in places)
 
 
 def _kin(book: KernelRecord) -> KernelProcesses:
     """By what its processes are known to the devices."""
     main = (book.main.pid, book.main.start) if book.main is not None else None
-    return KernelProcesses(main, book.launch, book.leaf, guarantee_mib=book.lease.request_mib if book.lease is not None else 0, uid=book.uid)
+    return KernelProcesses(
+        main,
+        book.launch,
+        book.leaf,
+        guarantee_mib=book.lease.request_mib if book.lease is not None else 0,
+        uid=book.uid,
+    )

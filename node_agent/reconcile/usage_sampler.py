@@ -1,4 +1,6 @@
-"""GPU time per lease: sampled, added up, handed over. Intervals come from the monotonic clock, so a clock jump books nothing."""
+"""GPU time per lease: sampled, added up, handed over. Intervals come from the monotonic clock, so a
+clock jump books nothing.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ class UsageSampler:
     """Samples all leases of a node into its tally."""
 
     def __init__(self, node: NodeRuntime, keep: Callable[[], None] = lambda: None) -> None:
-        """`keep` writes the tally down: before a report leaves, so that a later life says the same under its number."""
+        """`keep` writes the tally down: before a report leaves, so that a later life says the same
+        under its number.
+        """
         self._node, self._keep = node, keep
         self._busy: dict[str, int] = {}
         self._last = self._reported = node.clock()
@@ -41,7 +45,11 @@ class UsageSampler:
             used, share = book.held(), book.lease.request_mib * max(1, len(book.home))
             row.held_ms += passed * max(1, len(book.home))
             row.busy_ms += max(0, book.holding.busy_ms - before)
-            book.utilization = _share(max(0, book.holding.busy_ms - before), passed) if book.holding.is_timed else None
+            book.utilization = (
+                _share(max(0, book.holding.busy_ms - before), passed)
+                if book.holding.is_timed
+                else None
+            )
             row.used_mib_ms += used * passed
             row.borrowed_mib_ms += max(0, used - share) * passed
             row.lent_mib_ms += lending.get(book.kernel_id, 0) * passed
@@ -50,16 +58,28 @@ class UsageSampler:
     def _lending(self) -> dict[str, int]:
         """MiB that each lends, over its GPUs."""
         found: dict[str, int] = {}
-        books = [book for book in self._node.books.values() if book.lease is not None and not book.unwanted]
+        books = [
+            book
+            for book in self._node.books.values()
+            if book.lease is not None and not book.unwanted
+        ]
         for gpu in self._node.totals:
-            shares = {book.kernel_id: book.lease.request_mib for book in books if gpu in book.home and book.lease is not None}
-            held = {book.kernel_id: book.holding.held.get(gpu, 0) for book in self._node.books.values()}
+            shares = {
+                book.kernel_id: book.lease.request_mib
+                for book in books
+                if gpu in book.home and book.lease is not None
+            }
+            held = {
+                book.kernel_id: book.holding.held.get(gpu, 0) for book in self._node.books.values()
+            }
             for name, mib in lent(held, shares).items():
                 found[name] = found.get(name, 0) + mib
         return found
 
     def report(self) -> None:
-        """Hand what was sampled to the scheduler, and once more what it has not taken yet; kept while the link is down."""
+        """Hand what was sampled to the scheduler, and once more what it has not taken yet; kept
+        while the link is down.
+        """
         now, took, tally = self._node.clock(), self._node.took, self._node.tally
         if tally.begin():
             self._keep()
@@ -69,9 +89,15 @@ class UsageSampler:
             return
         waits, outs, ins = (list(took[name]) for name in ("gate_wait", "suspend", "resume"))
         sent = UsageReport(
-            since_ms=now - self._reported, rows=rows, life=tally.life if rows else "", number=tally.number if rows else 0,
-            gate_waits_ms=waits, suspends_ms=outs, resumes_ms=ins, rungs=dict(self._node.rungs),
-        )  # fmt: skip
+            since_ms=now - self._reported,
+            rows=rows,
+            life=tally.life if rows else "",
+            number=tally.number if rows else 0,
+            gate_waits_ms=waits,
+            suspends_ms=outs,
+            resumes_ms=ins,
+            rungs=dict(self._node.rungs),
+        )
         delivered = self._node.ports.to_scheduler(sent)
         if delivered:
             self._reported = now

@@ -1,4 +1,6 @@
-"""Why a cell waits, in one sentence, out of what the ladder said about it: who is in the way, what is under way, for how long, until when."""
+"""Why a cell waits, in one sentence, out of what the ladder said about it: who is in the way, what
+is under way, for how long, until when.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def why(node: NodeRuntime, book: KernelRecord, step: WaitStep, now: int) -> str:
     if not book.attached:
         return story.waits_to_enter(left)
     strangers = max((node.foreign.get(gpu, 0) for gpu in book.home), default=0)
-    return story.waits_for_room([b for b in blockers if b.computes(now)], left, book.image(), strangers)
+    return story.waits_for_room(
+        [b for b in blockers if b.computes(now)], left, book.image(), strangers
+    )
 
 
 def _copy(node: NodeRuntime, book: KernelRecord, copying: KernelRecord, now: int) -> str:

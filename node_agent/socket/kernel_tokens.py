@@ -1,7 +1,9 @@
-"""The files with which kernels show who they are: one token per kernel, readable by its owner alone.
+"""The files with which kernels show who they are: one token per kernel, readable by its owner
+alone.
 
-For one user the folder is closed. For all users it can be passed through and not listed, and nobody but root can put a file into it: so the
-owner of a file there is the kernel's owner, also when the journal is lost.
+For one user the folder is closed. For all users it can be passed through and not listed, and nobody
+but root can put a file into it: so the owner of a file there is the kernel's owner, also when the
+journal is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ LONGEST: Final = 4096
 
 def token_matches(book: KernelRecord, token: str) -> bool:
     """Compared in constant time; a book without a token matches nothing."""
-    return bool(book.token) and hmac.compare_digest(book.token, hashlib.sha256(token.encode()).hexdigest())
+    return bool(book.token) and hmac.compare_digest(
+        book.token, hashlib.sha256(token.encode()).hexdigest()
+    )
 
 
 class KernelTokens:

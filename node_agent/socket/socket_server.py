@@ -1,9 +1,12 @@
-"""The unix socket that kernels and Jupyter servers of this machine talk to: one JSON object per line, the first one says who speaks.
+"""The unix socket that kernels and Jupyter servers of this machine talk to: one JSON object per
+line, the first one says who speaks.
 
-Who may speak: the same user (peer credentials of the socket), or every user of the machine, each of whom is known by those credentials and
-reaches their own only; a kernel must also show the token it was launched with, and its peer process must belong to that kernel's process
-tree. Nobody can hold up the loop: lines have a longest length, hellos a deadline, a user's connections a number, floods are slowed down per
-user, and a peer that does not read is cut off. What lines mean is decided in `talk`.
+Who may speak: the same user (peer credentials of the socket), or every user of the machine, each of
+whom is known by those credentials and reaches their own only; a kernel must also show the token it
+was launched with, and its peer process must belong to that kernel's process tree. Nobody can hold
+up the loop: lines have a longest length, hellos a deadline, a user's connections a number, floods
+are slowed down per user, and a peer that does not read is cut off. What lines mean is decided in
+`talk`.
 """
 
 from __future__ import annotations
@@ -21,7 +24,16 @@ from typing import Any, Final, Protocol
 from msgspec import structs
 
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput
-from jupyter_gpushare.messages import FromKernel, FromServer, KernelHello, ServerHello, ToKernel, ToServer, decode, encode
+from jupyter_gpushare.messages import (
+    FromKernel,
+    FromServer,
+    KernelHello,
+    ServerHello,
+    ToKernel,
+    ToServer,
+    decode,
+    encode,
+)
 
 from ..state.node import log
 from ..system.run_directory import prepared
@@ -56,15 +68,21 @@ class SocketListener(Protocol):
 
 
 class SocketConnection:
-    """One connection. `pid` and `uid` are the kernel's word (the operating system's, not the peer's)."""
+    """One connection. `pid` and `uid` are the kernel's word (the operating system's, not the
+    peer's).
+    """
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
         peer: socket.socket = writer.get_extra_info("socket")
-        self.pid, self.uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+        self.pid, self.uid, _ = struct.unpack(
+            "3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        )
 
     def send(self, body: ToKernel | ToServer) -> bool:
-        """Hand a line to the operating system; False when the peer is gone. Never waits: a peer that does not read is cut off."""
+        """Hand a line to the operating system; False when the peer is gone. Never waits: a peer
+        that does not read is cut off.
+        """
         transport = self._writer.transport
         if transport.is_closing():
             return False
@@ -83,7 +101,9 @@ class SocketConnection:
 class SocketServer:
     """Accepts and reads; `kernels` and `servers` are the lines that stand."""
 
-    def __init__(self, path: Path, listener: Callable[[], SocketListener], *, for_all: bool = False) -> None:
+    def __init__(
+        self, path: Path, listener: Callable[[], SocketListener], *, for_all: bool = False
+    ) -> None:
         self._path, self._listener, self._for_all = path, listener, for_all
         self._connections: Counter[int] = Counter()
         self._paces: dict[int, _RateLimit] = {}
@@ -95,7 +115,10 @@ class SocketServer:
     async def start(self) -> None:
         """Listen. A socket that a dead agent left is replaced; a living agent's is not."""
         if len(os.fsencode(self._path)) > LONGEST_PATH:
-            raise InvalidInput(f"a unix socket's path has at most {LONGEST_PATH} bytes; choose a shorter one", field=str(self._path))
+            raise InvalidInput(
+                f"a unix socket's path has at most {LONGEST_PATH} bytes; choose a shorter one",
+                field=str(self._path),
+            )
         if self._for_all:
             prepared(self._path.parent)
         else:
@@ -103,7 +126,9 @@ class SocketServer:
         await self._make_way()
         before = os.umask(0o111 if self._for_all else 0o177)
         try:
-            self._server = await asyncio.start_unix_server(self._accepted, self._path, limit=LONGEST_LINE["server"])
+            self._server = await asyncio.start_unix_server(
+                self._accepted, self._path, limit=LONGEST_LINE["server"]
+            )
         finally:
             os.umask(before)
 
@@ -145,7 +170,13 @@ class SocketServer:
         self._conversations.add(task)
         try:
             await self._converse(reader, SocketConnection(writer))
-        except (OSError, ValueError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except (
+            OSError,
+            ValueError,
+            TimeoutError,
+            asyncio.IncompleteReadError,
+            asyncio.LimitOverrunError,
+        ) as error:
             log.debug("a line to a kernel or server ended: %r", error)
         except asyncio.CancelledError:
             pass  # the agent stops
@@ -162,7 +193,12 @@ class SocketServer:
             log.warning("process %d of user %d may not talk to this agent", line.pid, line.uid)
             return
         if self._for_all and self._connections[line.uid] >= MOST_CONNECTIONS:
-            log.warning("process %d: user %d has %d connections already", line.pid, line.uid, MOST_CONNECTIONS)
+            log.warning(
+                "process %d: user %d has %d connections already",
+                line.pid,
+                line.uid,
+                MOST_CONNECTIONS,
+            )
             return
         self._connections[line.uid] += 1
         try:
@@ -186,36 +222,63 @@ class SocketServer:
         if isinstance(hello, KernelHello):
             await self._kernel(reader, line, hello)
         else:
-            await self._server_role(reader, line, structs.replace(hello, server=_called(hello.server, line.uid)))
+            await self._server_role(
+                reader, line, structs.replace(hello, server=_called(hello.server, line.uid))
+            )
 
-    async def _kernel(self, reader: asyncio.StreamReader, line: SocketConnection, hello: KernelHello) -> None:
+    async def _kernel(
+        self, reader: asyncio.StreamReader, line: SocketConnection, hello: KernelHello
+    ) -> None:
         listener = self._listener()
         problem = listener.greet_kernel(hello, line)
         if problem:
             log.warning("process %d is not kernel %s: %s", line.pid, hello.kernel_id, problem)
             return
         try:
-            await self._read(reader, line, "kernel", FromKernel, lambda body: listener.from_kernel(hello.kernel_id, body))
+            await self._read(
+                reader,
+                line,
+                "kernel",
+                FromKernel,
+                lambda body: listener.from_kernel(hello.kernel_id, body),
+            )
         finally:
             if self.kernels.get(hello.kernel_id) is line:
                 del self.kernels[hello.kernel_id]
             listener.lost_kernel(hello.kernel_id, line)
 
-    async def _server_role(self, reader: asyncio.StreamReader, line: SocketConnection, hello: ServerHello) -> None:
+    async def _server_role(
+        self, reader: asyncio.StreamReader, line: SocketConnection, hello: ServerHello
+    ) -> None:
         listener = self._listener()
         problem = listener.greet_server(hello, line)
         if problem:
             log.warning("process %d is refused as a server: %s", line.pid, problem)
             return
         try:
-            await self._read(reader, line, "server", FromServer, lambda body: listener.from_server(hello.server, line.uid, body))
+            await self._read(
+                reader,
+                line,
+                "server",
+                FromServer,
+                lambda body: listener.from_server(hello.server, line.uid, body),
+            )
         finally:
             if self.servers.get(hello.server) is line:
                 del self.servers[hello.server]
             listener.lost_server(hello.server, line)
 
-    async def _read(self, reader: asyncio.StreamReader, line: SocketConnection, role: str, kind: Any, handle: Callable[[Any], None]) -> None:
-        """Every line until the end; a line that cannot be read is logged and skipped (a newer peer may say more), a long one ends it."""
+    async def _read(
+        self,
+        reader: asyncio.StreamReader,
+        line: SocketConnection,
+        role: str,
+        kind: Any,
+        handle: Callable[[Any], None],
+    ) -> None:
+        """Every line until the end; a line that cannot be read is logged and skipped (a newer peer
+        may say more), a long one ends it.
+        """
         count, pace = 0, self._paces.setdefault(line.uid, _RateLimit())
         while text := await reader.readline():
             if len(text) > LONGEST_LINE[role]:
@@ -227,7 +290,8 @@ class SocketServer:
                 log.warning("process %d: %s", line.pid, error)
             count += 1
             if count % BURST == 0:
-                # Reading does not yield while lines are buffered; and nobody honest says thousands of things a second.
+                # Reading does not yield while lines are buffered; and nobody honest says thousands
+                # of things a second.
                 await asyncio.sleep(pace.rest(BURST, asyncio.get_running_loop().time()))
 
 

@@ -1,8 +1,10 @@
-"""GPUs whose memory does not come free: what should have been given back and is not is counted on by nobody after a while.
+"""GPUs whose memory does not come free: what should have been given back and is not is counted on
+by nobody after a while.
 
-Memory is free when three facts agree: the processes have ended (pidfd), the driver no longer lists them, and its free memory rose. A killed
-process may hang in the kernel, and a driver may take its time. Until the facts agree nobody is let in on it; after the patience is over
-the GPU is draining: others make room instead, and no new work is sent there.
+Memory is free when three facts agree: the processes have ended (pidfd), the driver no longer lists
+them, and its free memory rose. A killed process may hang in the kernel, and a driver may take its
+time. Until the facts agree nobody is let in on it; after the patience is over the GPU is draining:
+others make room instead, and no new work is sent there.
 """
 
 from __future__ import annotations
@@ -48,7 +50,9 @@ class Draining:
             known = self._lags.get(gpu)
             if known is None or mib > known.mib or mib < known.mib * (1 - HEADWAY):
                 self._lags[gpu] = _LateRelease(mib, now)
-        self.stuck = {gpu: lagging[gpu] for gpu, lag in self._lags.items() if now - lag.since > self._patience}
+        self.stuck = {
+            gpu: lagging[gpu] for gpu, lag in self._lags.items() if now - lag.since > self._patience
+        }
 
     def problem(self, gpu: int, books: Iterable[KernelRecord]) -> str:
         """A sentence for people when this GPU is draining; "" otherwise."""

@@ -1,4 +1,6 @@
-"""The sentences: what happened, why, what was kept or lost, for whom. One place, so that the notebook, the sidebar and the log agree."""
+"""The sentences: what happened, why, what was kept or lost, for whom. One place, so that the
+notebook, the sidebar and the log agree.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,20 @@ class EventText:
         return f"Attached to {self.gpus(home)}: {share} guaranteed."
 
     def burst(self, book: KernelRecord, borrowed: int) -> str:
-        used = f"Uses {memory_text(book.held())}: {memory_text(borrowed)} above its share are borrowed"
+        used = (
+            f"Uses {memory_text(book.held())}: {memory_text(borrowed)} above its share are borrowed"
+        )
         return f"{used}, and go back when their owner needs them."
 
-    def notice(self, take: int, seconds: float, asker: KernelRecord | None, reason: str, saved: bool) -> str:
+    def notice(
+        self, take: int, seconds: float, asker: KernelRecord | None, reason: str, saved: bool
+    ) -> str:
         why = reason.rstrip(".") if reason else f"{self.who(asker)} needs its share"
-        then = "is saved to host memory, if the driver can, and comes back later" if saved else "is lost, because it cannot be saved here"
+        then = (
+            "is saved to host memory, if the driver can, and comes back later"
+            if saved
+            else "is lost, because it cannot be saved here"
+        )
         return f"In {seconds:.0f} s {memory_text(take)} of GPU memory are taken back: {why}. What is on the GPU then {then}."
 
     def command_notice(self, seconds: float, asker: KernelRecord | None, reason: str) -> str:
@@ -55,10 +65,14 @@ class EventText:
         return f"Saved {memory_text(mib)} of GPU memory to host memory ({why}); nothing is lost, it comes back when a cell needs it."
 
     def moved(self, old: tuple[int, ...], new: tuple[int, ...], asker: KernelRecord | None) -> str:
-        why = f" to make room for {self.who(asker)}" if asker else ", where there is more room"  # its owner may have asked for it
+        why = (
+            f" to make room for {self.who(asker)}" if asker else ", where there is more room"
+        )  # its owner may have asked for it
         return f"Moved from {self.gpus(old)} to {self.gpus(new)}{why}; nothing is lost."
 
-    def must_restart(self, old: tuple[int, ...], new: tuple[int, ...], mib: int, asker: KernelRecord | None) -> str:
+    def must_restart(
+        self, old: tuple[int, ...], new: tuple[int, ...], mib: int, asker: KernelRecord | None
+    ) -> str:
         return (
             f"{self.gpus(old)} is needed by {self.who(asker)}, and this machine cannot move GPU memory to {self.gpus(new)}: save what you "
             f"need, or the kernel is restarted there, and {memory_text(mib)} on the GPU are lost."
@@ -93,9 +107,11 @@ class EventText:
         saved = f" {memory_text(kept)} are kept in host memory." if kept else ""
         return f"The GPU was given back: {reason.rstrip('.') or 'the scheduler needs it'}.{saved} The request waits for a GPU again."
 
-    # ---- idle -----------------------------------------------------------------------------------------------------
+    # ---- idle ------------------------------------------------------------------------------------
 
-    def idle(self, step: str, idle_ms: int, left_ms: int | None, mib: int, why: str, pinned: bool) -> str:
+    def idle(
+        self, step: str, idle_ms: int, left_ms: int | None, mib: int, why: str, pinned: bool
+    ) -> str:
         since = f"No GPU work for {duration_text(idle_ms)}"
         if left_ms is None:
             return f"{since} ({why}): give the GPU back with `%gpu release` when you are done."
@@ -116,14 +132,22 @@ class EventText:
     def idle_ended(self, why: str) -> str:
         return f"The kernel is shut down, because it was idle ({why})."
 
-    # ---- at the gate ----------------------------------------------------------------------------------------------
+    # ---- at the gate -----------------------------------------------------------------------------
 
-    def waits_for_room(self, blockers: list[KernelRecord], seconds: float | None, suspended: int, strangers: int = 0) -> str:
+    def waits_for_room(
+        self,
+        blockers: list[KernelRecord],
+        seconds: float | None,
+        suspended: int,
+        strangers: int = 0,
+    ) -> str:
         what = f"{memory_text(suspended)} of saved memory" if suspended else "your share of the GPU"
         if seconds is not None:
             return f"Waiting for {what}: memory that others borrowed is being taken back, at the latest in {max(1, round(seconds))} s."
         if blockers:
-            many = f"{len(blockers)} running notebooks" if len(blockers) > 1 else "a running notebook"
+            many = (
+                f"{len(blockers)} running notebooks" if len(blockers) > 1 else "a running notebook"
+            )
             return f"Waiting for room for {what}: {many} inside the share that is guaranteed to them.{self._beside(strangers)}"
         if strangers:
             return f"Waiting for room for {what}.{self._beside(strangers)}"
@@ -147,7 +171,11 @@ class EventText:
 
     @staticmethod
     def _beside(strangers: int) -> str:
-        return f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU." if strangers else ""
+        return (
+            f" Programs outside of the notebooks hold {memory_text(strangers)} of the GPU."
+            if strangers
+            else ""
+        )
 
     @staticmethod
     def waits_for_driver() -> str:
@@ -162,4 +190,6 @@ class EventText:
         return f"Waiting for the {self._gpu}: it is granted, and is being made free{until}."
 
     def waits_for_grant(self, message: str, expected: str = "") -> str:
-        return f"{message or 'Waiting for a GPU: the request is being looked at.'} {expected}".rstrip()
+        return (
+            f"{message or 'Waiting for a GPU: the request is being looked at.'} {expected}".rstrip()
+        )

@@ -1,8 +1,10 @@
 """What a restarted agent needs to find its kernels again: one JSON file, replaced as a whole.
 
-Replaced atomically, but not forced to the disk: it has to survive the death of the agent, and when the machine dies the kernels are gone
-as well. Kept are identities (pid and start time), marks, hashes of tokens, leases with their homes, and what the scheduler has not
-acknowledged: let-go's, and GPU time. Never kept: tokens, and what the driver knows better (who holds what, who is suspended).
+Replaced atomically, but not forced to the disk: it has to survive the death of the agent, and when
+the machine dies the kernels are gone as well. Kept are identities (pid and start time), marks,
+hashes of tokens, leases with their homes, and what the scheduler has not acknowledged: let-go's,
+and GPU time. Never kept: tokens, and what the driver knows better (who holds what, who is
+suspended).
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.messages import Event, KernelOutlook, LeaseBody, LeaseLetGo, NodeRules, decode, encode
+from jupyter_gpushare.messages import (
+    Event,
+    KernelOutlook,
+    LeaseBody,
+    LeaseLetGo,
+    NodeRules,
+    decode,
+    encode,
+)
 
 from ..system.processes import ProcessId
 from .kernel_record import KernelRecord
@@ -67,12 +77,20 @@ class AgentJournal:
         self._path = path
 
     def write(self, node: NodeRuntime) -> None:
-        """Replace the file. A full disk is logged: the agent goes on, and tries again at the next change."""
+        """Replace the file. A full disk is logged: the agent goes on, and tries again at the next
+        change.
+        """
         kernels = [_kept(book) for book in node.books.values()]
-        data = encode(_JournalFile(rules=node.rules, kernels=kernels, ends=list(node.ends.values()), tally=node.tally))
+        data = encode(
+            _JournalFile(
+                rules=node.rules, kernels=kernels, ends=list(node.ends.values()), tally=node.tally
+            )
+        )
         fresh = self._path.with_suffix(".new")
         try:
-            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+            with os.fdopen(
+                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
+            ) as file:
                 file.write(data)
             fresh.replace(self._path)
         except OSError as error:
@@ -81,7 +99,9 @@ class AgentJournal:
         node.dirty = False
 
     def restore(self, node: NodeRuntime) -> list[tuple[KernelRecord, ProcessId]]:
-        """Open the books again; returns those whose process lives. A file that cannot be read is set aside."""
+        """Open the books again; returns those whose process lives. A file that cannot be read is
+        set aside.
+        """
         try:
             file = decode(_JournalFile, self._path.read_bytes())
         except FileNotFoundError:
@@ -96,7 +116,11 @@ class AgentJournal:
         alive = []
         for kept in file.kernels:
             book = _opened(node, kept)
-            ident = ProcessId(kept.pid, kept.start) if kept.pid is not None and kept.start is not None else None
+            ident = (
+                ProcessId(kept.pid, kept.start)
+                if kept.pid is not None and kept.start is not None
+                else None
+            )
             if ident is not None and ident.is_alive():
                 alive.append((book, ident))
             elif kept.registered or kept.lease is not None:
@@ -106,19 +130,59 @@ class AgentJournal:
 
 def _kept(book: KernelRecord) -> _JournalKernel:
     return _JournalKernel(
-        kernel_id=book.kernel_id, name=book.name, user=book.user, language=book.language, wants_gpu=book.wants_gpu,
-        registered=book.registered, uid=book.uid, server=book.server, token=book.token, launch=book.launch, leaf=book.leaf,
+        kernel_id=book.kernel_id,
+        name=book.name,
+        user=book.user,
+        language=book.language,
+        wants_gpu=book.wants_gpu,
+        registered=book.registered,
+        uid=book.uid,
+        server=book.server,
+        token=book.token,
+        launch=book.launch,
+        leaf=book.leaf,
         pid=book.main.pid if book.main else None,
-        start=book.main.start if book.main else None, ever_connected=book.ever_connected, outlook=book.outlook, lease=book.lease,
-        home=list(book.home), site=list(book.site), bound=list(book.bound), attached=book.attached, unwanted=book.unwanted, pinned=book.pinned,
-        held_back=book.held_back, generation=book.generation, events=list(book.events), told=list(book.told), rested=book.rest.lease,
-    )  # fmt: skip
+        start=book.main.start if book.main else None,
+        ever_connected=book.ever_connected,
+        outlook=book.outlook,
+        lease=book.lease,
+        home=list(book.home),
+        site=list(book.site),
+        bound=list(book.bound),
+        attached=book.attached,
+        unwanted=book.unwanted,
+        pinned=book.pinned,
+        held_back=book.held_back,
+        generation=book.generation,
+        events=list(book.events),
+        told=list(book.told),
+        rested=book.rest.lease,
+    )
 
 
 def _opened(node: NodeRuntime, kept: _JournalKernel) -> KernelRecord:
     book = node.book(kept.kernel_id)
-    for name in ("name", "user", "language", "wants_gpu", "registered", "uid", "server", "token", "launch", "leaf", "ever_connected", "outlook",
-                 "lease", "attached", "unwanted", "pinned", "held_back", "generation", "told"):  # fmt: skip
+    for name in (
+        "name",
+        "user",
+        "language",
+        "wants_gpu",
+        "registered",
+        "uid",
+        "server",
+        "token",
+        "launch",
+        "leaf",
+        "ever_connected",
+        "outlook",
+        "lease",
+        "attached",
+        "unwanted",
+        "pinned",
+        "held_back",
+        "generation",
+        "told",
+    ):
         setattr(book, name, getattr(kept, name))
     book.home, book.site, book.bound = tuple(kept.home), tuple(kept.site), tuple(kept.bound)
     book.events.extend(kept.events)

@@ -1,7 +1,9 @@
-"""What the agent remembers of every kernel and lease, and how that looks to the pure files and to people. Changes nothing by itself.
+"""What the agent remembers of every kernel and lease, and how that looks to the pure files and to
+people. Changes nothing by itself.
 
-A book is kept per kernel; a lease of a workload that is no kernel gets a book under the lease's own id, with no process. Times are
-monotonic ms; only events carry wall-clock stamps, because people read them.
+A book is kept per kernel; a lease of a workload that is no kernel gets a book under the lease's own
+id, with no process. Times are monotonic ms; only events carry wall-clock stamps, because people
+read them.
 """
 
 from __future__ import annotations
@@ -31,13 +33,27 @@ from ..policy.snapshot import Tenant
 from ..system.processes import ProcessId, WatchedProcess
 
 __all__ = [
-    "EVENTS_KEPT", "UNGATED_MS", "KernelRecord", "GateRequest", "IdleState", "about", "event", "is_stranded", "lodger", "occupant", "report", "state_of", "view",
+    "EVENTS_KEPT",
+    "UNGATED_MS",
+    "KernelRecord",
+    "GateRequest",
+    "IdleState",
+    "about",
+    "event",
+    "is_stranded",
+    "lodger",
+    "occupant",
+    "report",
+    "state_of",
+    "view",
     "wall_ms",
-]  # fmt: skip
+]
 
 EVENTS_KEPT: Final = 100
 UNGATED_MS: Final = 15_000
-"""A kernel of our language that has not connected after this time has no gate: it counts as always running."""
+"""A kernel of our language that has not connected after this time has no gate: it counts as always
+running.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +67,11 @@ class GateRequest:
 
 @dataclass(slots=True)
 class IdleState:
-    """Where the idle rule is with one kernel. `since`: its last work; `done`, `told`, `deadline`: as in `idleness.Idle`.
+    """Where the idle rule is with one kernel. `since`: its last work; `done`, `told`, `deadline`:
+    as in `idleness.Idle`.
 
-    `holder`: the lease that was seen last; `busy_ms`: the GPU time that was seen last; `lease`: what the rule gave back.
+    `holder`: the lease that was seen last; `busy_ms`: the GPU time that was seen last; `lease`:
+    what the rule gave back.
     """
 
     since: int = 0
@@ -70,7 +88,9 @@ class IdleState:
 
 @dataclass(slots=True)
 class KernelRecord:
-    """One kernel. Which of its facts belong together: who it is, its process, its gate, its lease, its memory, what people were told."""
+    """One kernel. Which of its facts belong together: who it is, its process, its gate, its lease,
+    its memory, what people were told.
+    """
 
     kernel_id: str
     name: str = ""
@@ -85,14 +105,18 @@ class KernelRecord:
     token: str = ""
     """SHA-256 of the kernel's token; the token itself is only in its file."""
     launch: str = ""
-    """Marks the processes of one launch: what is left of an older one must not be mixed up with the new kernel."""
+    """Marks the processes of one launch: what is left of an older one must not be mixed up with the
+    new kernel.
+    """
     leaf: str = ""
     """The cgroup of this launch, where kernels have one."""
     main: ProcessId | None = None
     watch: WatchedProcess | None = None
     launched_at: int = 0
     gone_at: int | None = None
-    """Since when it has no process (or its lease has no kernel); None while it lives or was never launched by anyone."""
+    """Since when it has no process (or its lease has no kernel); None while it lives or was never
+    launched by anyone.
+    """
     ending: bool = False
     starting: bool = False
     """Its server said that it is about to launch it."""
@@ -114,7 +138,9 @@ class KernelRecord:
     """Where it is attached: its home, or its old place while it still holds memory there."""
     attached: bool = False
     bound: tuple[int, ...] = ()
-    """The GPUs that its process has settled on, where the driver cannot move memory to others: until it is restarted it knows no other."""
+    """The GPUs that its process has settled on, where the driver cannot move memory to others:
+    until it is restarted it knows no other.
+    """
     entering: int | None = None
     entered: bool = False
     """Its place was made free for it once: all that a kernel without a gate ever gets."""
@@ -126,17 +152,23 @@ class KernelRecord:
 
     holding: TenantMemory = field(default_factory=TenantMemory)
     utilization: float | None = None
-    """Share of the last second in which its processes ran on the GPU; None: not known, or without a GPU."""
+    """Share of the last second in which its processes ran on the GPU; None: not known, or without a
+    GPU.
+    """
     transit: Literal["out", "in"] | None = None
     copying_since: int = 0
     """When the copy under way began."""
     promised: int = 0
-    """Host memory (MiB) that its copy under way was granted; 0 as soon as the image itself is counted."""
+    """Host memory (MiB) that its copy under way was granted; 0 as soon as the image itself is
+    counted.
+    """
     no_suspend_until: int = 0
     no_suspend_why: str = ""
     no_resume_until: int = 0
     heard: int = 0
-    """When its interpreter last said that it is alive; 0: never (an older kernel, or a simulated GPU)."""
+    """When its interpreter last said that it is alive; 0: never (an older kernel, or a simulated
+    GPU).
+    """
     quiet_since: int | None = None
     frozen: int | None = None
     """Since when its interpreter stands still, because its memory is away."""
@@ -189,7 +221,9 @@ class KernelRecord:
         return self.computes(now) or now < self.unsure_until
 
     def asks(self) -> bool:
-        """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's grant is on its way to us."""
+        """Whether it asked for a GPU: its cells wait for the lease, also while the scheduler's
+        grant is on its way to us.
+        """
         if self.outlook is None:
             return self.wants_gpu
         return self.outlook.pending or self.outlook.request != Share()
@@ -218,7 +252,13 @@ def about(book: KernelRecord) -> dict[str, str]:
     if book.lease is None:
         return {"kernel": book.kernel_id}
     lease = book.lease
-    return {"kernel": book.kernel_id, "lease": lease.id, "workload": lease.workload, "project": lease.project, "user": lease.user}
+    return {
+        "kernel": book.kernel_id,
+        "lease": lease.id,
+        "workload": lease.workload,
+        "project": lease.project,
+        "user": lease.user,
+    }
 
 
 def occupant(book: KernelRecord, now: int, notice_ms: int, least_ms: int) -> Tenant:
@@ -242,20 +282,34 @@ def occupant(book: KernelRecord, now: int, notice_ms: int, least_ms: int) -> Ten
         caches=book.caches,
         has_caches=book.connected,
         notice=book.notice,
-        notice_ms=max(least_ms, lease.notice_ms) if lease and lease.wanted == "evict" else max(least_ms, notice_ms),
+        notice_ms=max(least_ms, lease.notice_ms)
+        if lease and lease.wanted == "evict"
+        else max(least_ms, notice_ms),
         idle_since=book.idle_since,
     )
 
 
 def is_stranded(book: KernelRecord) -> bool:
-    """Whether it has to leave its GPU for another and its memory cannot: saving it would only put off the end of its process."""
+    """Whether it has to leave its GPU for another and its memory cannot: saving it would only put
+    off the end of its process.
+    """
     return bool(book.bound and book.home and set(book.bound) != set(book.home) and book.held())
 
 
 def _wants_since(book: KernelRecord) -> int | None:
-    """Since when it asks for its place: the earliest of the cell at the gate, the cell that stands still, the lease that moves in, the
-    interpreter that stands still."""
-    since = [t for t in (book.question.since if book.question else None, book.stalled, book.entering, book.frozen) if t is not None]
+    """Since when it asks for its place: the earliest of the cell at the gate, the cell that stands
+    still, the lease that moves in, the interpreter that stands still.
+    """
+    since = [
+        t
+        for t in (
+            book.question.since if book.question else None,
+            book.stalled,
+            book.entering,
+            book.frozen,
+        )
+        if t is not None
+    ]
     return min(since, default=None)
 
 
@@ -264,9 +318,15 @@ def lodger(book: KernelRecord, now: int) -> PlacedTenant:
     assert book.lease is not None
     share = book.lease.request_mib * len(book.home)
     return PlacedTenant(
-        book.kernel_id, book.lease.request_mib, book.home, tuple(book.lease.planned_gpus), book.held(), book.is_running(now),
-        book.held() > share, now >= book.no_suspend_until and not book.bound,
-    )  # fmt: skip
+        book.kernel_id,
+        book.lease.request_mib,
+        book.home,
+        tuple(book.lease.planned_gpus),
+        book.held(),
+        book.is_running(now),
+        book.held() > share,
+        now >= book.no_suspend_until and not book.bound,
+    )
 
 
 def state_of(book: KernelRecord) -> KernelState:
@@ -282,31 +342,57 @@ def state_of(book: KernelRecord) -> KernelState:
 
 def memory(book: KernelRecord) -> MemoryMib:
     """Guaranteed, used and borrowed, over all its devices."""
-    guaranteed = book.lease.request_mib * max(1, len(book.lease.planned_gpus)) if book.lease and not book.unwanted else 0
+    guaranteed = (
+        book.lease.request_mib * max(1, len(book.lease.planned_gpus))
+        if book.lease and not book.unwanted
+        else 0
+    )
     used = book.held()
     return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
 
 
-def view(book: KernelRecord, node: str, uuids: list[str], totals: dict[int, int], simulated: bool) -> Kernel:
+def view(
+    book: KernelRecord, node: str, uuids: list[str], totals: dict[int, int], simulated: bool
+) -> Kernel:
     """The kernel as its owner sees it: the agent's part."""
     lease = None if book.unwanted else book.lease
     outlook = book.outlook
     gpu = (book.site or book.home) if lease and (book.attached or book.holding.suspended) else ()
     waits = lease is None and outlook is not None and outlook.pending
     return Kernel(
-        kernel_id=book.kernel_id, name=book.name, state=state_of(book),
+        kernel_id=book.kernel_id,
+        name=book.name,
+        state=state_of(book),
         project=lease.project if lease else outlook.project if outlook else None,
         request=lease.request if lease else outlook.request if outlook else Share(),
         limit=lease.limit if lease else outlook.limit if outlook else Share(),
-        node=node, planned_gpu=", ".join(_called(uuids, node, index) for index in lease.planned_gpus) if lease else None,
-        gpu_uuid=uuids[gpu[0]] if gpu else None, simulated=simulated, pinned=book.pinned, busy=bool(book.cells),
+        node=node,
+        planned_gpu=", ".join(_called(uuids, node, index) for index in lease.planned_gpus)
+        if lease
+        else None,
+        gpu_uuid=uuids[gpu[0]] if gpu else None,
+        simulated=simulated,
+        pinned=book.pinned,
+        busy=bool(book.cells),
         cell_waits=(book.question.told or None) if book.question else None,
-        memory_mib=memory(book), gpu_memory_total_mib=totals[gpu[0]] if gpu else 0, saved_mib=book.image(),
-        reason=outlook.reason if waits and outlook else None, queue_position=outlook.position if waits and outlook else None,
+        memory_mib=memory(book),
+        gpu_memory_total_mib=totals[gpu[0]] if gpu else 0,
+        saved_mib=book.image(),
+        reason=outlook.reason if waits and outlook else None,
+        queue_position=outlook.position if waits and outlook else None,
         expected_wait=outlook.expected_wait if waits and outlook else None,
-        notice_deadline=min(filter(None, (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None)), default=None),
-        generation=book.generation, workload=lease.workload if lease else None, utilization=book.utilization, events=list(book.events),
-    )  # fmt: skip
+        notice_deadline=min(
+            filter(
+                None,
+                (book.notice_stamp, book.rest.stamp, book.lease.ends_at if book.lease else None),
+            ),
+            default=None,
+        ),
+        generation=book.generation,
+        workload=lease.workload if lease else None,
+        utilization=book.utilization,
+        events=list(book.events),
+    )
 
 
 def _called(uuids: list[str], node: str, index: int) -> str:
@@ -319,6 +405,11 @@ def report(book: KernelRecord, uuids: list[str], now: int) -> LeaseReport:
     assert book.lease is not None
     gpu = book.site or book.home
     return LeaseReport(
-        lease=book.lease.id, state=state_of(book), gpu_uuids=[uuids[g] for g in gpu] if book.attached or book.holding.suspended else [],
-        memory_mib=memory(book), generation=book.generation, busy=book.is_running(now), utilization=book.utilization,
-    )  # fmt: skip
+        lease=book.lease.id,
+        state=state_of(book),
+        gpu_uuids=[uuids[g] for g in gpu] if book.attached or book.holding.suspended else [],
+        memory_mib=memory(book),
+        generation=book.generation,
+        busy=book.is_running(now),
+        utilization=book.utilization,
+    )

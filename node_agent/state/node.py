@@ -1,6 +1,8 @@
-"""One node while its agent runs: the books, the rules, the devices, and the three ways out (kernels, servers, scheduler).
+"""One node while its agent runs: the books, the rules, the devices, and the three ways out
+(kernels, servers, scheduler).
 
-Everything that decides or acts gets this object; it decides nothing itself. All of it lives in one event loop.
+Everything that decides or acts gets this object; it decides nothing itself. All of it lives in one
+event loop.
 """
 
 from __future__ import annotations
@@ -45,14 +47,18 @@ Timed = Literal["gate_wait", "suspend", "resume"]
 PUBLIC = Path("/run/gpushare")
 """Where the socket is when it is for everybody."""
 MEMORY_EVERY_MS = 250
-"""Changes of memory alone are told to people this often: a loop that allocates is not a flood of messages."""
+"""Changes of memory alone are told to people this often: a loop that allocates is not a flood of
+messages.
+"""
 REPORT_EVERY_MS = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
-    """Of one agent. Times in ms. `host_memory_mib`: how much may be saved in host memory in all (None: no bound);
-    `host_reserve_mib`: what that must leave of the machine's memory (None: a twentieth)."""
+    """Of one agent. Times in ms. `host_memory_mib`: how much may be saved in host memory in all
+    (None: no bound); `host_reserve_mib`: what that must leave of the machine's memory (None: a
+    twentieth).
+    """
 
     node: str
     state_dir: Path
@@ -68,21 +74,29 @@ class AgentConfig:
     cpu_milli: int = 0
     memory_mib: int = 0
     users: Literal["own", "all"] = "own"
-    """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix user of the machine (needs root)."""
+    """Whose kernels and Jupyter servers are served: those of the agent's own user, or of every unix
+    user of the machine (needs root).
+    """
     run_commands: Literal["own", "users", "off"] = "own"
-    """Whose commands (batch work) run here: those of the agent's own user, as everybody's own unix user (needs root), or nobody's."""
+    """Whose commands (batch work) run here: those of the agent's own user, as everybody's own unix
+    user (needs root), or nobody's.
+    """
 
     def socket_path(self) -> Path:
         """Where kernels and servers connect."""
         return self.socket or (PUBLIC if self.users == "all" else self.state_dir) / "agent.sock"
 
     def doors(self) -> Path:
-        """The folder with what kernels and servers must reach: for all users beside the socket, for the state directory is closed to them."""
+        """The folder with what kernels and servers must reach: for all users beside the socket, for
+        the state directory is closed to them.
+        """
         return self.socket_path().parent if self.users == "all" else self.state_dir
 
 
 class AgentPorts(Protocol):
-    """The ways out. Sending never waits and never fails: what cannot be delivered is dropped, and said again when the peer is back."""
+    """The ways out. Sending never waits and never fails: what cannot be delivered is dropped, and
+    said again when the peer is back.
+    """
 
     def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
         """False when the kernel is not connected."""
@@ -100,7 +114,13 @@ class AgentPorts(Protocol):
 class NodeRuntime:
     """The state of one agent."""
 
-    def __init__(self, config: AgentConfig, devices: Devices, ports: AgentPorts, clock: Callable[[], int] = now_ms) -> None:
+    def __init__(
+        self,
+        config: AgentConfig,
+        devices: Devices,
+        ports: AgentPorts,
+        clock: Callable[[], int] = now_ms,
+    ) -> None:
         self.config, self.devices, self.ports, self.clock = config, devices, ports, clock
         reports = devices.reports()
         self.uuids = [device.uuid for device in reports]
@@ -122,7 +142,9 @@ class NodeRuntime:
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
         self.rungs: Counter[str] = Counter()
-        """How often each rung of the ladder was used for somebody else since then. What a kernel's owner wanted themselves is none."""
+        """How often each rung of the ladder was used for somebody else since then. What a kernel's
+        owner wanted themselves is none.
+        """
         self.pressed: dict[NodeCondition, int] = {}
         """Why this machine takes nothing new, and when (ms) that was so last."""
         self.dirty = True
@@ -133,7 +155,9 @@ class NodeRuntime:
         """The book of a kernel, opened if there is none."""
         found = self.books.get(kernel_id)
         if found is None:
-            found = self.books[kernel_id] = KernelRecord(kernel_id, idle_since=self.clock(), launched_at=self.clock())
+            found = self.books[kernel_id] = KernelRecord(
+                kernel_id, idle_since=self.clock(), launched_at=self.clock()
+            )
             self.dirty = True
         return found
 
@@ -142,25 +166,40 @@ class NodeRuntime:
         return {gpu: max(0, total - self.foreign.get(gpu, 0)) for gpu, total in self.totals.items()}
 
     def binds(self) -> bool:
-        """Whether a process stays on the GPUs that it chose first: real ones, whose driver cannot move memory to others."""
+        """Whether a process stays on the GPUs that it chose first: real ones, whose driver cannot
+        move memory to others.
+        """
         return not self.devices.simulated and "relocate" not in self.devices.tiers()[0]
 
     def caps_are_advice(self) -> bool:
-        """Whether kernels keep their caps themselves, as they are told: real GPUs, whose driver does not enforce them."""
+        """Whether kernels keep their caps themselves, as they are told: real GPUs, whose driver
+        does not enforce them.
+        """
         return not self.devices.simulated and "limit" not in self.devices.tiers()[0]
 
     def holder(self, lease: str) -> KernelRecord | None:
         """The book that has this lease."""
-        return next((book for book in self.books.values() if book.lease is not None and book.lease.id == lease), None)
+        return next(
+            (
+                book
+                for book in self.books.values()
+                if book.lease is not None and book.lease.id == lease
+            ),
+            None,
+        )
 
     def notice_ms(self) -> int:
         """How long borrowers who run are warned."""
         return self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
 
-    # ---- telling ----------------------------------------------------------------------------------------------------
+    # ---- telling ---------------------------------------------------------------------------------
 
-    def happened(self, book: KernelRecord, kind: EventKind, message: str, *, tell: bool = False) -> None:
-        """An event of one kernel: into its book, to its server, to the scheduler; `tell`: also into the notebook."""
+    def happened(
+        self, book: KernelRecord, kind: EventKind, message: str, *, tell: bool = False
+    ) -> None:
+        """An event of one kernel: into its book, to its server, to the scheduler; `tell`: also into
+        the notebook.
+        """
         made = event(kind, message)
         book.events.append(made)
         log.info("kernel %s: %s: %s", book.kernel_id, kind, message, extra=about(book))
@@ -192,47 +231,98 @@ class NodeRuntime:
             self.ports.to_servers(TiersFound(tiers=tiers, tier_problems=problems))
 
     def _publish_kernel(self, book: KernelRecord, now: int, memory_too: bool) -> None:
-        key = (book.holding, book.lease, book.home, book.site, bool(book.cells), _told(book), book.notice, book.generation, book.transit, book.pinned,
-               book.events[-1] if book.events else None, book.outlook, book.rest.stamp,
-               book.killing, book.attached, book.unwanted, book.main, book.utilization)  # fmt: skip
+        key = (
+            book.holding,
+            book.lease,
+            book.home,
+            book.site,
+            bool(book.cells),
+            _told(book),
+            book.notice,
+            book.generation,
+            book.transit,
+            book.pinned,
+            book.events[-1] if book.events else None,
+            book.outlook,
+            book.rest.stamp,
+            book.killing,
+            book.attached,
+            book.unwanted,
+            book.main,
+            book.utilization,
+        )
         if key == book.last_key:
             return
-        if book.last_key is not None and key[1:] == book.last_key[1:] and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS):
+        if (
+            book.last_key is not None
+            and key[1:] == book.last_key[1:]
+            and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS)
+        ):
             return
         book.last_key, book.last_sent = key, now
         seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
         self.ports.to_server(book.server, KernelReported(kernel=seen))
         cap = book.last_caps[0][1] if book.last_caps else 0
         book.last_devices = self._devices_of(book)
-        self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap, devices=list(book.last_devices)))
+        self.ports.to_kernel(
+            book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap, devices=list(book.last_devices))
+        )
 
     def unsavable(self, book: KernelRecord, now: int) -> str:
-        """Why its memory cannot be saved and come back, as far as is known before trying; "" when it can."""
+        """Why its memory cannot be saved and come back, as far as is known before trying; "" when
+        it can.
+        """
         if is_stranded(book):
             return "this machine cannot move GPU memory to another GPU"
         if now < book.no_suspend_until:
             return book.no_suspend_why
         tiers, problems = self.devices.tiers()
-        return "" if "suspend" in tiers else problems.get("suspend", "this node cannot save GPU memory").partition(";")[0]
+        return (
+            ""
+            if "suspend" in tiers
+            else problems.get("suspend", "this node cannot save GPU memory").partition(";")[0]
+        )
 
     def push_caps(self) -> None:
-        """Tell kernels on real GPUs what their frameworks may hold, where that changed: before a cell is let go that goes by it."""
+        """Tell kernels on real GPUs what their frameworks may hold, where that changed: before a
+        cell is let go that goes by it.
+        """
         for book in self.books.values():
             devices = self._devices_of(book)
             if devices and devices != book.last_devices:
                 book.last_devices = devices
                 seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
-                self.ports.to_kernel(book.kernel_id, KernelPushed(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)))
+                self.ports.to_kernel(
+                    book.kernel_id,
+                    KernelPushed(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)),
+                )
 
     def _devices_of(self, book: KernelRecord) -> tuple[KernelDevice, ...]:
-        """Nothing while its memory is away or on its way: whoever asks the driver anything then waits until it is back."""
-        if self.devices.simulated or not book.attached or book.transit is not None or book.holding.suspended or book.killing:
+        """Nothing while its memory is away or on its way: whoever asks the driver anything then
+        waits until it is back.
+        """
+        if (
+            self.devices.simulated
+            or not book.attached
+            or book.transit is not None
+            or book.holding.suspended
+            or book.killing
+        ):
             return ()
         caps = book.last_caps or ()
         own = [self.uuids[gpu] for gpu, _ in caps]
-        others = [uuid for uuid in self.uuids if uuid not in own] if "relocate" in self.devices.tiers()[0] else []
+        others = (
+            [uuid for uuid in self.uuids if uuid not in own]
+            if "relocate" in self.devices.tiers()[0]
+            else []
+        )
         visible = ",".join(own + others)
-        return tuple(KernelDevice(uuid=self.uuids[gpu], cap_mib=cap, total_mib=self.totals[gpu], visible=visible) for gpu, cap in caps)
+        return tuple(
+            KernelDevice(
+                uuid=self.uuids[gpu], cap_mib=cap, total_mib=self.totals[gpu], visible=visible
+            )
+            for gpu, cap in caps
+        )
 
     def _publish_lease(self, book: KernelRecord, now: int) -> None:
         if book.lease is None:
@@ -242,7 +332,11 @@ class NodeRuntime:
         if made == last:
             return
         same = last is not None and (made.lease, made.state, made.gpu_uuids, made.generation) == (
-            last.lease, last.state, last.gpu_uuids, last.generation)  # fmt: skip
+            last.lease,
+            last.state,
+            last.gpu_uuids,
+            last.generation,
+        )
         if same and now - book.reported_at < REPORT_EVERY_MS:
             return
         if self.ports.to_scheduler(LeaseChanged(report=made)):
@@ -253,7 +347,15 @@ class NodeRuntime:
         for book in self.books.values():
             book.last_report = None
 
-    def let_go(self, lease: str, *, ended: bool, message: str, held: bool = False, exit_code: int | None = None) -> None:
+    def let_go(
+        self,
+        lease: str,
+        *,
+        ended: bool,
+        message: str,
+        held: bool = False,
+        exit_code: int | None = None,
+    ) -> None:
         """Say that a lease holds nothing any more, and keep saying it until it is acknowledged."""
         body = LeaseLetGo(lease=lease, ended=ended, message=message, held=held, exit_code=exit_code)
         self.ends[lease] = body

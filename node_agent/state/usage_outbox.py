@@ -1,7 +1,9 @@
-"""GPU time that the scheduler has not acknowledged yet: one report under way, and what was sampled after it. Knows no clock and no link.
+"""GPU time that the scheduler has not acknowledged yet: one report under way, and what was sampled
+after it. Knows no clock and no link.
 
-A report is said again until the scheduler says that it is on its disk, under the same number: the scheduler counts each number once. So
-nothing is lost when either side is killed, and nothing is counted twice. The journal keeps all of it.
+A report is said again until the scheduler says that it is on its disk, under the same number: the
+scheduler counts each number once. So nothing is lost when either side is killed, and nothing is
+counted twice. The journal keeps all of it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ class UsageEntry(Struct):
 
 
 class UsageOutbox(Struct, kw_only=True):
-    """Mutable. `life`: of this journal; an agent that lost it begins another one, with numbers of its own."""
+    """Mutable. `life`: of this journal; an agent that lost it begins another one, with numbers of
+    its own.
+    """
 
     life: str = field(default_factory=lambda: uuid.uuid4().hex)
     number: int = 0
@@ -41,7 +45,9 @@ class UsageOutbox(Struct, kw_only=True):
         return self.rows.setdefault(lease, UsageEntry())
 
     def begin(self) -> bool:
-        """Whether a new report is under way now: there is something to report, and what was under way before has been taken."""
+        """Whether a new report is under way now: there is something to report, and what was under
+        way before has been taken.
+        """
         if self.sent or not self.rows:
             return False
         self.sent, self.rows, self.number = self.rows, {}, self.number + 1
@@ -49,10 +55,15 @@ class UsageOutbox(Struct, kw_only=True):
 
     def under_way(self) -> list[LeaseUsage]:
         """What the report says."""
-        return [LeaseUsage(lease=lease, **structs.asdict(row)) for lease, row in sorted(self.sent.items())]
+        return [
+            LeaseUsage(lease=lease, **structs.asdict(row))
+            for lease, row in sorted(self.sent.items())
+        ]
 
     def taken(self, life: str, number: int) -> bool:
-        """The scheduler has this report on its disk. Whether that was news: an answer may come twice."""
+        """The scheduler has this report on its disk. Whether that was news: an answer may come
+        twice.
+        """
         if (life, number) != (self.life, self.number) or not self.sent:
             return False
         self.sent = {}

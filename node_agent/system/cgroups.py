@@ -1,12 +1,16 @@
-"""A cgroup v2 leaf for every launch of a kernel, where this agent may make some: whoever is in it is the kernel's, however it was forked.
+"""A cgroup v2 leaf for every launch of a kernel, where this agent may make some: whoever is in it
+is the kernel's, however it was forked.
 
-Only below a subtree that was delegated to the agent (systemd's `Delegate=yes`, a container's own cgroup namespace, or one that was named):
-the root of the machine's hierarchy belongs to its init system. Kernels are started by Jupyter servers and moved here right after; what they
-fork later is born here. Where that is not allowed, the process tree in `processes` says who belongs to a kernel, as before.
+Only below a subtree that was delegated to the agent (systemd's `Delegate=yes`, a container's own
+cgroup namespace, or one that was named): the root of the machine's hierarchy belongs to its init
+system. Kernels are started by Jupyter servers and moved here right after; what they fork later is
+born here. Where that is not allowed, the process tree in `processes` says who belongs to a kernel,
+as before.
 
-Rules of cgroup v2 that shape this file (https://docs.kernel.org/admin-guide/cgroup-v2.html): a process may be moved only by who may write
-the `cgroup.procs` of the common ancestor; controllers go to children only from a cgroup that has no processes of its own; `cgroup.kill`
-exists since Linux 5.14, before that a frozen cgroup is killed one by one.
+Rules of cgroup v2 that shape this file (https://docs.kernel.org/admin-guide/cgroup-v2.html): a
+process may be moved only by who may write the `cgroup.procs` of the common ancestor; controllers go
+to children only from a cgroup that has no processes of its own; `cgroup.kill` exists since Linux
+5.14, before that a frozen cgroup is killed one by one.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ GONE_S: Final = 5.0
 
 
 def own_subtree(mounts: str, own: str) -> Path | None:
-    """Where this process is in the unified hierarchy; None: there is none. `mounts`, `own`: /proc/self/mountinfo and /proc/self/cgroup."""
+    """Where this process is in the unified hierarchy; None: there is none. `mounts`, `own`:
+    /proc/self/mountinfo and /proc/self/cgroup.
+    """
     inside = next((line[3:] for line in own.splitlines() if line.startswith("0::")), None)
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -53,11 +59,17 @@ def find_subtree(named: str = "", proc: Path = Path("/proc/self")) -> tuple[Path
     except OSError as error:
         return None, f"/proc cannot be read ({error.strerror})"
     if own is None:
-        return None, "this machine has no cgroup v2 hierarchy; boot with systemd.unified_cgroup_hierarchy=1"
+        return (
+            None,
+            "this machine has no cgroup v2 hierarchy; boot with systemd.unified_cgroup_hierarchy=1",
+        )
     if own.name == OURS and (own.parent / "cgroup.events").exists():
         own = own.parent  # systemd's DelegateSubgroup, or where an earlier agent put itself
     if not (own / "cgroup.events").exists():
-        return None, f"the agent runs in the root cgroup, which is the init system's; start it as a service with Delegate=yes, or set {NAMED}"
+        return (
+            None,
+            f"the agent runs in the root cgroup, which is the init system's; start it as a service with Delegate=yes, or set {NAMED}",
+        )
     return _usable(own)
 
 
@@ -66,14 +78,22 @@ def _usable(subtree: Path) -> tuple[Path | None, str]:
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
-        return None, f"the agent may not make cgroups below {subtree} ({error.strerror}); delegate it: Delegate=yes in its service"
+        return (
+            None,
+            f"the agent may not make cgroups below {subtree} ({error.strerror}); delegate it: Delegate=yes in its service",
+        )
     if not os.access(folder / "cgroup.procs", os.W_OK):
-        return None, f"the agent may not move processes into {folder}; delegate {subtree} to its user"
+        return (
+            None,
+            f"the agent may not move processes into {folder}; delegate {subtree} to its user",
+        )
     return subtree, ""
 
 
 class Cgroups:
-    """The leaves of this agent. `subtree` None: none can be made, and `problem` says why. Every method is harmless then."""
+    """The leaves of this agent. `subtree` None: none can be made, and `problem` says why. Every
+    method is harmless then.
+    """
 
     def __init__(self, subtree: Path | None, problem: str = "") -> None:
         self._folder = None if subtree is None else subtree / FOLDER
@@ -89,14 +109,16 @@ class Cgroups:
 
     @staticmethod
     def _pass_on(*chain: Path) -> None:
-        """Give the controllers to the leaves. Not being able to is no problem yet: the driver says whether it needs them."""
+        """Give the controllers to the leaves. Not being able to is no problem yet: the driver says
+        whether it needs them.
+        """
         for cgroup in chain:
             for name in CONTROLLERS:
                 with contextlib.suppress(OSError):
                     if name in (cgroup / "cgroup.controllers").read_text().split():
                         _write(cgroup / "cgroup.subtree_control", f"+{name}")
 
-    # ---- leaves -----------------------------------------------------------------------------------------------------
+    # ---- leaves ----------------------------------------------------------------------------------
 
     def make(self, launch: str) -> str:
         """A fresh leaf for a launch, as an absolute path; "" where that is not possible."""
@@ -111,7 +133,9 @@ class Cgroups:
         return str(leaf)
 
     def join(self, leaf: str, pids: Iterable[int]) -> bool:
-        """Move processes in; whether all who still live are there now. What is forked from now on is born inside."""
+        """Move processes in; whether all who still live are there now. What is forked from now on
+        is born inside.
+        """
         moved = bool(leaf)
         for pid in pids if leaf else ():
             try:
@@ -141,7 +165,9 @@ class Cgroups:
         return next((leaf for leaf in self.leaves() if pid in _listed(leaf)), "")
 
     def remove(self, leaf: str) -> bool:
-        """Take an empty leaf away; False: somebody is still inside. The driver's limits must be zeroed before (`limits`)."""
+        """Take an empty leaf away; False: somebody is still inside. The driver's limits must be
+        zeroed before (`limits`).
+        """
         if not leaf:
             return True
         for folder, _, _ in os.walk(leaf, topdown=False):
@@ -153,17 +179,23 @@ class Cgroups:
                 return False
         return True
 
-    # ---- the end ----------------------------------------------------------------------------------------------------
+    # ---- the end ---------------------------------------------------------------------------------
 
     def kill(self, leaf: str, timeout_s: float = GONE_S) -> bool:
-        """SIGKILL to everybody inside, also those who are being forked; whether nobody is left. Blocks: called in a thread."""
+        """SIGKILL to everybody inside, also those who are being forked; whether nobody is left.
+        Blocks: called in a thread.
+        """
         if not leaf or not Path(leaf).is_dir():
             return True
         deadline = time.monotonic() + timeout_s
         for _ in range(ROUNDS):
             if not self._kill_at_once(Path(leaf)):
                 self._kill_frozen(Path(leaf))
-            while (left := self._alive(leaf)) and time.monotonic() < deadline and (Path(leaf) / "cgroup.kill").exists():
+            while (
+                (left := self._alive(leaf))
+                and time.monotonic() < deadline
+                and (Path(leaf) / "cgroup.kill").exists()
+            ):
                 time.sleep(0.005)
             if not left:
                 return True
@@ -198,7 +230,9 @@ class Cgroups:
 
 
 def _step_aside(subtree: Path) -> None:
-    """A cgroup with processes of its own passes no controllers on; if it is only us, we go into a leaf, as systemd's DelegateSubgroup does."""
+    """A cgroup with processes of its own passes no controllers on; if it is only us, we go into a
+    leaf, as systemd's DelegateSubgroup does.
+    """
     with contextlib.suppress(OSError):
         if (subtree / "cgroup.procs").read_text().split() == [str(os.getpid())]:
             (subtree / OURS).mkdir(exist_ok=True)
@@ -212,7 +246,9 @@ def _until_frozen(leaf: Path) -> None:
 
 
 def _kill_in(pid: int, leaf: Path) -> None:
-    """The pidfd is opened first and the membership asked after, so that a pid used again by a stranger is never hit."""
+    """The pidfd is opened first and the membership asked after, so that a pid used again by a
+    stranger is never hit.
+    """
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)
         try:
@@ -239,7 +275,9 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Appended: in a cgroup it makes no difference, and a folder that stands in for one remembers everybody. Never makes the file."""
+    """Appended: in a cgroup it makes no difference, and a folder that stands in for one remembers
+    everybody. Never makes the file.
+    """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:
         os.write(fd, text.encode() + b"\n")

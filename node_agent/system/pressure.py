@@ -1,7 +1,8 @@
-"""Whether this machine is under pressure, and takes nothing new therefore. Pure, but for `look`, which reads what the kernel says of itself.
+"""Whether this machine is under pressure, and takes nothing new therefore. Pure, but for `look`,
+which reads what the kernel says of itself.
 
-What cannot be read (no pressure stall information, another operating system) is not claimed. A reason stays until it has been gone for
-`CALM_MS`: a node that flickers helps nobody.
+What cannot be read (no pressure stall information, another operating system) is not claimed. A
+reason stays until it has been gone for `CALM_MS`: a node that flickers helps nobody.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PressureReading:
-    """One look at the machine; None: not known. `memory_stall`: per cent of the last ten seconds in which every process stood still for
-    memory. `pids`: process ids and threads that are left."""
+    """One look at the machine; None: not known. `memory_stall`: per cent of the last ten seconds in
+    which every process stood still for memory. `pids`: process ids and threads that are left.
+    """
 
     disk_mib: int | None = None
     memory_mib: int | None = None
@@ -48,13 +50,21 @@ def _below(left: int | None, bound: int) -> bool:
     return left is not None and left < bound
 
 
-def lasting(known: Mapping[NodeCondition, int], now_pressed: frozenset[NodeCondition], now: int) -> dict[NodeCondition, int]:
+def lasting(
+    known: Mapping[NodeCondition, int], now_pressed: frozenset[NodeCondition], now: int
+) -> dict[NodeCondition, int]:
     """Reason -> when (ms) it held last; those that have been gone for long enough are dropped."""
     seen = {**known, **dict.fromkeys(now_pressed, now)}
-    return {reason: last for reason, last in seen.items() if now - last < CALM_MS or reason in now_pressed}
+    return {
+        reason: last
+        for reason, last in seen.items()
+        if now - last < CALM_MS or reason in now_pressed
+    }
 
 
-def look(folder: Path, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> PressureReading:
+def look(
+    folder: Path, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
+) -> PressureReading:
     """The machine now. `folder`: where the agent writes."""
     return PressureReading(_disk(folder), _memory(proc), _stall(proc), _pids(proc, cgroup))
 
@@ -84,7 +94,10 @@ def _stall(proc: Path) -> float | None:
 
 def _pids(proc: Path, cgroup: Path) -> int | None:
     """The least of what the machine and this cgroup have left. Every thread takes a process id."""
-    load, bounds = _lines(proc / "loadavg"), [_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")]
+    load, bounds = (
+        _lines(proc / "loadavg"),
+        [_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")],
+    )
     left = []
     if load and (known := [bound for bound in bounds if bound is not None]):
         left.append(min(known) - int(load[0].split()[3].partition("/")[2]))

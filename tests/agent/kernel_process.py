@@ -1,7 +1,8 @@
-"""A kernel for tests: a real process that speaks to a real agent, runs cells of Python, and asks the gate before each.
+"""A kernel for tests: a real process that speaks to a real agent, runs cells of Python, and asks
+the gate before each.
 
-Commands come as JSON lines on stdin ({"cell": code} or {"ask": action}); answers go to stdout. It uses the notebook side's own line to the
-agent, so a change of the words breaks these tests.
+Commands come as JSON lines on stdin ({"cell": code} or {"ask": action}); answers go to stdout. It
+uses the notebook side's own line to the agent, so a change of the words breaks these tests.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def say(body: dict) -> None:
 def on_message(message: dict) -> None:
     if message["type"] == "kernel_welcome":
         for n in list(cells):
-            link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True})
+            link.send(
+                {"type": "cell_start", "n": n, "exempt": False, "wait": False, "running": True}
+            )
     if message["type"] == "drop_caches":
         link.send({"type": "caches_dropped"})
     if message["type"] in ("notice", "notice_over", "told", "end_cell"):
@@ -83,7 +86,9 @@ link = AgentConnection(address_from(os.environ), on_message)
 
 
 def become(name: str) -> None:
-    """That user, for good. Late, for this Python may be readable by root alone: what is imported later has to be here before."""
+    """That user, for good. Late, for this Python may be readable by root alone: what is imported
+    later has to be here before.
+    """
     import struct  # noqa: F401 - the link's
 
     user = pwd.getpwnam(name)

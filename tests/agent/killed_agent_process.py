@@ -1,4 +1,6 @@
-"""An agent's copying part in a process of its own, for tests that kill it: does one thing to kernel `k`, and says when it is done."""
+"""An agent's copying part in a process of its own, for tests that kill it: does one thing to kernel
+`k`, and says when it is done.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,16 @@ def main() -> None:
     """Arguments: what to do, and a JSON object that says where."""
     told = json.loads(sys.argv[2])
     world = GpuWorld.at(Path(told["path"]), told["driver"], told["memory"], told["uuids"])
-    kernels = {name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in told["kernels"].items()}
-    copies = Checkpoints(CheckpointClient(), TruthfulGround(world, kernels), Path(told["record"]), world.uuids, ["m"] * len(world.uuids))
+    kernels = {
+        name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in told["kernels"].items()
+    }
+    copies = Checkpoints(
+        CheckpointClient(),
+        TruthfulGround(world, kernels),
+        Path(told["record"]),
+        world.uuids,
+        ["m"] * len(world.uuids),
+    )
     getattr(copies, sys.argv[1])("k", (0,))
     sys.stdout.write("done\n")
 

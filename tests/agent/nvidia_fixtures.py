@@ -17,17 +17,33 @@ from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld, Toy
 __all__ = ["CALM", "HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
 
 HASTY = Deadlines(state=0.3, lock=0.3, copy=0.3, unlock=0.3, mib_per_s=1 << 20)
-"""Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for so long only makes one more hang."""
+"""Hangs are noticed soon: nothing in these tests is slow but what hangs. A machine that stalls for
+so long only makes one more hang.
+"""
 CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
 PATIENT = Deadlines()
 QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
 
 
 class Scene:
-    """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in its memory that must survive whatever happens."""
+    """Kernel `k` has two processes on GPU 0, its neighbour `n` one; each has a text in its memory
+    that must survive whatever happens.
+    """
 
-    def __init__(self, world: GpuWorld, folder: Path, *, relocates: bool = False, deadlines: Deadlines = PATIENT) -> None:
-        self.world, self.folder, self.relocates, self.deadlines = world, folder, relocates, deadlines
+    def __init__(
+        self,
+        world: GpuWorld,
+        folder: Path,
+        *,
+        relocates: bool = False,
+        deadlines: Deadlines = PATIENT,
+    ) -> None:
+        self.world, self.folder, self.relocates, self.deadlines = (
+            world,
+            folder,
+            relocates,
+            deadlines,
+        )
         self.kernels: dict[str, list[Toy]] = {}
         self.texts: dict[int, tuple[str, str]] = {}
         for name, count in (("k", 2), ("n", 1)):
@@ -48,12 +64,19 @@ class Scene:
         with self.world.here():
             self.driver = CheckpointClient(self.deadlines)
             self.copies = Checkpoints(
-                self.driver, self.ground, self.folder / "parked.json", self.world.uuids, [self.world.model] * len(self.world.uuids),
-                relocates=lambda: self.relocates, times=QUICK,
-            )  # fmt: skip
+                self.driver,
+                self.ground,
+                self.folder / "parked.json",
+                self.world.uuids,
+                [self.world.model] * len(self.world.uuids),
+                relocates=lambda: self.relocates,
+                times=QUICK,
+            )
 
     def restart(self) -> None:
-        """The agent dies and comes back; it settles whom it finds in doubt, and every kernel that it knows."""
+        """The agent dies and comes back; it settles whom it finds in doubt, and every kernel that
+        it knows.
+        """
         self.copies.close()
         self.start()
         for name in self.kernels:
@@ -101,11 +124,17 @@ class Scene:
             assert toy.do("read", pointer, len(text)) == text
 
     def check_books(self) -> None:
-        """Nothing is left behind: who is parked is checkpointed, who is not runs; the neighbour runs; no lock is held."""
+        """Nothing is left behind: who is parked is checkpointed, who is not runs; the neighbour
+        runs; no lock is held.
+        """
         assert self.states("n") <= {"running"}
-        assert self.states() <= ({"checkpointed"} if self.suspended() else {"running"}), self.copies.parked()
+        assert self.states() <= ({"checkpointed"} if self.suspended() else {"running"}), (
+            self.copies.parked()
+        )
         assert set(self.copies.parked()) <= {"k"}
-        locks = [self.copies._locks.kernel(name) for name in self.kernels] + [self.copies._locks.gpu(gpu) for gpu in (0, 1)]
+        locks = [self.copies._locks.kernel(name) for name in self.kernels] + [
+            self.copies._locks.gpu(gpu) for gpu in (0, 1)
+        ]
         for lock in locks:
             assert lock.acquire(blocking=False)
             lock.release()
@@ -113,7 +142,9 @@ class Scene:
 
 @contextmanager
 def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
-    """A machine with two GPUs and a scene on it; the helper finds the played driver by the environment."""
+    """A machine with two GPUs and a scene on it; the helper finds the played driver by the
+    environment.
+    """
     relocates = bool(options.pop("relocates", False))
     deadlines = options.pop("deadlines", PATIENT)
     assert isinstance(deadlines, Deadlines)

@@ -1,7 +1,8 @@
-"""A node with real devices: the agent on NVML and the CUDA driver as they are, over a played machine; kernels compute by ctypes.
+"""A node with real devices: the agent on NVML and the CUDA driver as they are, over a played
+machine; kernels compute by ctypes.
 
-The dynamic loader read its search path when this process started; so the played libraries are loaded by their full path first, and who asks
-for them by name afterwards gets these.
+The dynamic loader read its search path when this process started; so the played libraries are
+loaded by their full path first, and who asks for them by name afterwards gets these.
 """
 
 from __future__ import annotations
@@ -27,13 +28,19 @@ os.environ.pop("CUDA_VISIBLE_DEVICES", None)
 from tests.fakegpu.driver import Gpu
 gpu = Gpu({gpu})
 """
-"""The first cell of a kernel: it chooses its GPU, as the frameworks' part of the extension does for people."""
+"""The first cell of a kernel: it chooses its GPU, as the frameworks' part of the extension does for
+people.
+"""
 
 
 class GpuNode(World):
-    """`world.machine` is the played machine. Kernels: `await world.kernel("a", gpu=0, request=40 * 1024)`."""
+    """`world.machine` is the played machine. Kernels: `await world.kernel("a", gpu=0, request=40 *
+    1024)`.
+    """
 
-    def __init__(self, *, gpus: int = 1, driver: int = 580, deadlines: Deadlines | None = None, **more) -> None:
+    def __init__(
+        self, *, gpus: int = 1, driver: int = 580, deadlines: Deadlines | None = None, **more
+    ) -> None:
         super().__init__(gpus=gpus, **more)
         self.deadlines = deadlines or Deadlines()
         self._patch = pytest.MonkeyPatch()
@@ -44,7 +51,10 @@ class GpuNode(World):
             self._patch.setenv(name, value)
         for library in ("libcuda.so.1", "libnvidia-ml.so.1"):
             ctypes.CDLL(str(self.machine.libraries / library), ctypes.RTLD_GLOBAL)
-        self._patch.setattr("node_agent.reconcile.memory_mover.read_host", lambda _: HostReading(2048 * 1024, 2048 * 1024))  # a machine for such GPUs
+        self._patch.setattr(
+            "node_agent.reconcile.memory_mover.read_host",
+            lambda _: HostReading(2048 * 1024, 2048 * 1024),
+        )  # a machine for such GPUs
         await super().__aenter__()
         await self.until(lambda: "suspend" in self.devices.tiers()[0], "the self-test", 30)
         return self

@@ -1,6 +1,8 @@
-"""A node for tests: a real agent in this event loop, real child processes as kernels, a real server line; only the scheduler is played.
+"""A node for tests: a real agent in this event loop, real child processes as kernels, a real server
+line; only the scheduler is played.
 
-`FakeScheduler` keeps the plan and hears everything; `FakeServer` launches kernels as a provisioner would and relaunches them when asked.
+`FakeScheduler` keeps the plan and hears everything; `FakeServer` launches kernels as a provisioner
+would and relaunches them when asked.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ def acting_as(user: pwd.struct_passwd | None):
 
 
 def knocking(path: Path, user: pwd.struct_passwd | None = None) -> socket.socket:
-    """A connection that the other side sees as this user's: credentials are those of the moment of connecting."""
+    """A connection that the other side sees as this user's: credentials are those of the moment of
+    connecting.
+    """
     made = socket.socket(socket.AF_UNIX)
     with acting_as(user):
         made.connect(str(path))
@@ -123,7 +127,9 @@ class FakeScheduler:
             orders.put_nowait(self.plan())
         elif isinstance(body, LeaseEvent):
             self.events.append((body.lease, body.event.kind, body.event.message))
-        elif isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None):
+        elif (
+            isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None)
+        ):
             self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
         elif isinstance(body, UsageReport) and body.number and self.acknowledges:
             orders.put_nowait(UsageTaken(life=body.life, number=body.number))
@@ -145,16 +151,40 @@ class FakeScheduler:
         for orders in self._links:
             orders.put_nowait(order)
 
-    def grant(self, kernel_id: str, *, gpu: int | tuple[int, ...], request: int, limit: int = 80 * GIB, lease: str = "", **more) -> None:
+    def grant(
+        self,
+        kernel_id: str,
+        *,
+        gpu: int | tuple[int, ...],
+        request: int,
+        limit: int = 80 * GIB,
+        lease: str = "",
+        **more,
+    ) -> None:
         gpus = [gpu] if isinstance(gpu, int) else list(gpu)
         body = LeaseBody(
-            id=lease or f"{kernel_id}.1/kernel", workload=f"{kernel_id}.1", pod="kernel", kernel_id=kernel_id, project="vision", node="n0",
-            pool="default", planned_gpus=gpus, request_mib=request, limit_mib=limit, request=Share(gpu=0.5), **more,
-        )  # fmt: skip
+            id=lease or f"{kernel_id}.1/kernel",
+            workload=f"{kernel_id}.1",
+            pod="kernel",
+            kernel_id=kernel_id,
+            project="vision",
+            node="n0",
+            pool="default",
+            planned_gpus=gpus,
+            request_mib=request,
+            limit_mib=limit,
+            request=Share(gpu=0.5),
+            **more,
+        )
         self.leases[body.id] = body
         self._tell(LeaseWanted(revision=self._next(), lease=body))
 
-    def evict(self, kernel_id: str, notice_ms: int = 300, message: str = "a workload of project course comes first") -> None:
+    def evict(
+        self,
+        kernel_id: str,
+        notice_ms: int = 300,
+        message: str = "a workload of project course comes first",
+    ) -> None:
         for body in list(self.leases.values()):
             if body.kernel_id == kernel_id:
                 self.grant_again(body, wanted="evict", notice_ms=notice_ms, message=message)
@@ -199,7 +229,9 @@ class Child:
                             return body
                     self._new.clear()
                     await self._new.wait()
-        raise AssertionError(f"the kernel never said {key}; it said {self.said[since:]}; before: {self.said[:since]}")
+        raise AssertionError(
+            f"the kernel never said {key}; it said {self.said[since:]}; before: {self.said[:since]}"
+        )
 
     def start(self, code: str) -> int:
         mark = len(self.said)
@@ -224,12 +256,18 @@ class Child:
 
 
 class FakeServer:
-    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch. `user`: whose it is, when not ours."""
+    """A Jupyter server: registers, launches, relaunches. `deaf`: ignores the request to relaunch.
+    `user`: whose it is, when not ours.
+    """
 
-    def __init__(self, world: World, name: str = "server-1", user: pwd.struct_passwd | None = None) -> None:
+    def __init__(
+        self, world: World, name: str = "server-1", user: pwd.struct_passwd | None = None
+    ) -> None:
         self.world, self.name, self.deaf, self.user = world, name, False, user
         self.wrap: list[str] = []
-        """What stands before the command of a kernel; with it, the server counts processes as in a container: its kernel has number 1."""
+        """What stands before the command of a kernel; with it, the server counts processes as in a
+        container: its kernel has number 1.
+        """
         self.environ: dict[str, str] = {}
         self.kernels: dict[str, Child] = {}
         self.reported, self.events, self.answers, self.relaunches = {}, [], asyncio.Queue(), []
@@ -282,9 +320,17 @@ class FakeServer:
     async def launch(self, kernel_id: str, **more) -> Child:
         registered = await self.register(kernel_id, wants_gpu=True, **more)
         process = await asyncio.create_subprocess_exec(
-            *self.wrap, sys.executable, "-m", "tests.agent.kernel_process", *([self.user.pw_name] if self.user else []), stdin=-1, stdout=-1, cwd=ROOT,
-            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)} | self.environ, limit=1 << 22,
-        )  # fmt: skip
+            *self.wrap,
+            sys.executable,
+            "-m",
+            "tests.agent.kernel_process",
+            *([self.user.pw_name] if self.user else []),
+            stdin=-1,
+            stdout=-1,
+            cwd=ROOT,
+            env=os.environ | registered.env | {"PYTHONPATH": str(ROOT)} | self.environ,
+            limit=1 << 22,
+        )
         child = self.kernels[kernel_id] = Child(process)
         self.send(KernelLaunched(kernel_id=kernel_id, pid=1 if self.wrap else process.pid))
         await child.hear("hello")
@@ -319,7 +365,15 @@ class FakeServer:
 class World:
     """A node of `gpus` x 80 GiB; copies take no time unless asked."""
 
-    def __init__(self, *, gpus: int = 2, per_gpu: int | None = 4, notice_ms: int = 400, copy_gib_s: float = 0, **config) -> None:
+    def __init__(
+        self,
+        *,
+        gpus: int = 2,
+        per_gpu: int | None = 4,
+        notice_ms: int = 400,
+        copy_gib_s: float = 0,
+        **config,
+    ) -> None:
         self.state_dir = Path(tempfile.mkdtemp(prefix="gpushare-test-"))
         # Short notices keep the tests short; their lower bound has a test of its own.
         self.config = AgentConfig("n0", self.state_dir, min_notice_ms=0, **config)

@@ -16,7 +16,14 @@ def one(pid, size, owner, gpu=0):
 
 
 def test_kernels_strangers_and_the_dead_are_told_apart():
-    listed = [one(1, 3 * GIB, "a"), one(2, GIB, "a"), one(3, 2 * GIB, "b"), one(4, GIB, STRANGER), one(5, GIB, STRANGER), one(6, 4 * GIB, GONE)]
+    listed = [
+        one(1, 3 * GIB, "a"),
+        one(2, GIB, "a"),
+        one(3, 2 * GIB, "b"),
+        one(4, GIB, STRANGER),
+        one(5, GIB, STRANGER),
+        one(6, 4 * GIB, GONE),
+    ]
     made = account({0: 12 * GIB, 1: 0}, listed, {})
     assert made.held == {"a": {0: 4096}, "b": {0: 2048}}
     assert made.processes == {"a": ((1, 101), (2, 102)), "b": ((3, 103),)}
@@ -33,7 +40,11 @@ def test_one_process_on_two_gpus_is_one_process():
 
 def test_what_nobody_is_named_for_lags_until_it_has_settled():
     appeared = account({0: 5 * GIB}, [one(1, GIB, "a")], {0: GIB})
-    assert (appeared.foreign_mib[0], appeared.lagging[0], appeared.nameless[0]) == (1024, 3072, 4 * GIB)
+    assert (appeared.foreign_mib[0], appeared.lagging[0], appeared.nameless[0]) == (
+        1024,
+        3072,
+        4 * GIB,
+    )
     settled = account({0: 5 * GIB}, [one(1, GIB, "a")], {0: 8 * GIB})
     assert (settled.foreign_mib[0], settled.lagging[0]) == (4096, 0)
 
@@ -55,11 +66,17 @@ SIZES = st.one_of(st.none(), st.integers(0, 80 * GIB))
 OWNERS = st.sampled_from(["a", "b", "c", STRANGER, GONE])
 
 
-@given(st.lists(st.tuples(SIZES, OWNERS), max_size=12), st.integers(0, 80 * GIB), st.integers(0, 80 * GIB))
+@given(
+    st.lists(st.tuples(SIZES, OWNERS), max_size=12),
+    st.integers(0, 80 * GIB),
+    st.integers(0, 80 * GIB),
+)
 def test_every_byte_is_somebodys_exactly_once(found, extra, settled):
     listed = [one(pid, size, owner) for pid, (size, owner) in enumerate(found, 1)]
     used = sum(size or 0 for size, _ in found) + extra
     made = account({0: used}, listed, {0: settled})
     divided = sum(held[0] for held in made.held.values()) + made.foreign_mib[0] + made.lagging[0]
-    assert used - len(found) * MIB <= divided * MIB <= used + 5 * MIB  # rounded up per owner, divided down among the unknown
+    assert (
+        used - len(found) * MIB <= divided * MIB <= used + 5 * MIB
+    )  # rounded up per owner, divided down among the unknown
     assert made.foreign_processes[0] == sum(owner == STRANGER for _, owner in found)

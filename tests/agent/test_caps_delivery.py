@@ -1,4 +1,6 @@
-"""What a kernel on a real GPU is told about its caps, and when: before the cell that goes by them, and never while its memory is away."""
+"""What a kernel on a real GPU is told about its caps, and when: before the cell that goes by them,
+and never while its memory is away.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,14 @@ class Overheard(GpuNode):
     async def start_agent(self) -> None:
         await super().start_agent()
         to_kernel = self.agent.gate.to_kernel
-        self.agent.gate.to_kernel = lambda kernel_id, body: self.told.append((kernel_id, body)) or to_kernel(kernel_id, body)
+        self.agent.gate.to_kernel = lambda kernel_id, body: (
+            self.told.append((kernel_id, body)) or to_kernel(kernel_id, body)
+        )
 
     def to(self, name: str, *kinds: type) -> list:
-        return [body for kernel_id, body in self.told if kernel_id == name and isinstance(body, kinds)]
+        return [
+            body for kernel_id, body in self.told if kernel_id == name and isinstance(body, kinds)
+        ]
 
 
 def test_a_cell_is_let_go_after_its_kernel_knows_what_it_may_hold():
@@ -29,7 +35,10 @@ def test_a_cell_is_let_go_after_its_kernel_knows_what_it_may_hold():
             a = await world.kernel("a", request=40 * GIB)
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await a.run("p = gpu.alloc(60 << 30)")
-            await world.until(lambda: world.to("b", KernelPushed)[-1].cap_mib < 30 * GIB, "b is told of the little that is left")
+            await world.until(
+                lambda: world.to("b", KernelPushed)[-1].cap_mib < 30 * GIB,
+                "b is told of the little that is left",
+            )
             before = len(world.to("b", CellGo))
             await b.run("pass")
             said = world.to("b", KernelPushed, CellGo)
@@ -48,7 +57,10 @@ def test_while_its_memory_is_away_it_is_told_no_caps():
             mark = len(world.to("a", KernelPushed))
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"
-            await world.until(lambda: world.to("a", KernelPushed)[-1].kernel.state == "suspended", "it is told that it is suspended")
+            await world.until(
+                lambda: world.to("a", KernelPushed)[-1].kernel.state == "suspended",
+                "it is told that it is suspended",
+            )
             said = [body.devices for body in world.to("a", KernelPushed)[mark:]]
             left = said.index([])  # before it, its cell's end may still have been told
             assert said[left:] == [[]] * len(said[left:])

@@ -1,4 +1,6 @@
-"""Leaves for kernels: found, filled, killed and taken away; in the machine's own hierarchy where it lets us, and in a folder that stands in."""
+"""Leaves for kernels: found, filled, killed and taken away; in the machine's own hierarchy where it
+lets us, and in a folder that stands in.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +45,17 @@ def real_subtree() -> Path | None:
 
 
 def stand_in(folder: Path) -> Path:
-    """As files: whoever was written into `cgroup.procs` is a member; nothing kills or freezes by itself, as before Linux 5.14."""
+    """As files: whoever was written into `cgroup.procs` is a member; nothing kills or freezes by
+    itself, as before Linux 5.14.
+    """
     for name in ("cgroup.procs", "cgroup.subtree_control"):
         (folder / name).touch()
     (folder / "cgroup.controllers").write_text("memory dmem\n")
     (folder / "cgroup.events").write_text("populated 1\nfrozen 1\n")
     (folder / "gpushare").mkdir()
-    shutil.copytree(folder, folder / "gpushare", dirs_exist_ok=True, ignore=shutil.ignore_patterns("gpushare"))
+    shutil.copytree(
+        folder, folder / "gpushare", dirs_exist_ok=True, ignore=shutil.ignore_patterns("gpushare")
+    )
     return folder
 
 
@@ -83,7 +89,11 @@ def spawn():
 def leaf_with(cgroups: Cgroups, *pids: int) -> str:
     leaf = cgroups.make(f"k.{secrets.token_hex(4)}")
     if not (Path(leaf) / "cgroup.procs").exists():
-        for name, text in {"cgroup.procs": "", "cgroup.events": "populated 1\nfrozen 1\n", "cgroup.freeze": ""}.items():
+        for name, text in {
+            "cgroup.procs": "",
+            "cgroup.events": "populated 1\nfrozen 1\n",
+            "cgroup.freeze": "",
+        }.items():
             (Path(leaf) / name).write_text(text)
     assert cgroups.join(leaf, pids), cgroups.problem
     return leaf
@@ -109,7 +119,9 @@ def test_children_that_left_their_session_and_those_being_forked_die_too():
     if subtree is None:
         pytest.skip("children are born into their parent's cgroup by the kernel alone")
     cgroups = Cgroups(*find_subtree(str(subtree)))
-    parent = subprocess.Popen([sys.executable, "-c", FORKS], stdin=subprocess.PIPE, start_new_session=True)
+    parent = subprocess.Popen(
+        [sys.executable, "-c", FORKS], stdin=subprocess.PIPE, start_new_session=True
+    )
     leaf = leaf_with(cgroups, parent.pid)
     try:
         parent.stdin.write(b"go\n")
@@ -196,11 +208,31 @@ def test_without_a_subtree_everything_is_harmless():
 
 
 CASES = {
-    "the only hierarchy": ("30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw", "0::/system.slice/a.service", "/sys/fs/cgroup/system.slice/a.service"),
-    "beside version 1": ("41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw", "4:memory:/x\n0::/a", "/sys/fs/cgroup/unified/a"),
-    "a container's namespace": ("30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw", "0::/", "/sys/fs/cgroup"),
-    "a part that is mounted": ("30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/pod1/c", "/sys/fs/cgroup/c"),
-    "outside of what is mounted": ("30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw", "0::/pod2", None),
+    "the only hierarchy": (
+        "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw",
+        "0::/system.slice/a.service",
+        "/sys/fs/cgroup/system.slice/a.service",
+    ),
+    "beside version 1": (
+        "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw",
+        "4:memory:/x\n0::/a",
+        "/sys/fs/cgroup/unified/a",
+    ),
+    "a container's namespace": (
+        "30 23 0:26 / /sys/fs/cgroup ro - cgroup2 cgroup rw",
+        "0::/",
+        "/sys/fs/cgroup",
+    ),
+    "a part that is mounted": (
+        "30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw",
+        "0::/pod1/c",
+        "/sys/fs/cgroup/c",
+    ),
+    "outside of what is mounted": (
+        "30 23 0:26 /pod1 /sys/fs/cgroup rw - cgroup2 cgroup rw",
+        "0::/pod2",
+        None,
+    ),
     "only version 1": ("30 23 0:26 / /sys/fs/cgroup rw - tmpfs tmpfs rw", "4:memory:/x", None),
 }
 

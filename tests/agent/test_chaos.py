@@ -1,4 +1,6 @@
-"""Several notebooks live their lives at random on one node, for a while: what is guaranteed is there, what was written is read again."""
+"""Several notebooks live their lives at random on one node, for a while: what is guaranteed is
+there, what was written is read again.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ pytestmark = pytest.mark.slow
 SHARE = 30
 CHECK = "assert all(b.sum() == v * b.nbytes for b, v in held), 'contents'\n"
 PREPARE = "held = []\nresult = None"
-GROW = CHECK + """
+GROW = (
+    CHECK
+    + """
 size, value = {size}, {value}
 inside = sum(b.nbytes for b, _ in held) + size * 2**30 <= {share} * 2**30
 try:
@@ -23,6 +27,7 @@ except simgpu.OutOfMemoryError as error:
     assert not inside, f'inside the share: {{error}}'
 simgpu.busy({busy})
 """
+)
 SHRINK = CHECK + "held[:] = held[: len(held) // 2]\nimport gc; gc.collect()\n"
 
 
@@ -34,7 +39,12 @@ async def live(world: World, name: str, seed: int, stop: asyncio.Event) -> int:
         if dice.random() < 0.3:
             code = SHRINK
         else:
-            code = GROW.format(size=dice.choice([1, 5, 10, 25]), value=dice.randrange(9), share=SHARE, busy=dice.choice([0, 0, 0.05, 0.3]))
+            code = GROW.format(
+                size=dice.choice([1, 5, 10, 25]),
+                value=dice.randrange(9),
+                share=SHARE,
+                busy=dice.choice([0, 0, 0.05, 0.3]),
+            )
         done = await child.run(code, timeout=40)
         assert "error" not in done, (name, done)
         cells += 1
@@ -51,7 +61,10 @@ def test_notebooks_at_random(per_gpu, seed):
                 await world.server.launch(name)
                 world.scheduler.grant(name, gpu=index // 2, request=SHARE * GIB)
             stop = asyncio.Event()
-            lives = [asyncio.ensure_future(live(world, name, seed * 10 + index, stop)) for index, name in enumerate(names)]
+            lives = [
+                asyncio.ensure_future(live(world, name, seed * 10 + index, stop))
+                for index, name in enumerate(names)
+            ]
             for _ in range(40):
                 await asyncio.sleep(0.1)
                 assert all(used <= 80 * GIB for used in world.used().values())
@@ -75,16 +88,23 @@ def test_whole_gpus_come_and_go_between_halves_and_nothing_is_lost():
                 await world.server.launch(name)
                 world.scheduler.grant(name, gpu=0, request=SHARE * GIB)
             stop = asyncio.Event()
-            lives = [asyncio.ensure_future(live(world, name, index, stop)) for index, name in enumerate("ab")]
+            lives = [
+                asyncio.ensure_future(live(world, name, index, stop))
+                for index, name in enumerate("ab")
+            ]
             for turn in range(3):
                 name = f"whole{turn}"
                 child = await world.server.launch(name)
                 world.scheduler.grant(name, gpu=1, request=80 * GIB)
-                done = await child.run("b = simgpu.alloc('80GiB'); b.fill(1); result = b.sum() == b.nbytes")
+                done = await child.run(
+                    "b = simgpu.alloc('80GiB'); b.fill(1); result = b.sum() == b.nbytes"
+                )
                 assert done["result"] is True
                 await child.end()
                 world.scheduler.end(name)
-                await world.until(lambda: world.book("a").home != world.book("b").home, "spread again")
+                await world.until(
+                    lambda: world.book("a").home != world.book("b").home, "spread again"
+                )
             stop.set()
             await asyncio.gather(*lives)
             assert [kind for _, kind, _ in world.scheduler.events if kind == "killed"] == []

@@ -1,4 +1,6 @@
-"""Suspend and resume on real driver calls: values survive, nothing is leaked, and no restore is tried without the room."""
+"""Suspend and resume on real driver calls: values survive, nothing is leaked, and no restore is
+tried without the room.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ def test_a_busy_process_keeps_the_whole_kernel_on_the_gpu(scene: Scene):
     scene.check_books()
 
 
-def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brought_back(scene: Scene):
+def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brought_back(
+    scene: Scene,
+):
     scene.alive()[1].do("managed", 0, GIB)
     with pytest.raises(CopyFailed) as caught:
         scene.copies.suspend("k", (0,))
@@ -68,8 +72,12 @@ def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brou
     scene.check_values()
 
 
-def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_brought_back(scene: Scene):
-    """NVIDIA's own words: cuda-checkpoint "does not attempt to keep the process in a good state" after an error such as unified memory."""
+def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_brought_back(
+    scene: Scene,
+):
+    """NVIDIA's own words: cuda-checkpoint "does not attempt to keep the process in a good state"
+    after an error such as unified memory.
+    """
     first, second = scene.alive()
     second.do("managed", 0, GIB)
     scene.world.set("spoils", 1)
@@ -94,7 +102,9 @@ def test_no_restore_without_the_room(scene: Scene):
 
 
 def test_a_neighbour_that_takes_memory_in_the_middle_of_a_restore_has_to_wait(scene: Scene):
-    """The race that destroys saved state: without the neighbour's lock this restore would run out of room."""
+    """The race that destroys saved state: without the neighbour's lock this restore would run out
+    of room.
+    """
     scene.copies.suspend("k", (0,))
     scene.world.fault("cuCheckpointProcessRestore", Faults.DELAY, delay_ms=300)
     back = threading.Thread(target=scene.copies.resume, args=("k", (0,)))
@@ -192,8 +202,14 @@ def test_a_kernel_moves_to_another_gpu_when_this_is_proved(tmp_path):
         scene.check_books()
 
 
-@pytest.mark.parametrize(("world", "why"), [({"remap_is_noop": 1}, "did not do it"), ({}, "cannot move")], ids=["no-op", "not proved"])
-def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memory(tmp_path, world, why):
+@pytest.mark.parametrize(
+    ("world", "why"),
+    [({"remap_is_noop": 1}, "did not do it"), ({}, "cannot move")],
+    ids=["no-op", "not proved"],
+)
+def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memory(
+    tmp_path, world, why
+):
     with scene_of(tmp_path, relocates=bool(world)) as scene:
         for name, value in world.items():
             scene.world.set(name, value)
@@ -281,7 +297,9 @@ def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, co
 
 @pytest.mark.parametrize("name", ["k", "n"])
 def test_who_is_listed_with_nothing_is_no_part_of_a_copy(scene: Scene, name: str):
-    """A program that has only counted the GPUs: NVML lists it, CUDA refuses to lock it. In the kernel, or in its neighbour at the resume."""
+    """A program that has only counted the GPUs: NVML lists it, CUDA refuses to lock it. In the
+    kernel, or in its neighbour at the resume.
+    """
     counter = scene.world.toy()
     assert counter.do("count") == "2"
     scene.world.set("lists_bare", 1)
@@ -303,7 +321,9 @@ def test_the_helper_ends_with_its_agent(scene: Scene):
 
 
 def test_a_call_that_hangs_costs_the_helper(tmp_path):
-    """A thread that hangs in the driver cannot be ended: it would hang, and hold what it holds, for ever."""
+    """A thread that hangs in the driver cannot be ended: it would hang, and hold what it holds, for
+    ever.
+    """
     with scene_of(tmp_path, deadlines=HASTY) as scene:
         assert scene.driver.problem() == ""
         pid = scene.driver.helper_pid()

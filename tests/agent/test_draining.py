@@ -17,18 +17,30 @@ IDLE = Tenant("i", 20, 80, (0,), {0: 40})
 
 
 def test_what_lags_is_waited_for_what_is_stuck_is_made_up_for_by_others():
-    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}), 0).steps) == [WaitStep("b", ("",), None)]
-    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}, {0: 30}), 0).steps) == [SuspendStep("i", "b"), WaitStep("b", ("i",), None)]
+    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}), 0).steps) == [
+        WaitStep("b", ("",), None)
+    ]
+    assert list(decide(NodeSnapshot({0: 80}, (IDLE, B), {0: 30}, {0: 30}), 0).steps) == [
+        SuspendStep("i", "b"),
+        WaitStep("b", ("i",), None),
+    ]
 
 
 def test_a_kernel_that_does_not_die_is_not_counted_on():
     dying = Tenant("d", 20, 80, (0,), {0: 30}, transit="out")
-    assert list(decide(NodeSnapshot({0: 80}, (dying, IDLE, B)), 0).steps) == [WaitStep("b", ("d",), None)]
-    assert SuspendStep("i", "b") in decide(NodeSnapshot({0: 80}, (replace(dying, stuck=True), IDLE, B)), 0).steps
+    assert list(decide(NodeSnapshot({0: 80}, (dying, IDLE, B)), 0).steps) == [
+        WaitStep("b", ("d",), None)
+    ]
+    assert (
+        SuspendStep("i", "b")
+        in decide(NodeSnapshot({0: 80}, (replace(dying, stuck=True), IDLE, B)), 0).steps
+    )
 
 
 def test_never_let_in_on_memory_that_is_stuck_even_when_nobody_else_can_help():
-    assert list(decide(NodeSnapshot({0: 80}, (B,), {0: 50}, {0: 50}), 0).steps) == [WaitStep("b", (), None)]
+    assert list(decide(NodeSnapshot({0: 80}, (B,), {0: 50}, {0: 50}), 0).steps) == [
+        WaitStep("b", (), None)
+    ]
 
 
 def test_patience_begins_anew_while_the_driver_makes_headway():
@@ -64,10 +76,17 @@ def test_a_gpu_whose_driver_does_not_give_memory_back_is_draining_and_the_owner_
             assert "error" not in await a.run("p = gpu.alloc(60 << 30)")
             entering = asyncio.ensure_future(world.kernel("b", request=39 * GIB))
             await world.until(lambda: world.server.relaunches, "a is killed", 20)
-            await world.until(lambda: "Draining" in world.agent.session.node_report().devices[0].health, "said to be draining")
+            await world.until(
+                lambda: "Draining" in world.agent.session.node_report().devices[0].health,
+                "said to be draining",
+            )
             assert not entering.done(), "not let in on hope"
             b = await entering
-            assert (await b.run("result = gpu.memory()[0] >> 30"))["result"] >= 39, "what it was promised is really free"
-            await world.until(lambda: world.agent.session.node_report().devices[0].healthy, "well again")
+            assert (await b.run("result = gpu.memory()[0] >> 30"))["result"] >= 39, (
+                "what it was promised is really free"
+            )
+            await world.until(
+                lambda: world.agent.session.node_report().devices[0].healthy, "well again"
+            )
 
     play(story())

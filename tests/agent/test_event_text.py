@@ -1,4 +1,6 @@
-"""The story: two halves burst on two GPUs, a whole-GPU lease lands, one is evacuated with everything in it, later they spread again."""
+"""The story: two halves burst on two GPUs, a whole-GPU lease lands, one is evacuated with
+everything in it, later they spread again.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ async def two_bursting(world: World):
     first = await a.run(BURST.format(v=3))
     second = await b.run(BURST.format(v=5))
     assert {first["result"], second["result"]} == {"SIM-GPU-n0-0", "SIM-GPU-n0-1"}
-    await world.until(lambda: world.server.reported["a"].memory_mib.borrowed == 30 * GIB, "a is shown as borrowing 30 GiB")
+    await world.until(
+        lambda: world.server.reported["a"].memory_mib.borrowed == 30 * GIB,
+        "a is shown as borrowing 30 GiB",
+    )
     return a, b
 
 
@@ -62,16 +67,27 @@ def test_busy_kernel_has_a_notice_stands_still_and_goes_on_by_itself():
     async def story():
         async with World(notice_ms=500) as world:
             a, b = await two_bursting(world)
-            marks = [child.start("simgpu.busy(1.5); result = bufs[0].sum() / bufs[0].nbytes") for child in (a, b)]
+            marks = [
+                child.start("simgpu.busy(1.5); result = bufs[0].sum() / bufs[0].nbytes")
+                for child in (a, b)
+            ]
             await asyncio.gather(a.hear("running", marks[0]), b.hear("running", marks[1]))
             c = await world.server.launch("c")
             world.scheduler.grant("c", gpu=1, request=WHOLE)
             assert "result" in await c.run("bufs.append(simgpu.alloc('80GiB'))")
-            results = [(await child.hear("done", mark))["result"] for child, mark in ((a, marks[0]), (b, marks[1]))]
+            results = [
+                (await child.hear("done", mark))["result"]
+                for child, mark in ((a, marks[0]), (b, marks[1]))
+            ]
             assert results == [3, 5]
             moved = next(name for name in "ab" if "moved" in world.scheduler.kinds(name))
             kinds = world.scheduler.kinds(moved)
-            assert kinds.index("notice") < kinds.index("suspended") < kinds.index("moved") < kinds.index("resumed")
+            assert (
+                kinds.index("notice")
+                < kinds.index("suspended")
+                < kinds.index("moved")
+                < kinds.index("resumed")
+            )
             assert "killed" not in kinds
 
     play(story())
@@ -87,7 +103,9 @@ def test_one_that_cannot_be_saved_is_warned_relaunched_elsewhere_and_told():
             assert "result" in await c.run("bufs.append(simgpu.alloc('80GiB'))")
             killed = [name for name in "ab" if "killed" in world.scheduler.kinds(name)]
             assert len(killed) == 1
-            await world.until(lambda: "reattached" in world.scheduler.kinds(killed[0]), "reattached")
+            await world.until(
+                lambda: "reattached" in world.scheduler.kinds(killed[0]), "reattached"
+            )
             kinds = world.scheduler.kinds(killed[0])
             assert kinds.index("notice") < kinds.index("killed") < kinds.index("reattached")
             child = world.server.kernels[killed[0]]

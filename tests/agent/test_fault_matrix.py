@@ -1,7 +1,9 @@
-"""Every call of the driver fails, hangs, lies, kills or is killed once, at every step of suspend and resume; so does the agent's helper.
+"""Every call of the driver fails, hangs, lies, kills or is killed once, at every step of suspend
+and resume; so does the agent's helper.
 
-Whatever happened: nobody stays locked, the neighbour runs, the books say what is true, nothing is promised or held for ever, no byte is
-wrong, and once the driver behaves again the kernel can be suspended and resumed. State is lost only where the driver said so.
+Whatever happened: nobody stays locked, the neighbour runs, the books say what is true, nothing is
+promised or held for ever, no byte is wrong, and once the driver behaves again the kernel can be
+suspended and resumed. State is lost only where the driver said so.
 """
 
 from __future__ import annotations
@@ -18,9 +20,15 @@ CALLS = {
     "resume": ("GetState", "Lock", "Restore", "Unlock"),
 }
 KINDS = {
-    "fails": Faults.FAIL, "fails but did it": Faults.FAIL_AFTER, "lies": Faults.LIE, "hangs": Faults.HANG, "hangs after doing it": Faults.HANG_AFTER,
-    "meets a dead process": Faults.VANISH, "kills the helper": Faults.DIE, "kills the helper after doing it": Faults.DIE_AFTER,
-}  # fmt: skip
+    "fails": Faults.FAIL,
+    "fails but did it": Faults.FAIL_AFTER,
+    "lies": Faults.LIE,
+    "hangs": Faults.HANG,
+    "hangs after doing it": Faults.HANG_AFTER,
+    "meets a dead process": Faults.VANISH,
+    "kills the helper": Faults.DIE,
+    "kills the helper after doing it": Faults.DIE_AFTER,
+}
 MATRIX = [
     (phase, f"cuCheckpointProcess{call}", kind, skip)
     for phase, calls in CALLS.items()
@@ -43,7 +51,9 @@ def scene(machine):
 
 
 def go_through(scene: Scene, phase: str) -> bool:
-    """The phase in which something goes wrong, then what the agent does next. Whether the state was said to be lost."""
+    """The phase in which something goes wrong, then what the agent does next. Whether the state was
+    said to be lost.
+    """
     if phase == "suspend":
         failure = attempt(scene.copies.suspend, "k", (0,))
     else:
@@ -67,7 +77,11 @@ def works_again(scene: Scene) -> None:
     scene.check_values()
 
 
-@pytest.mark.parametrize(("phase", "call", "kind", "skip"), MATRIX, ids=[f"{p}-{c[20:]}-{k}-{s}" for p, c, k, s in MATRIX])
+@pytest.mark.parametrize(
+    ("phase", "call", "kind", "skip"),
+    MATRIX,
+    ids=[f"{p}-{c[20:]}-{k}-{s}" for p, c, k, s in MATRIX],
+)
 def test_whatever_a_call_does_once(scene: Scene, phase: str, call: str, kind: str, skip: int):
     if phase == "resume":
         scene.copies.suspend("k", (0,))

@@ -65,7 +65,9 @@ def test_an_image_that_cannot_come_back_means_a_restart_with_a_clear_word():
             a = world.server.kernels["a"]
             a.start("result = 1")
             await world.until(lambda: world.server.relaunches, "relaunched")
-            assert "cannot be brought back" in " ".join(message for _, kind, message in world.scheduler.events if kind == "lost")
+            assert "cannot be brought back" in " ".join(
+                message for _, kind, message in world.scheduler.events if kind == "lost"
+            )
             await world.until(lambda: "reattached" in world.scheduler.kinds("a"), "reattached")
 
     play(story())
@@ -141,7 +143,9 @@ def test_the_host_memory_budget_is_kept():
         async with World(gpus=1, notice_ms=200, host_memory_mib=60 * GIB) as world:
             await pressed(world, "none")
             assert "killed" in world.scheduler.kinds("a")
-            assert "host memory" in next(message for _, kind, message in world.scheduler.events if kind == "killed")
+            assert "host memory" in next(
+                message for _, kind, message in world.scheduler.events if kind == "killed"
+            )
 
     play(story())
 
@@ -168,7 +172,10 @@ def test_over_the_limit_is_an_error_in_the_cell_and_the_kernel_lives():
         async with World() as world:
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF, limit=HALF)
-            assert "OutOfMemoryError: simulated GPU out of memory: 41 GiB asked" in (await a.run("simgpu.alloc('41GiB')"))["error"]
+            assert (
+                "OutOfMemoryError: simulated GPU out of memory: 41 GiB asked"
+                in (await a.run("simgpu.alloc('41GiB')"))["error"]
+            )
             assert (await a.run("result = 5"))["result"] == 5
 
     play(story())
@@ -200,8 +207,12 @@ def test_without_node_level_scheduling_the_same_gate_keeps_the_promise():
             b = await world.server.launch("b")
             world.scheduler.grant("a", gpu=1, request=HALF)
             world.scheduler.grant("b", gpu=1, request=HALF)
-            assert (await a.run("bufs.append(simgpu.alloc('70GiB')); result = simgpu.device_uuid()"))["result"] == "SIM-GPU-n0-1"
-            assert (await b.run("bufs.append(simgpu.alloc('40GiB')); result = simgpu.device_uuid()"))["result"] == "SIM-GPU-n0-1"
+            assert (
+                await a.run("bufs.append(simgpu.alloc('70GiB')); result = simgpu.device_uuid()")
+            )["result"] == "SIM-GPU-n0-1"
+            assert (
+                await b.run("bufs.append(simgpu.alloc('40GiB')); result = simgpu.device_uuid()")
+            )["result"] == "SIM-GPU-n0-1"
             assert world.scheduler.kinds("a").count("suspended") == 1
 
     play(story())
@@ -230,7 +241,9 @@ def test_memory_given_back_during_the_notice_ends_it(tmp_path: Path):
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("bufs += [simgpu.alloc('30GiB'), simgpu.alloc('40GiB')]")
             noticed = tmp_path / "noticed"
-            mark = a.start(f"import os\nwhile not os.path.exists({str(noticed)!r}): simgpu.busy(0.05)\nbufs.pop().free(); simgpu.busy(1)")
+            mark = a.start(
+                f"import os\nwhile not os.path.exists({str(noticed)!r}): simgpu.busy(0.05)\nbufs.pop().free(); simgpu.busy(1)"
+            )
             await a.hear("running", mark)
             b = await world.server.launch("b")
             world.scheduler.grant("b", gpu=0, request=HALF)
@@ -238,14 +251,19 @@ def test_memory_given_back_during_the_notice_ends_it(tmp_path: Path):
             await world.until(lambda: "notice" in world.scheduler.kinds("a"), "notice")
             noticed.touch()
             assert "result" in await b.hear("done", asked)
-            await world.until(lambda: any(body.get("note", {}).get("type") == "notice_over" for body in a.said), "told that it is over")
+            await world.until(
+                lambda: any(body.get("note", {}).get("type") == "notice_over" for body in a.said),
+                "told that it is over",
+            )
             assert "suspended" not in world.scheduler.kinds("a")
 
     play(story())
 
 
 def test_a_driver_that_does_not_answer_for_a_while_delays_and_breaks_nothing():
-    """Somebody holds the node's file: the loop goes on, what was begun is finished when the file is free."""
+    """Somebody holds the node's file: the loop goes on, what was begun is finished when the file is
+    free.
+    """
 
     async def story():
         async with World(gpus=1) as world:
@@ -263,6 +281,8 @@ def test_a_driver_that_does_not_answer_for_a_while_delays_and_breaks_nothing():
             holder.close()
             assert (await a.hear("done", mark))["result"] == "ran"
             assert (await b.hear("done", other))["result"] == "too"
-            await world.until(lambda: not world.book("a").cells and not world.book("b").cells, "both idle")
+            await world.until(
+                lambda: not world.book("a").cells and not world.book("b").cells, "both idle"
+            )
 
     play(story())

@@ -1,4 +1,6 @@
-"""The idle rule on a real agent with real child processes and simulated GPUs, with times of a second instead of half an hour."""
+"""The idle rule on a real agent with real child processes and simulated GPUs, with times of a
+second instead of half an hour.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ from tests.agent.simulated_node import GIB, World, play
 HALF = 40 * GIB
 FILL = "bufs.append(simgpu.alloc('6GiB')); bufs[0].fill(7); result = 1"
 INTACT = "result = bufs[0].sum() == 7 * bufs[0].nbytes"
-PLACES = {f"idle.{step}": f"projects.vision.rules.idle.{step}" for step in ("warn", "suspend", "release", "end")}
+PLACES = {
+    f"idle.{step}": f"projects.vision.rules.idle.{step}"
+    for step in ("warn", "suspend", "release", "end")
+}
 
 
 def rules(**ms: int) -> LeaseRules:
@@ -38,7 +43,9 @@ async def working(world: World, name: str = "a", **ms: int):
 
 
 def messages(world: World, kind: str, name: str = "a") -> list[str]:
-    return [message for kernel, one, message in world.server.events if (kernel, one) == (name, kind)]
+    return [
+        message for kernel, one, message in world.server.events if (kernel, one) == (name, kind)
+    ]
 
 
 def test_idle_memory_is_saved_after_an_announcement_that_names_the_rule_and_the_next_cell_has_it_again():
@@ -56,7 +63,11 @@ def test_idle_memory_is_saved_after_an_announcement_that_names_the_rule_and_the_
             assert "projects.vision.rules.idle.suspend" in messages(world, "suspended")[0]
             assert world.server.reported["a"].notice_deadline is None
             assert (await a.run(INTACT))["result"] is True
-            assert [kind for kind in world.server.kinds("a") if kind in ("notice", "suspended", "resumed")] == ["notice", "suspended", "resumed"]
+            assert [
+                kind
+                for kind in world.server.kinds("a")
+                if kind in ("notice", "suspended", "resumed")
+            ] == ["notice", "suspended", "resumed"]
 
     play(story())
 
@@ -72,8 +83,12 @@ def test_cells_and_pinning_keep_the_memory_where_it_is():
                 await asyncio.sleep(0.4)  # time is the thing that is tested here
                 await a.run("result = 0")
                 worked.append(wall_ms())
-            await world.until(lambda: messages(world, "suspended", "a"), "a is suspended once it stops")
-            for event in world.book("a").events:  # on a slow machine also between two cells; never sooner than the rule says
+            await world.until(
+                lambda: messages(world, "suspended", "a"), "a is suspended once it stops"
+            )
+            for event in world.book(
+                "a"
+            ).events:  # on a slow machine also between two cells; never sooner than the rule says
                 if event.kind == "suspended":
                     at = stamp_ms(event.time)
                     assert not [end for end in worked if at - 600 < end < at], (at, worked)
@@ -92,12 +107,26 @@ def test_the_gpu_is_given_back_and_asked_for_again_by_the_next_cell():
             assert gone.held
             assert not gone.ended
             assert "projects.vision.rules.idle.release" in gone.message
-            assert any("given back" in message for message in messages(world, "notice")), "announced"
-            world.server.send(KernelOutlook(kernel_id="a", pending=True, request=Share(gpu=0.5), reason=ReasonBody(code="Held", message="Held.")))
-            assert not any(isinstance(body, AskAgain) for body in world.scheduler.heard), "nobody works"
+            assert any("given back" in message for message in messages(world, "notice")), (
+                "announced"
+            )
+            world.server.send(
+                KernelOutlook(
+                    kernel_id="a",
+                    pending=True,
+                    request=Share(gpu=0.5),
+                    reason=ReasonBody(code="Held", message="Held."),
+                )
+            )
+            assert not any(isinstance(body, AskAgain) for body in world.scheduler.heard), (
+                "nobody works"
+            )
 
             mark = a.start(INTACT)
-            await world.until(lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard), "asked for again")
+            await world.until(
+                lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard),
+                "asked for again",
+            )
             world.scheduler.grant("a", gpu=1, request=HALF, lease="a.1@2", rules=rules())
             assert (await a.hear("done", mark))["result"] is True
             assert world.server.relaunches == []
@@ -117,7 +146,10 @@ def test_what_was_given_back_survives_the_agent():
             world.server.send(KernelOutlook(kernel_id="a", pending=True, request=Share(gpu=0.5)))
             await world.until(lambda: world.book("a").connected, "the kernel is back")
             mark = a.start(INTACT)
-            await world.until(lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard), "asked for again")
+            await world.until(
+                lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard),
+                "asked for again",
+            )
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1@2")
             assert (await a.hear("done", mark))["result"] is True
 
@@ -129,7 +161,9 @@ def test_what_cannot_be_saved_is_not_taken_for_being_idle():
         async with World(notice_ms=100) as world:
             world.fault("unsupported", "a")
             a = await working(world, suspend=300, release=600)
-            await world.until(lambda: world.book("a").no_suspend_why, "found out that it cannot be saved")
+            await world.until(
+                lambda: world.book("a").no_suspend_why, "found out that it cannot be saved"
+            )
             await asyncio.sleep(1.2)  # long after both steps
             assert messages(world, "released") == []
             assert (await a.run(INTACT))["result"] is True
@@ -143,10 +177,17 @@ def test_the_kernel_goes_last_and_by_its_server():
             a = await working(world, suspend=300, end=900)
             asked = await world.server.answers.get()
             assert isinstance(asked, EndKernel)
-            assert any("shut down" in message for message in messages(world, "notice")), "announced before"
+            assert any("shut down" in message for message in messages(world, "notice")), (
+                "announced before"
+            )
             world.server.send(KernelGone(kernel_id="a", restarting=False))
             await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
-            await world.until(lambda: [b.ended for b in world.scheduler.heard if isinstance(b, LeaseLetGo)] == [True], "its lease ended")
+            await world.until(
+                lambda: (
+                    [b.ended for b in world.scheduler.heard if isinstance(b, LeaseLetGo)] == [True]
+                ),
+                "its lease ended",
+            )
             await a.process.wait()
 
     play(story())
@@ -178,7 +219,9 @@ def test_gpu_work_without_a_cell_is_work():
             await asyncio.sleep(4)  # longer than the rule
             assert messages(world, "suspended") == []
             await a.run("stop.set()")
-            await world.until(lambda: messages(world, "suspended"), "suspended when the work is over")
+            await world.until(
+                lambda: messages(world, "suspended"), "suspended when the work is over"
+            )
 
     play(story())
 
@@ -189,15 +232,25 @@ def test_the_end_of_the_running_time_is_told_and_taken_back():
             a = await working(world)
             (lease,) = world.scheduler.leases.values()
             end = stamp(wall_ms() + 60_000)
-            world.scheduler.grant_again(lease, ends_at=end, message="In 60 s the GPU is taken back: projects.vision.rules.max_running.")
+            world.scheduler.grant_again(
+                lease,
+                ends_at=end,
+                message="In 60 s the GPU is taken back: projects.vision.rules.max_running.",
+            )
             heard = (await a.hear("note"))["note"]
             assert (heard["type"], heard["message"][:7]) == ("notice", "In 60 s")
             assert 50_000 < heard["deadline_ms"] <= 60_000
-            await world.until(lambda: world.server.reported["a"].notice_deadline == end, "shown with its moment")
+            await world.until(
+                lambda: world.server.reported["a"].notice_deadline == end, "shown with its moment"
+            )
             mark = len(a.said)
             world.scheduler.grant_again(world.scheduler.leases[lease.id], ends_at=None, message="")
             assert (await a.hear("note", mark))["note"]["type"] == "notice_over"
-            await world.until(lambda: world.server.reported["a"].notice_deadline is None, "not shown any more")
-            assert messages(world, "notice") == ["In 60 s the GPU is taken back: projects.vision.rules.max_running."]
+            await world.until(
+                lambda: world.server.reported["a"].notice_deadline is None, "not shown any more"
+            )
+            assert messages(world, "notice") == [
+                "In 60 s the GPU is taken back: projects.vision.rules.max_running."
+            ]
 
     play(story())

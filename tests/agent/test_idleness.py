@@ -1,4 +1,6 @@
-"""The idle rule as a decision: laws for every rule and every course of time, and the cases that people know."""
+"""The idle rule as a decision: laws for every rule and every course of time, and the cases that
+people know.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.messages import LeaseRules
-from node_agent.policy.idleness import ORDER, CancelWarning, IdleAction, IdleKernel, SendWarning, next_move
+from node_agent.policy.idleness import (
+    ORDER,
+    CancelWarning,
+    IdleAction,
+    IdleKernel,
+    SendWarning,
+    next_move,
+)
 from tests.example_counts import examples
 
 MIN = 60_000
@@ -53,9 +62,9 @@ def through(kernel: Kernel, minutes: int, *, every_s: int = 15) -> Kernel:
 def test_the_usual_rule_warns_then_suspends_then_releases_and_leaves_the_kernel() -> None:
     kernel = through(Kernel(USUAL), 600)
     assert kernel.done() == [(30 * MIN, "suspend"), (120 * MIN, "release")]
-    assert [(at, move.step, move.deadline) for at, move in kernel.story if isinstance(move, SendWarning)] == [
-        (20 * MIN, "suspend", 30 * MIN), (120 * MIN - NOTICE, "release", 120 * MIN),
-    ]  # fmt: skip
+    assert [
+        (at, move.step, move.deadline) for at, move in kernel.story if isinstance(move, SendWarning)
+    ] == [(20 * MIN, "suspend", 30 * MIN), (120 * MIN - NOTICE, "release", 120 * MIN)]
 
 
 def test_a_cell_in_the_countdown_ends_it_and_starts_the_clock_anew() -> None:
@@ -76,7 +85,10 @@ def test_a_rule_that_comes_into_force_late_still_gives_notice() -> None:
     kernel = through(Kernel(LeaseRules()), 100)
     kernel.rules = USUAL
     through(kernel, 1)
-    assert kernel.story[0] == (100 * MIN + 15_000, SendWarning("suspend", 100 * MIN + 15_000 + NOTICE))
+    assert kernel.story[0] == (
+        100 * MIN + 15_000,
+        SendWarning("suspend", 100 * MIN + 15_000 + NOTICE),
+    )
     assert kernel.done() == [(100 * MIN + 45_000, "suspend")]
 
 
@@ -103,15 +115,22 @@ def test_who_is_pinned_is_not_suspended_but_gives_back_in_the_end() -> None:
 
 
 def replace_ms(rules: LeaseRules, **changes: int | None) -> LeaseRules:
-    return LeaseRules(**({name: getattr(rules, name) for name in rules.__struct_fields__} | changes))
+    return LeaseRules(
+        **({name: getattr(rules, name) for name in rules.__struct_fields__} | changes)
+    )
 
 
 times = st.none() | st.integers(1_000, 100_000)
-some_rules = st.builds(LeaseRules, idle_warn_ms=times, idle_suspend_ms=times, idle_release_ms=times, idle_end_ms=times)
+some_rules = st.builds(
+    LeaseRules, idle_warn_ms=times, idle_suspend_ms=times, idle_release_ms=times, idle_end_ms=times
+)
 happenings = st.lists(
-    st.tuples(st.just("wait"), st.integers(0, 60_000)) | st.tuples(st.just("work"), st.none()) | st.tuples(st.just("rules"), some_rules)
-    | st.tuples(st.just("spare"), st.frozensets(st.sampled_from(["suspend", "release"]))), max_size=40,
-)  # fmt: skip
+    st.tuples(st.just("wait"), st.integers(0, 60_000))
+    | st.tuples(st.just("work"), st.none())
+    | st.tuples(st.just("rules"), some_rules)
+    | st.tuples(st.just("spare"), st.frozensets(st.sampled_from(["suspend", "release"]))),
+    max_size=40,
+)
 
 
 @settings(max_examples=examples(400))
@@ -136,9 +155,13 @@ def test_laws(rules: LeaseRules, notice: int, course: list) -> None:
                 said_at, deadline = told.pop(move.step)
                 assert deadline is not None, "a step is announced with its moment"
                 assert at >= deadline >= said_at + notice, "and in time"
-                assert at - last_work >= getattr(kernel.rules, f"idle_{move.step}_ms"), "not before its time"
+                assert at - last_work >= getattr(kernel.rules, f"idle_{move.step}_ms"), (
+                    "not before its time"
+                )
                 assert move.step not in kernel.idle.spared
-                assert all(ORDER[move.step] > ORDER[earlier] for earlier in spell), "milder first, each once"
+                assert all(ORDER[move.step] > ORDER[earlier] for earlier in spell), (
+                    "milder first, each once"
+                )
                 spell.append(move.step)
             elif isinstance(move, CancelWarning):
                 told = {}
@@ -150,8 +173,14 @@ def test_every_step_comes_in_the_end(rules: LeaseRules, notice: int) -> None:
     kernel = Kernel(rules, notice)
     for _ in range(20):
         kernel.wait(100_000)
-    stated = {step for step in ("suspend", "release", "end") if getattr(rules, f"idle_{step}_ms") is not None}
+    stated = {
+        step
+        for step in ("suspend", "release", "end")
+        if getattr(rules, f"idle_{step}_ms") is not None
+    }
     hardest = max(stated, key=lambda step: ORDER[step], default=None)
     assert {step for _, step in kernel.done()} <= stated
     times_ = [(getattr(rules, f"idle_{step}_ms"), ORDER[step], step) for step in stated]
-    assert not stated or (hardest in {step for _, step in kernel.done()} and kernel.done()[0][1] == min(times_)[2])
+    assert not stated or (
+        hardest in {step for _, step in kernel.done()} and kernel.done()[0][1] == min(times_)[2]
+    )

@@ -1,4 +1,6 @@
-"""kill -9 of the agent in the middle of every call of suspend and resume: whoever comes after it sets everything right."""
+"""kill -9 of the agent in the middle of every call of suspend and resume: whoever comes after it
+sets everything right.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,18 @@ STEPS = [
 def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
     """Start it, wait until it hangs in the call, kill it."""
     told = {
-        "path": str(scene.world.path), "driver": scene.world.driver, "memory": scene.world.total, "uuids": scene.world.uuids,
-        "record": str(scene.folder / "parked.json"), "kernels": {name: [toy.pid for toy in toys] for name, toys in scene.kernels.items()},
-    }  # fmt: skip
-    agent = subprocess.Popen([sys.executable, "-m", "tests.agent.killed_agent_process", verb, json.dumps(told)], cwd=ROOT, stdout=subprocess.PIPE)
+        "path": str(scene.world.path),
+        "driver": scene.world.driver,
+        "memory": scene.world.total,
+        "uuids": scene.world.uuids,
+        "record": str(scene.folder / "parked.json"),
+        "kernels": {name: [toy.pid for toy in toys] for name, toys in scene.kernels.items()},
+    }
+    agent = subprocess.Popen(
+        [sys.executable, "-m", "tests.agent.killed_agent_process", verb, json.dumps(told)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+    )
     try:
         deadline = time.monotonic() + 30
         while not scene.world.hits(fault) and time.monotonic() < deadline:
@@ -40,7 +50,9 @@ def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize(("verb", "call", "skip"), STEPS, ids=[f"{verb}-{call}-{skip}" for verb, call, skip in STEPS])
+@pytest.mark.parametrize(
+    ("verb", "call", "skip"), STEPS, ids=[f"{verb}-{call}-{skip}" for verb, call, skip in STEPS]
+)
 def test_an_agent_that_dies_at_any_step_is_recovered(tmp_path, verb, call, skip, moment):
     with scene_of(tmp_path) as scene:
         if verb == "resume":

@@ -1,4 +1,6 @@
-"""Kernels, servers, agents and schedulers die in every order; nothing stays booked, nothing alive is harmed, nothing is forgotten."""
+"""Kernels, servers, agents and schedulers die in every order; nothing stays booked, nothing alive
+is harmed, nothing is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,14 @@ import subprocess
 import sys
 import time
 
-from jupyter_gpushare.messages import AgentHello, KernelGone, KernelLaunched, LeaseChanged, LeaseLetGo, Share
+from jupyter_gpushare.messages import (
+    AgentHello,
+    KernelGone,
+    KernelLaunched,
+    LeaseChanged,
+    LeaseLetGo,
+    Share,
+)
 from node_agent.system.processes import ProcessId, kill_one, started, tree_of
 from tests.agent.simulated_node import GIB, FakeServer, World, play
 
@@ -53,10 +62,15 @@ def test_a_restarted_kernel_keeps_its_lease_and_its_generation_grows():
             await a.run("bufs.append(simgpu.alloc('10GiB'))")
             before = world.book("a").generation
             await world.server.relaunch("a")
-            await world.until(lambda: world.book("a").generation > before and world.book("a").attached, "attached again")
+            await world.until(
+                lambda: world.book("a").generation > before and world.book("a").attached,
+                "attached again",
+            )
             assert world.used() == {0: 0, 1: 0}
             assert let_gos(world) == []
-            assert "result" in await world.server.kernels["a"].run("bufs.append(simgpu.alloc('10GiB'))")
+            assert "result" in await world.server.kernels["a"].run(
+                "bufs.append(simgpu.alloc('10GiB'))"
+            )
 
     play(story())
 
@@ -103,7 +117,9 @@ def test_a_let_go_is_said_until_it_is_acknowledged_also_after_a_restart():
 
 
 async def restart_agent(world: World) -> None:
-    """As after kill -9: nothing is said to anybody, the tasks just stop, the journal is what was written before."""
+    """As after kill -9: nothing is said to anybody, the tasks just stop, the journal is what was
+    written before.
+    """
     await asyncio.sleep(0.1)
     agent = world.agent
     for task in agent._tasks:
@@ -130,12 +146,21 @@ def test_a_new_agent_finds_its_kernels_and_they_go_on():
             mark = a.start("simgpu.busy(1); result = bufs[0].sum() / bufs[0].nbytes")
             await a.hear("running", mark)
             await restart_agent(world)
-            await world.until(lambda: world.book("a").connected and world.book("b").connected, "both are back")
-            await world.until(lambda: world.book("a").cells and not world.book("b").cells, "a says that its cell is running")
+            await world.until(
+                lambda: world.book("a").connected and world.book("b").connected, "both are back"
+            )
+            await world.until(
+                lambda: world.book("a").cells and not world.book("b").cells,
+                "a says that its cell is running",
+            )
             assert {name: world.book(name).home for name in "ab"} == homes
             assert (await a.hear("done", mark))["result"] == 3
             assert (await b.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 4
-            assert {report.lease for report in world.scheduler.heard[-1:] if isinstance(report, AgentHello)} == set()
+            assert {
+                report.lease
+                for report in world.scheduler.heard[-1:]
+                if isinstance(report, AgentHello)
+            } == set()
             assert let_gos(world) == []
 
     play(story())
@@ -160,7 +185,9 @@ def test_copies_that_a_dead_agent_left_half_done_are_settled():
             await restart_agent(world)
             for name in "ab":
                 await world.until(lambda name=name: world.book(name).connected, "back")
-                result = await world.server.kernels[name].run("result = bufs[0].sum() == 9 * bufs[0].nbytes")
+                result = await world.server.kernels[name].run(
+                    "result = bufs[0].sum() == 9 * bufs[0].nbytes"
+                )
                 assert result["result"] is True
             assert "lost" not in world.scheduler.kinds("a") + world.scheduler.kinds("b")
 
@@ -195,8 +222,15 @@ def test_a_silent_scheduler_changes_nothing_and_learns_everything_when_it_is_bac
             assert "result" in await a.run("bufs.append(simgpu.alloc('70GiB'))")
             world.scheduler.silent = False
             count = len(world.scheduler.heard)
-            await world.until(lambda: any(isinstance(body, LeaseChanged) for body in world.scheduler.heard[count:]), "reported")
-            hello = next(body for body in world.scheduler.heard[count:] if isinstance(body, AgentHello))
+            await world.until(
+                lambda: any(
+                    isinstance(body, LeaseChanged) for body in world.scheduler.heard[count:]
+                ),
+                "reported",
+            )
+            hello = next(
+                body for body in world.scheduler.heard[count:] if isinstance(body, AgentHello)
+            )
             assert [lease.lease for lease in hello.leases] == ["a.1/kernel"]
             assert hello.leases[0].memory_mib.used == 70 * GIB
 
@@ -211,7 +245,9 @@ def test_a_plan_without_a_lease_takes_it_back_and_keeps_what_was_on_the_gpu():
             await a.run("bufs.append(simgpu.alloc('10GiB')); bufs[0].fill(2)")
             world.scheduler.end("a")
             world.server.outlook("a", False)
-            await world.until(lambda: world.used()[0] == 0 and world.book("a").lease is None, "taken back")
+            await world.until(
+                lambda: world.used()[0] == 0 and world.book("a").lease is None, "taken back"
+            )
             assert "%gpu request" in (await a.run("result = bufs[0].sum()"))["error"]
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.2/kernel")
             await world.until(lambda: world.book("a").lease is not None, "granted again")
@@ -235,7 +271,9 @@ def test_eviction_warns_who_runs_saves_and_lets_go_without_ending():
             kinds = world.scheduler.kinds("a")
             assert kinds.index("notice") < kinds.index("suspended")
             await asyncio.sleep(0.2)
-            assert not any("done" in body or "error" in body for body in a.said[mark:]), "the cell stands still meanwhile"
+            assert not any("done" in body or "error" in body for body in a.said[mark:]), (
+                "the cell stands still meanwhile"
+            )
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1/kernel#2")
             assert (await a.hear("done", mark))["result"] == 2
 
@@ -252,13 +290,17 @@ def test_a_share_that_is_changed_while_a_cell_runs_breaks_nothing_in_it():
             await world.attached("a")
             world.server.outlook("a", True, request=Share(gpu=1.0))
             turns, stop = world.state_dir / "turns", world.state_dir / "stop"
-            mark = a.start(f"import pathlib\nturns, stop = pathlib.Path({str(turns)!r}), pathlib.Path({str(stop)!r})\n"
-                           "while not stop.exists(): simgpu.busy(0.01); turns.open('ab').write(b'.')\nresult = simgpu.device_uuid()")  # fmt: skip
+            mark = a.start(
+                f"import pathlib\nturns, stop = pathlib.Path({str(turns)!r}), pathlib.Path({str(stop)!r})\n"
+                "while not stop.exists(): simgpu.busy(0.01); turns.open('ab').write(b'.')\nresult = simgpu.device_uuid()"
+            )
             await world.until(turns.exists, "it computes")
             world.scheduler.end("a")
             await world.until(lambda: world.book("a").lease is None, "between two leases")
             begun = turns.stat().st_size
-            await world.until(lambda: turns.stat().st_size > begun + 5 or "error" in a.said[-1], "it computes on")
+            await world.until(
+                lambda: turns.stat().st_size > begun + 5 or "error" in a.said[-1], "it computes on"
+            )
             world.scheduler.grant("a", gpu=0, request=2 * HALF, lease="a.2/kernel")
             await world.attached("a")
             stop.touch()
@@ -291,8 +333,13 @@ def test_servers_come_and_go_and_kernels_stay():
 
 
 def test_only_the_launch_itself_is_in_its_tree():
-    """Another process that took over the pid is never signalled; what is marked is found wherever it hides."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env=os.environ | {"GPUSHARE_LAUNCH": "k.1"})
+    """Another process that took over the pid is never signalled; what is marked is found wherever
+    it hides.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"],
+        env=os.environ | {"GPUSHARE_LAUNCH": "k.1"},
+    )
     try:
         ident = started(child.pid)
         assert ident is not None
@@ -300,7 +347,9 @@ def test_only_the_launch_itself_is_in_its_tree():
         kill_one(ProcessId(child.pid, ident.start + 1))
         assert child.poll() is None
         deadline = time.monotonic() + 5
-        while not tree_of("k.1", None) and time.monotonic() < deadline:  # its environment shows when it has become the new program
+        while (
+            not tree_of("k.1", None) and time.monotonic() < deadline
+        ):  # its environment shows when it has become the new program
             time.sleep(0.01)
         assert ident in tree_of("k.1", None)
         assert ident not in tree_of("k.2", None)
@@ -335,11 +384,15 @@ def test_idle_suspended_kernels_stay_suspended_when_the_agent_restarts():
                 await world.attached(name)
                 await child.run("bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(1)")
             await restart_agent(world)
-            await world.until(lambda: world.book("a").connected and world.book("b").connected, "both are back")
+            await world.until(
+                lambda: world.book("a").connected and world.book("b").connected, "both are back"
+            )
             await asyncio.sleep(0.5)
             assert world.book("a").holding.suspended
             assert world.book("b").held() == 70 * GIB
-            assert (await world.server.kernels["a"].run("result = bufs[0].sum() == bufs[0].nbytes"))["result"] is True
+            assert (
+                await world.server.kernels["a"].run("result = bufs[0].sum() == bufs[0].nbytes")
+            )["result"] is True
 
     play(story())
 
@@ -380,14 +433,20 @@ def test_a_notice_that_ends_in_a_suspension_is_not_called_off():
             world.scheduler.grant("b", gpu=0, request=HALF)
             await b.run("bufs.append(simgpu.alloc('40GiB'))")
             await a.hear("done", mark)
-            over = [body["note"]["message"] for body in a.said if body.get("note", {}).get("type") == "notice_over"]
+            over = [
+                body["note"]["message"]
+                for body in a.said
+                if body.get("note", {}).get("type") == "notice_over"
+            ]
             assert over == [""]
 
     play(story())
 
 
 def test_a_kernel_without_a_gate_gets_its_place_made_free_and_counts_as_running():
-    """Another language: no hello, no cells; borrowers make room when its lease arrives, and its share is never lent after that."""
+    """Another language: no hello, no cells; borrowers make room when its lease arrives, and its
+    share is never lent after that.
+    """
 
     async def story():
         async with World(gpus=1, notice_ms=200) as world:

@@ -1,4 +1,6 @@
-"""Driver limits on a played driver 615: a hard limit is one, a soft one never outlives its cgroup, and a refusal is a reason."""
+"""Driver limits on a played driver 615: a hard limit is one, a soft one never outlives its cgroup,
+and a refusal is a reason.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, OPERATING_SYSTEM = 3, 4, 6, 17
 
 @contextlib.contextmanager
 def machine(driver: int = 615, gpus: int = 2):
-    """A world, and NVML of it in this process: the loader has read its path, so the library is given by hand, as nvidia-ml-py allows."""
+    """A world, and NVML of it in this process: the loader has read its path, so the library is
+    given by hand, as nvidia-ml-py allows.
+    """
     with GpuWorld(gpus=gpus, driver=driver) as world, world.here():
         before = pynvml.nvmlLib, dict(pynvml._nvmlGetFunctionPointer_cache)
         pynvml._nvmlGetFunctionPointer_cache.clear()
@@ -143,7 +147,9 @@ def test_a_cgroup_that_went_away_is_that_kernels_trouble_only(tmp_path, leaf):
 
 
 def test_a_limit_whose_cgroup_went_away_first_is_forgotten(tmp_path, leaf):
-    """nvml.h: a cgroup that cannot be opened is NVML_ERROR_OPERATING_SYSTEM; noted for ever, it would be tried at every start."""
+    """nvml.h: a cgroup that cannot be opened is NVML_ERROR_OPERATING_SYSTEM; noted for ever, it
+    would be tried at every start.
+    """
     with machine() as (_, nvml):
         limits = limits_of(nvml, tmp_path)
         limits.apply(leaf, {0: (1024, 2048)})

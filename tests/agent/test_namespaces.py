@@ -1,4 +1,6 @@
-"""Kernels in containers (pid namespaces of their own) under an agent of the machine, and an agent that is in one itself, tried for real."""
+"""Kernels in containers (pid namespaces of their own) under an agent of the machine, and an agent
+that is in one itself, tried for real.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from tests.agent.simulated_node import GIB, play
 from tests.fake_driver.fake_gpu_machine import GpuWorld
 
 CONTAINER = 'mount --bind /proc "$0" && exec unshare --pid --fork --kill-child --mount-proc "$@"'
-"""The machine's /proc stays visible for the played driver alone, which knows its processes by the machine's numbers as the real one does."""
+"""The machine's /proc stays visible for the played driver alone, which knows its processes by the
+machine's numbers as the real one does.
+"""
 FILL = "p = gpu.alloc({gib} << 30); gpu.write(p, b'tensor'); result = p"
 
 
@@ -24,7 +28,9 @@ def container(folder: Path) -> tuple[list[str], dict[str, str]]:
     """What to put before a command, and into its environment."""
     host = folder / "machine"
     host.mkdir(exist_ok=True)
-    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", CONTAINER, str(host)], {"GPUSHARE_FAKE_HOST_PROC": str(host)}
+    return ["unshare", "--mount", "--propagation", "private", "sh", "-c", CONTAINER, str(host)], {
+        "GPUSHARE_FAKE_HOST_PROC": str(host)
+    }
 
 
 def may_contain(folder: Path) -> bool:
@@ -49,25 +55,50 @@ def test_kernels_in_containers_are_known_saved_brought_back_and_ended(boxed):
             assert started(main.pid) == main, "by the machine's number"
             assert (await a.run("import os\nresult = os.getpid()"))["result"] == 1
             assert "error" not in await a.run(FILL.format(gib=60))
-            await world.until(lambda: world.book("a").held() == 60 * GIB + 256, "its memory is its own, and no stranger's")
+            await world.until(
+                lambda: world.book("a").held() == 60 * GIB + 256,
+                "its memory is its own, and no stranger's",
+            )
             assert world.agent.node.foreign == {0: 0}
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await b.run(FILL.format(gib=30), timeout=30)
             assert world.machine.state(main.pid) == "checkpointed"
             world.scheduler.end("b")
             await b.end()
-            assert (await a.run("result = gpu.read(p, 6).decode()", timeout=30))["result"] == "tensor"
+            assert (await a.run("result = gpu.read(p, 6).decode()", timeout=30))[
+                "result"
+            ] == "tensor"
             await a.end()
-            await world.until(lambda: world.used() == {0: 0} and not main.is_alive(), "nothing is left")
+            await world.until(
+                lambda: world.used() == {0: 0} and not main.is_alive(), "nothing is left"
+            )
 
     play(story())
 
 
-def test_an_agent_in_a_pid_namespace_of_its_own_says_that_it_cannot_tell_whose_memory_is_whose(boxed, tmp_path):
+def test_an_agent_in_a_pid_namespace_of_its_own_says_that_it_cannot_tell_whose_memory_is_whose(
+    boxed, tmp_path
+):
     prefix, environ = boxed
     with GpuWorld(gpus=1) as machine:
-        argv = [*prefix, sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--self-test", "--state-dir", str(tmp_path / "state")]
-        done = subprocess.run(argv, capture_output=True, text=True, env=os.environ | machine.environment() | environ, timeout=100, check=False)
+        argv = [
+            *prefix,
+            sys.executable,
+            "-m",
+            "jupyter_gpushare.cli",
+            "agent",
+            "--self-test",
+            "--state-dir",
+            str(tmp_path / "state"),
+        ]
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            text=True,
+            env=os.environ | machine.environment() | environ,
+            timeout=100,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         assert re.search(r"observe +no +.*pid namespace of its own", done.stdout), done.stdout
         assert "hostPID" in done.stdout

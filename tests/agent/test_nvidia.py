@@ -1,4 +1,6 @@
-"""Real GPUs as the desk sees them: what is offered, what is foreign, what lags, what is parked, and what is told to the scheduler."""
+"""Real GPUs as the desk sees them: what is offered, what is foreign, what lags, what is parked, and
+what is told to the scheduler.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +54,17 @@ def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
         stranger.do("alloc", 0, GIB)
         found.look()
         reading = found.read()
-        assert {name: dict(one.held) for name, one in reading.kernels.items()} == {"a": {0: 2048 + CONTEXT}}
+        assert {name: dict(one.held) for name, one in reading.kernels.items()} == {
+            "a": {0: 2048 + CONTEXT}
+        }
         assert reading.used == {0: 2048 + CONTEXT, 1: 0}
         assert reading.foreign == {0: 1024 + CONTEXT - SLACK, 1: 0}
         [first, second] = found.reports()
-        assert (first.total_mib, first.foreign_mib, first.foreign_processes) == (8192 - SLACK, 1024 + CONTEXT, 1)
+        assert (first.total_mib, first.foreign_mib, first.foreign_processes) == (
+            8192 - SLACK,
+            1024 + CONTEXT,
+            1,
+        )
         assert (second.used_mib, second.healthy, second.health) == (0, True, "")
 
 
@@ -86,17 +94,28 @@ def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
         assert found.attached() == {"a"}
         assert found.suspend("a", lambda _mib: "") == 2048 + CONTEXT
         holding = found.read().kernels["a"]
-        assert (dict(holding.held), holding.image, holding.suspended, holding.processes) == ({}, (2048 + CONTEXT,), True, ((a.pid, start_of(a.pid)),))
+        assert (dict(holding.held), holding.image, holding.suspended, holding.processes) == (
+            {},
+            (2048 + CONTEXT,),
+            True,
+            ((a.pid, start_of(a.pid)),),
+        )
         assert world.state(a.pid) == "checkpointed"
         assert found.resume("a", [0]) == 2048 + CONTEXT
         holding = found.read().kernels["a"]
-        assert (dict(holding.held), holding.image, holding.suspended) == ({0: 2048 + CONTEXT}, (), False)
+        assert (dict(holding.held), holding.image, holding.suspended) == (
+            {0: 2048 + CONTEXT},
+            (),
+            False,
+        )
 
 
 def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_path):
     with devices(tmp_path) as (world, found):
         a = found.kernel("a", 2)
-        found.suspend("a", lambda _mib: "")  # it was attached by an agent that is gone: where it holds memory is where it was
+        found.suspend(
+            "a", lambda _mib: ""
+        )  # it was attached by an agent that is gone: where it holds memory is where it was
         found.close()
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
@@ -155,7 +174,9 @@ def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
 def suspend_is(found, expected):
     """Wait until it is missing for this reason; "": until it is there."""
     deadline = time.monotonic() + 30
-    while not found.tiers()[1].get("suspend", "").startswith(expected) or (not expected and "suspend" not in found.tiers()[0]):
+    while not found.tiers()[1].get("suspend", "").startswith(expected) or (
+        not expected and "suspend" not in found.tiers()[0]
+    ):
         assert time.monotonic() < deadline, found.tiers()
         time.sleep(0.02)
 
@@ -171,7 +192,9 @@ def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypa
         suspend_is(found, "")
 
 
-def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what_was_proven(tmp_path):
+def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what_was_proven(
+    tmp_path,
+):
     with devices(tmp_path, gpus=1) as (world, found):
         found.probe()
         kernel = found.kernel("a", 5)
@@ -189,14 +212,23 @@ def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what
             again.close()
 
 
-# ---- at the desk ------------------------------------------------------------------------------------------------------------------------
+# ---- at the desk ---------------------------------------------------------------------------------
 
 
 def lease(name, gpu, mib=4000, whole=8000):
     return LeaseBody(
-        id=f"l-{name}", workload=f"w-{name}", pod="kernel", kernel_id=name, project="p", node="n0", pool="default", planned_gpus=[gpu],
-        request_mib=mib, limit_mib=whole, request=Share(gpu=0.5),
-    )  # fmt: skip
+        id=f"l-{name}",
+        workload=f"w-{name}",
+        pod="kernel",
+        kernel_id=name,
+        project="p",
+        node="n0",
+        pool="default",
+        planned_gpus=[gpu],
+        request_mib=mib,
+        limit_mib=whole,
+        request=Share(gpu=0.5),
+    )
 
 
 def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(tmp_path):
@@ -246,7 +278,10 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
             link = asyncio.ensure_future(agent.session.run())
             await asyncio.wait_for(agent.session.connected.wait(), 20)
             hello = next(body for body in line.heard if isinstance(body, AgentHello))
-            assert (hello.node.driver, [one.healthy for one in hello.node.devices]) == ("580.65.06", [True, True])
+            assert (hello.node.driver, [one.healthy for one in hello.node.devices]) == (
+                "580.65.06",
+                [True, True],
+            )
 
             def told():
                 return [body.node for body in line.heard if isinstance(body, NodeChangedReport)]

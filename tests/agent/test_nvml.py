@@ -1,4 +1,6 @@
-"""pynvml's own code on played drivers from 535 to 615: what is read, and how each ability is lost alone."""
+"""pynvml's own code on played drivers from 535 to 615: what is read, and how each ability is lost
+alone.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,12 @@ def test_every_driver_lists_gpus_memory_and_processes(driver):
             toy.do("alloc", 0, size * GIB)
         context = 256 * MIB
         assert nvml.driver_version() == f"{driver}.65.06"
-        assert [(gpu.index, gpu.uuid, gpu.model) for gpu in nvml.gpus] == [(i, uuid, world.model) for i, uuid in enumerate(world.uuids)]
-        assert nvml.processes(0) == [ProcessUse(toy.pid, size * GIB + context) for size, toy in enumerate(toys, 1)]
+        assert [(gpu.index, gpu.uuid, gpu.model) for gpu in nvml.gpus] == [
+            (i, uuid, world.model) for i, uuid in enumerate(world.uuids)
+        ]
+        assert nvml.processes(0) == [
+            ProcessUse(toy.pid, size * GIB + context) for size, toy in enumerate(toys, 1)
+        ]
         assert nvml.processes(1) == []
         memory = nvml.memory(0)
         assert (memory.used, memory.reserved) == (6 * GIB + 3 * context, 512 * MIB)
@@ -58,7 +64,12 @@ def test_missing_third_lists_are_read_by_the_second():
     with machine() as (world, nvml):
         toy = world.toy()
         toy.do("alloc", 0, GIB)
-        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)
+        world.fault(
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            times=-1,
+        )
         assert [one.pid for one in nvml.processes(0)] == [toy.pid]
 
 
@@ -71,8 +82,10 @@ def test_instances_are_devices_of_their_own_and_a_cut_gpu_is_none():
         with loaded(world):
             nvml = Nvml()
             assert [(gpu.uuid, gpu.mig, gpu.board) for gpu in nvml.gpus] == [
-                (world.uuids[2], True, 0), (world.uuids[3], True, 0), (world.uuids[1], False, 1)
-            ]  # fmt: skip
+                (world.uuids[2], True, 0),
+                (world.uuids[3], True, 0),
+                (world.uuids[1], False, 1),
+            ]
             assert [gpu.index for gpu in nvml.gpus] == [0, 1, 2]
             assert nvml.gpus[0].total_mib == (40 * GIB - 40 * GIB // 512) // MIB
             assert ([one.pid for one in nvml.processes(1)], nvml.processes(0)) == ([toy.pid], [])
@@ -116,7 +129,12 @@ def test_somebody_who_starts_to_work_between_the_two_halves_is_waited_for():
         toy = world.toy()
         toy.do("alloc", 0, GIB)
         world.process(toy.pid, sm_util=40, busy_ms=60_000)
-        world.fault("nvmlDeviceGetProcessUtilization", Faults.FAIL, pynvml.NVML_ERROR_INSUFFICIENT_SIZE, skip=1)
+        world.fault(
+            "nvmlDeviceGetProcessUtilization",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
+            skip=1,
+        )
         assert nvml.process_utilization(0, 0)[0] == {toy.pid: 0.4}
 
 
@@ -136,7 +154,9 @@ def test_each_failure_says_of_which_kind_it_is(code, kind):
         world.fault("nvmlDeviceGetUtilizationRates", Faults.FAIL, code)
         with pytest.raises(NvmlFailed) as failed:
             nvml.utilization(0)
-        kinds = [name for name in ("is_missing", "is_refused", "is_lost") if getattr(failed.value, name)]
+        kinds = [
+            name for name in ("is_missing", "is_refused", "is_lost") if getattr(failed.value, name)
+        ]
         assert kinds == ([kind] if kind else [])
         assert failed.value.call == "nvmlDeviceGetUtilizationRates"
 
@@ -166,7 +186,11 @@ def test_a_driver_that_fails_after_its_start_is_named_too(tmp_path):
 
 
 def test_a_machine_without_gpus_says_so(tmp_path):
-    with GpuWorld(gpus=0) as world, loaded(world), pytest.raises(Unavailable, match="no GPU to share"):
+    with (
+        GpuWorld(gpus=0) as world,
+        loaded(world),
+        pytest.raises(Unavailable, match="no GPU to share"),
+    ):
         find_devices("n0", tmp_path, None)
 
 
@@ -179,7 +203,12 @@ def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
 
 def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
     with GpuWorld(gpus=2) as world, loaded(world):
-        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        world.fault(
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            times=-1,
+        )
         with pytest.raises(Unavailable, match="does not say which process uses the GPUs"):
             find_devices("n0", tmp_path, None)
 
@@ -188,7 +217,10 @@ def test_limits_go_round_in_bytes(tmp_path):
     with machine(gpus=2, driver=615) as (world, nvml):
         leaf = str(tmp_path)
         nvml.set_memory_limits(0, leaf, GIB, 2 * GIB)
-        assert (nvml.memory_limits(0, leaf), world.limits(leaf, 0)) == ((GIB, 2 * GIB, 0), (GIB, 2 * GIB))
+        assert (nvml.memory_limits(0, leaf), world.limits(leaf, 0)) == (
+            (GIB, 2 * GIB, 0),
+            (GIB, 2 * GIB),
+        )
         nvml.set_memory_limits(0, leaf, 0, None)
         assert nvml.memory_limits(0, leaf) == (0, None, 0)
         with pytest.raises(NvmlFailed) as failed:

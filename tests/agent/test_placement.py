@@ -8,51 +8,105 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node_agent.policy.placement import PlacedTenant, PlacementMoves, PlacementRequest, converge, evacuate, land, loads, rebalance, spread
+from node_agent.policy.placement import (
+    PlacedTenant,
+    PlacementMoves,
+    PlacementRequest,
+    converge,
+    evacuate,
+    land,
+    loads,
+    rebalance,
+    spread,
+)
 from node_agent.reconcile.leases import as_planned
 from tests.example_counts import examples
 
 TOTALS = {0: 80, 1: 80}
 
 
-def one(name: str, guarantee: int, *home: int, planned=None, resident: int = 0, **more) -> PlacedTenant:
+def one(
+    name: str, guarantee: int, *home: int, planned=None, resident: int = 0, **more
+) -> PlacedTenant:
     return PlacedTenant(name, guarantee, home, planned or home, resident, **more)
 
 
 CASES = {
-    "an empty node: the first GPU": (TOTALS, [], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((0,), {}, 0)),
-    "planned on one, spread on two": (TOTALS, [one("a", 40, 0)], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((1,), {}, 0)),
+    "an empty node: the first GPU": (
+        TOTALS,
+        [],
+        PlacementRequest("c", 40, 1, (0,)),
+        PlacementMoves((0,), {}, 0),
+    ),
+    "planned on one, spread on two": (
+        TOTALS,
+        [one("a", 40, 0)],
+        PlacementRequest("c", 40, 1, (0,)),
+        PlacementMoves((1,), {}, 0),
+    ),
     "a tie in guarantees: away from the burster": (
-        TOTALS, [one("a", 40, 0, bursting=True, running=True), one("b", 40, 1)], PlacementRequest("c", 40, 1, (0,)), PlacementMoves((1,), {}, 0),
+        TOTALS,
+        [one("a", 40, 0, bursting=True, running=True), one("b", 40, 1)],
+        PlacementRequest("c", 40, 1, (0,)),
+        PlacementMoves((1,), {}, 0),
     ),
     "a whole GPU: the fewest bytes move": (
-        TOTALS, [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=60)], PlacementRequest("c", 80, 1, (1,)),
+        TOTALS,
+        [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=60)],
+        PlacementRequest("c", 80, 1, (1,)),
         PlacementMoves((1,), {"b": (0,)}, 60),
     ),
     "a suspended kernel moves for nothing": (
-        TOTALS, [one("a", 40, 0, planned=(0,), resident=0), one("b", 40, 1, planned=(0,), resident=1)], PlacementRequest("c", 80, 1, (1,)),
+        TOTALS,
+        [one("a", 40, 0, planned=(0,), resident=0), one("b", 40, 1, planned=(0,), resident=1)],
+        PlacementRequest("c", 80, 1, (1,)),
         PlacementMoves((0,), {"a": (1,)}, 0),
     ),
     "rather many bytes than one that would be killed": (
-        TOTALS, [one("a", 40, 0, planned=(0,), resident=70), one("b", 40, 1, planned=(0,), resident=1, movable=False)],
-        PlacementRequest("c", 80, 1, (1,)), PlacementMoves((0,), {"a": (1,)}, 70),
+        TOTALS,
+        [
+            one("a", 40, 0, planned=(0,), resident=70),
+            one("b", 40, 1, planned=(0,), resident=1, movable=False),
+        ],
+        PlacementRequest("c", 80, 1, (1,)),
+        PlacementMoves((0,), {"a": (1,)}, 70),
     ),
     "only as much moves as is needed": (
-        TOTALS, [one("a", 20, 0, planned=(1,), resident=20), one("b", 20, 0, planned=(1,), resident=10), one("c", 40, 1, resident=40)],
-        PlacementRequest("d", 60, 1, (0,)), PlacementMoves((0,), {"b": (1,)}, 10),
+        TOTALS,
+        [
+            one("a", 20, 0, planned=(1,), resident=20),
+            one("b", 20, 0, planned=(1,), resident=10),
+            one("c", 40, 1, resident=40),
+        ],
+        PlacementRequest("d", 60, 1, (0,)),
+        PlacementMoves((0,), {"b": (1,)}, 10),
     ),
     "no direct move helps: the plan": (
         {0: 100, 1: 100, 2: 100},
-        [one("a", 60, 0, resident=60), one("b", 60, 1, resident=60), one("c", 40, 0, planned=(0,)),
-         one("d", 30, 1, planned=(2,), resident=30), one("e", 30, 2, resident=30), one("f", 30, 2, resident=30)],
-        PlacementRequest("g", 40, 1, (1,)), PlacementMoves((1,), {"d": (2,)}, 30),
+        [
+            one("a", 60, 0, resident=60),
+            one("b", 60, 1, resident=60),
+            one("c", 40, 0, planned=(0,)),
+            one("d", 30, 1, planned=(2,), resident=30),
+            one("e", 30, 2, resident=30),
+            one("f", 30, 2, resident=30),
+        ],
+        PlacementRequest("g", 40, 1, (1,)),
+        PlacementMoves((1,), {"d": (2,)}, 30),
     ),
-    "a plan that does not fit is not realised": (TOTALS, [one("a", 80, 0), one("b", 80, 1)], PlacementRequest("c", 40, 1, (0,)), None),
+    "a plan that does not fit is not realised": (
+        TOTALS,
+        [one("a", 80, 0), one("b", 80, 1)],
+        PlacementRequest("c", 40, 1, (0,)),
+        None,
+    ),
     "two whole GPUs": (
-        {0: 80, 1: 80, 2: 80}, [one("a", 40, 0, planned=(2,), resident=5), one("b", 40, 2, resident=9)], PlacementRequest("c", 80, 2, (0, 1)),
+        {0: 80, 1: 80, 2: 80},
+        [one("a", 40, 0, planned=(2,), resident=5), one("b", 40, 2, resident=9)],
+        PlacementRequest("c", 80, 2, (0, 1)),
         PlacementMoves((0, 1), {"a": (2,)}, 5),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("totals", "lodgers", "request_", "expected"), CASES.values(), ids=CASES)
@@ -66,13 +120,19 @@ def test_landing(totals, lodgers, request_, expected):
 
 
 def after(totals, lodgers, request, made: PlacementMoves) -> dict[int, int]:
-    moved = [PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned) for x in lodgers]
-    return loads(totals, [*moved, PlacedTenant(request.id, request.guarantee, made.home, request.planned)])
+    moved = [
+        PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned) for x in lodgers
+    ]
+    return loads(
+        totals, [*moved, PlacedTenant(request.id, request.guarantee, made.home, request.planned)]
+    )
 
 
 @st.composite
 def nodes(draw):
-    """A node whose plan is a packing, whose leases live spread as they came, and one more lease that the plan has room for."""
+    """A node whose plan is a packing, whose leases live spread as they came, and one more lease
+    that the plan has room for.
+    """
     count = draw(st.integers(1, 4))
     totals = dict.fromkeys(range(count), 100)
     free = dict(totals)
@@ -86,8 +146,13 @@ def nodes(draw):
         request = PlacementRequest(f"l{number}", share, 1, (fitting[0],))
         made = land(totals, lodgers, request)
         assert made is not None
-        lodgers = [PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned, x.resident) for x in lodgers]
-        lodgers.append(PlacedTenant(request.id, share, made.home, request.planned, draw(st.integers(0, 100))))
+        lodgers = [
+            PlacedTenant(x.id, x.guarantee, made.moves.get(x.id, x.home), x.planned, x.resident)
+            for x in lodgers
+        ]
+        lodgers.append(
+            PlacedTenant(request.id, share, made.home, request.planned, draw(st.integers(0, 100)))
+        )
         if lodgers and draw(st.booleans()) and len(lodgers) > 2:
             gone = lodgers.pop(draw(st.integers(0, len(lodgers) - 1)))
             free[gone.planned[0]] += gone.guarantee
@@ -106,8 +171,12 @@ def test_what_the_plan_has_room_for_always_finds_a_place_and_nothing_is_over_com
     for decide in (land, as_planned):
         made = decide(totals, lodgers, request)
         assert made is not None
-        assert all(load <= totals[gpu] for gpu, load in after(totals, lodgers, request, made).items())
-        assert made == decide(totals, list(reversed(lodgers)), request), "the order of the books does not matter"
+        assert all(
+            load <= totals[gpu] for gpu, load in after(totals, lodgers, request, made).items()
+        )
+        assert made == decide(totals, list(reversed(lodgers)), request), (
+            "the order of the books does not matter"
+        )
         assert made.moved == sum(x.resident for x in lodgers if x.id in made.moves)
 
 
@@ -124,7 +193,12 @@ def test_evacuation_is_the_cheapest_of_all_direct_ones(node):
         movers = [x for x in lodgers if target in x.home]
         for homes in itertools.product([g for g in totals if g != target], repeat=len(movers)):
             moves = {x.id: (home,) for x, home in zip(movers, homes, strict=True)}
-            if all(load <= 100 for load in after(totals, lodgers, request, PlacementMoves((target,), moves, 0)).values()):
+            if all(
+                load <= 100
+                for load in after(
+                    totals, lodgers, request, PlacementMoves((target,), moves, 0)
+                ).values()
+            ):
                 cost = sum(x.resident for x in movers)
                 best = cost if best is None else min(best, cost)
     made = evacuate(totals, lodgers, request)
@@ -138,7 +212,9 @@ def test_converging_renames_gpus_at_the_least_cost(node):
     made = converge(totals, lodgers, None)
     assert made is not None
     renamings = itertools.permutations(totals)
-    assert made.moved == min(sum(x.resident for x in lodgers if names[x.planned[0]] not in x.home) for names in renamings)
+    assert made.moved == min(
+        sum(x.resident for x in lodgers if names[x.planned[0]] not in x.home) for names in renamings
+    )
 
 
 @given(nodes())
@@ -147,18 +223,29 @@ def test_spreading_again_comes_to_an_end(node):
     """Every move lowers the sum of squared loads, so that leases cannot chase each other round."""
     totals, lodgers, _ = node
     for _ in range(100):
-        better = next(((x, home) for x in lodgers if (home := rebalance(totals, lodgers, x.id)) is not None), None)
+        better = next(
+            ((x, home) for x in lodgers if (home := rebalance(totals, lodgers, x.id)) is not None),
+            None,
+        )
         if better is None:
             break
         before = sum(load**2 for load in loads(totals, lodgers).values())
-        lodgers = [PlacedTenant(x.id, x.guarantee, better[1] if x is better[0] else x.home, x.planned, x.resident) for x in lodgers]
+        lodgers = [
+            PlacedTenant(
+                x.id, x.guarantee, better[1] if x is better[0] else x.home, x.planned, x.resident
+            )
+            for x in lodgers
+        ]
         assert sum(load**2 for load in loads(totals, lodgers).values()) < before
     else:
         raise AssertionError("it never ends")
 
 
 def test_spread_says_none_rather_than_over_commit():
-    assert spread(TOTALS, [one("a", 50, 0), one("b", 50, 1)], PlacementRequest("c", 40, 1, (0,))) is None
+    assert (
+        spread(TOTALS, [one("a", 50, 0), one("b", 50, 1)], PlacementRequest("c", 40, 1, (0,)))
+        is None
+    )
 
 
 def test_a_large_node_is_decided_within_the_bound():

@@ -1,4 +1,6 @@
-"""Whose a process is, with real processes: by parent, by mark, by session, and never by a pid alone."""
+"""Whose a process is, with real processes: by parent, by mark, by session, and never by a pid
+alone.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,17 @@ else:
 
 @contextmanager
 def running(code, *args, launch="", **options):
-    env = {name: value for name, value in os.environ.items() if name != MARKER} | ({MARKER: launch} if launch else {})
+    env = {name: value for name, value in os.environ.items() if name != MARKER} | (
+        {MARKER: launch} if launch else {}
+    )
     process = subprocess.Popen(
-        [sys.executable, "-c", code, *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env, start_new_session=True, **options
+        [sys.executable, "-c", code, *args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=env,
+        start_new_session=True,
+        **options,
     )
     try:
         yield process, [int(word) for word in process.stdout.readline().split()]
@@ -104,10 +114,17 @@ def test_the_dead_are_gone_and_the_never_seen_are_strangers():
 
 
 def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
-    with running(FAMILY, launch="k.1") as (main, _), running(FAMILY, launch="other.1") as (other, _):
+    with (
+        running(FAMILY, launch="k.1") as (main, _),
+        running(FAMILY, launch="other.1") as (other, _),
+    ):
         assert here(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
-        assert here(other.pid, "k.1") is None, "the process of another launch, whatever number its server gave"
-    assert here(1, "k.1") is None, "a process that has been here for long is not what was launched just now"
+        assert here(other.pid, "k.1") is None, (
+            "the process of another launch, whatever number its server gave"
+        )
+    assert here(1, "k.1") is None, (
+        "a process that has been here for long is not what was launched just now"
+    )
 
 
 def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
@@ -116,13 +133,24 @@ def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is
 
 
 def may_unshare():
-    return subprocess.run(["unshare", "-p", "--fork", "true"], capture_output=True, check=False).returncode == 0
+    return (
+        subprocess.run(
+            ["unshare", "-p", "--fork", "true"], capture_output=True, check=False
+        ).returncode
+        == 0
+    )
 
 
 @pytest.mark.skipif(not may_unshare(), reason="needs the right to make a pid namespace")
 def test_a_server_in_a_container_counts_differently():
     command = ["unshare", "-p", "--fork", "--kill-child", sys.executable, "-c", FAMILY]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=os.environ | {MARKER: "k.1"})
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {MARKER: "k.1"},
+    )
     try:
         inner = [1, *map(int, process.stdout.readline().split())]
         found = [here(pid, "k.1") for pid in inner[:3]]  # the last one carries no mark

@@ -1,4 +1,6 @@
-"""A kernel's cgroup through its life: whoever it forked ends with it, the driver forgets before it goes, and a new agent tidies up."""
+"""A kernel's cgroup through its life: whoever it forked ends with it, the driver forgets before it
+goes, and a new agent tidies up.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ import subprocess, sys
 code = "import os, time; os.setsid(); open({path!r}, 'w').write(str(os.getpid())); time.sleep(60)"
 subprocess.Popen(["sh", "-c", 'env -i "$0" -c "$1" &', sys.executable, code]).wait()
 """
-"""Its own session, no mark in its environment, no living parent: nothing but its cgroup says whose it is."""
+"""Its own session, no mark in its environment, no living parent: nothing but its cgroup says whose
+it is.
+"""
 
 
 class Watchful(SimulatedDevices):
@@ -62,7 +66,9 @@ class Enclosed(World):
 def subtree():
     found = real_subtree()
     if found is None:
-        pytest.skip("this machine lets nobody make cgroups; tests/agent/test_cgroups.py tries the rules in a folder")
+        pytest.skip(
+            "this machine lets nobody make cgroups; tests/agent/test_cgroups.py tries the rules in a folder"
+        )
     yield found
     for folder, _, _ in os.walk(found, topdown=False):
         with contextlib.suppress(OSError):
@@ -76,7 +82,9 @@ async def half(world: Enclosed, name: str):
     return child
 
 
-def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goes_after_the_driver_forgot_it(subtree):
+def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goes_after_the_driver_forgot_it(
+    subtree,
+):
     async def story():
         async with Enclosed(subtree, grace_ms=200) as world:
             a = await half(world, "a")
@@ -123,6 +131,8 @@ def test_an_agent_that_comes_back_keeps_the_living_and_tidies_up_after_the_dead(
             assert started(a.pid) is not None
             await world.server.connect()
             await world.server.register("a", pid=a.pid)
-            await world.until(lambda: world.book("a").leaf == leaf, "its kernel is found again where it lives")
+            await world.until(
+                lambda: world.book("a").leaf == leaf, "its kernel is found again where it lives"
+            )
 
     play(story())

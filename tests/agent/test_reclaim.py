@@ -31,27 +31,60 @@ BUSY = replace(IDLE, running=True)
 CASES = {
     "room enough": ([replace(IDLE, held={0: 40})], [AdmitStep("b")]),
     "an idle borrower is suspended": ([IDLE], [SuspendStep("a", "b"), WaitStep("b", ("a",), None)]),
-    "it is asked for its caches first": ([replace(IDLE, has_caches=True)], [DropCachesStep("a", 350), WaitStep("b", ("a",), None)]),
-    "and has its time for that": ([replace(IDLE, has_caches=True, caches=150)], [WaitStep("b", ("a",), None)]),
-    "a borrower on its way out is waited for": ([replace(IDLE, transit="out")], [WaitStep("b", ("a",), None)]),
-    "a busy borrower has a notice": ([BUSY], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)]),
-    "whose deadline is waited for": ([replace(BUSY, notice=500)], [WaitStep("b", ("a",), 500)]),
-    "and then it is suspended": ([replace(BUSY, notice=100)], [SuspendStep("a", "b"), WaitStep("b", ("a",), 100)]),
-    "a pinned one too": ([replace(IDLE, pinned=True)], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)]),
-    "one that cannot be saved has a notice although it is idle": (
-        [replace(IDLE, suspendable=False)], [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)],
+    "it is asked for its caches first": (
+        [replace(IDLE, has_caches=True)],
+        [DropCachesStep("a", 350), WaitStep("b", ("a",), None)],
     ),
-    "and is killed last": ([replace(IDLE, suspendable=False, notice=90)], [KillStep("a", "b"), WaitStep("b", ("a",), 90)]),
-    "who gave it back in time hears that it is over": ([replace(BUSY, held={0: 40}, notice=500)], [AdmitStep("b"), CancelNoticeStep("a")]),
+    "and has its time for that": (
+        [replace(IDLE, has_caches=True, caches=150)],
+        [WaitStep("b", ("a",), None)],
+    ),
+    "a borrower on its way out is waited for": (
+        [replace(IDLE, transit="out")],
+        [WaitStep("b", ("a",), None)],
+    ),
+    "a busy borrower has a notice": (
+        [BUSY],
+        [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)],
+    ),
+    "whose deadline is waited for": ([replace(BUSY, notice=500)], [WaitStep("b", ("a",), 500)]),
+    "and then it is suspended": (
+        [replace(BUSY, notice=100)],
+        [SuspendStep("a", "b"), WaitStep("b", ("a",), 100)],
+    ),
+    "a pinned one too": (
+        [replace(IDLE, pinned=True)],
+        [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)],
+    ),
+    "one that cannot be saved has a notice although it is idle": (
+        [replace(IDLE, suspendable=False)],
+        [NoticeStep("a", 1100, 30, "b"), WaitStep("b", ("a",), 1100)],
+    ),
+    "and is killed last": (
+        [replace(IDLE, suspendable=False, notice=90)],
+        [KillStep("a", "b"), WaitStep("b", ("a",), 90)],
+    ),
+    "who gave it back in time hears that it is over": (
+        [replace(BUSY, held={0: 40}, notice=500)],
+        [AdmitStep("b"), CancelNoticeStep("a")],
+    ),
     "idle before busy": (
-        [replace(BUSY, held={0: 40}, guarantee=20), Tenant("i", 20, 80, (0,), {0: 40})], [SuspendStep("i", "b"), WaitStep("b", ("i",), None)],
+        [replace(BUSY, held={0: 40}, guarantee=20), Tenant("i", 20, 80, (0,), {0: 40})],
+        [SuspendStep("i", "b"), WaitStep("b", ("i",), None)],
     ),
     "the smallest that is enough": (
-        [Tenant("x", 10, 80, (0,), {0: 40}), Tenant("y", 10, 80, (0,), {0: 20}), Tenant("z", 10, 80, (0,), {0: 20}, idle_since=-9)],
+        [
+            Tenant("x", 10, 80, (0,), {0: 40}),
+            Tenant("y", 10, 80, (0,), {0: 20}),
+            Tenant("z", 10, 80, (0,), {0: 20}, idle_since=-9),
+        ],
         [SuspendStep("x", "b"), WaitStep("b", ("x",), None)],
     ),
-    "the driver lags: wait, take nothing": ([replace(IDLE, held={0: 40})], [WaitStep("b", ("",), None)]),
-}  # fmt: skip
+    "the driver lags: wait, take nothing": (
+        [replace(IDLE, held={0: 40})],
+        [WaitStep("b", ("",), None)],
+    ),
+}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -62,10 +95,14 @@ def test_rungs(name):
 
 
 def test_a_kernel_that_runs_inside_its_share_is_never_displaced_by_what_others_borrowed_before():
-    """Its image is 70 of 80 and the neighbour runs with 40 guaranteed: it waits, and nobody is touched."""
+    """Its image is 70 of 80 and the neighbour runs with 40 guaranteed: it waits, and nobody is
+    touched.
+    """
     suspended = Tenant("s", 40, 80, (0,), image=(70,), suspended=True, wants_since=1)
     neighbour = Tenant("n", 40, 80, (0,), {0: 20}, running=True)
-    assert list(decide(NodeSnapshot(TOTALS, (suspended, neighbour)), 0).steps) == [WaitStep("s", ("n",), None)]
+    assert list(decide(NodeSnapshot(TOTALS, (suspended, neighbour)), 0).steps) == [
+        WaitStep("s", ("n",), None)
+    ]
     resting = replace(neighbour, running=False)
     assert SuspendStep("n", "s") in decide(NodeSnapshot(TOTALS, (suspended, resting)), 0).steps
 
@@ -73,9 +110,16 @@ def test_a_kernel_that_runs_inside_its_share_is_never_displaced_by_what_others_b
 def test_eviction_walks_the_same_ladder_and_then_lets_go():
     evicted = replace(BUSY, evict=True, held={0: 30})
     assert decide(NodeSnapshot(TOTALS, (evicted,)), 100).steps == (NoticeStep("a", 1100, 30, ""),)
-    assert decide(NodeSnapshot(TOTALS, (replace(evicted, notice=100),)), 100).steps == (SuspendStep("a", ""),)
-    assert decide(NodeSnapshot(TOTALS, (replace(evicted, running=False),)), 100).steps == (SuspendStep("a", ""),)
-    assert decide(NodeSnapshot(TOTALS, (replace(evicted, held={}, image=(30,), suspended=True, notice=100),)), 100).steps == (ReleaseStep("a"),)
+    assert decide(NodeSnapshot(TOTALS, (replace(evicted, notice=100),)), 100).steps == (
+        SuspendStep("a", ""),
+    )
+    assert decide(NodeSnapshot(TOTALS, (replace(evicted, running=False),)), 100).steps == (
+        SuspendStep("a", ""),
+    )
+    assert decide(
+        NodeSnapshot(TOTALS, (replace(evicted, held={}, image=(30,), suspended=True, notice=100),)),
+        100,
+    ).steps == (ReleaseStep("a"),)
 
 
 def test_what_its_owner_gave_back_is_taken_without_notice():
@@ -86,7 +130,10 @@ def test_what_its_owner_gave_back_is_taken_without_notice():
 def test_a_mover_leaves_its_old_place_first():
     mover = replace(IDLE, home=(1,), wants_since=3)
     totals = {0: 80, 1: 80}
-    assert decide(NodeSnapshot(totals, (mover,)), 0).steps == (SuspendStep("a", "a"), WaitStep("a", (), None))
+    assert decide(NodeSnapshot(totals, (mover,)), 0).steps == (
+        SuspendStep("a", "a"),
+        WaitStep("a", (), None),
+    )
 
 
 GPUS = {0: 80, 1: 80}
@@ -94,7 +141,9 @@ GPUS = {0: 80, 1: 80}
 
 @st.composite
 def situations(draw):
-    """Any moment: guarantees fit on their GPUs, memory fits physically; everything else as it may come."""
+    """Any moment: guarantees fit on their GPUs, memory fits physically; everything else as it may
+    come.
+    """
     room = dict(GPUS)
     physical = dict(GPUS)
     found = []
@@ -112,13 +161,27 @@ def situations(draw):
         evict = draw(st.sampled_from([False, False, False, True]))
         found.append(
             Tenant(
-                f"k{number}", guarantee, 80, (home,), {place: held} if held else {},
-                (draw(st.integers(1, 80)),) if suspended else (), draw(st.booleans()), suspended, draw(st.booleans()), draw(st.booleans()),
-                draw(st.sampled_from([None, None, None, "out"])) if held else None, draw(st.one_of(st.none(), st.integers(0, 50))),
-                evict, False, draw(st.one_of(st.none(), st.integers(0, 200))), draw(st.booleans()),
-                draw(st.one_of(st.none(), st.integers(0, 200))), 1000, draw(st.integers(0, 100)),
+                f"k{number}",
+                guarantee,
+                80,
+                (home,),
+                {place: held} if held else {},
+                (draw(st.integers(1, 80)),) if suspended else (),
+                draw(st.booleans()),
+                suspended,
+                draw(st.booleans()),
+                draw(st.booleans()),
+                draw(st.sampled_from([None, None, None, "out"])) if held else None,
+                draw(st.one_of(st.none(), st.integers(0, 50))),
+                evict,
+                False,
+                draw(st.one_of(st.none(), st.integers(0, 200))),
+                draw(st.booleans()),
+                draw(st.one_of(st.none(), st.integers(0, 200))),
+                1000,
+                draw(st.integers(0, 100)),
             )
-        )  # fmt: skip
+        )
     return NodeSnapshot(GPUS, tuple(found))
 
 
@@ -128,7 +191,11 @@ def test_promises(situation):
     now = 100
     decision = decide(situation, now)
     by_id = {one.id: one for one in situation.occupants}
-    touched = [step for step in decision.steps if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))]
+    touched = [
+        step
+        for step in decision.steps
+        if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))
+    ]
     for step in touched:
         victim, asker = by_id[step.id], getattr(step, "asker", None)
         over = any(victim.borrowed(gpu) for gpu in victim.held)
@@ -142,20 +209,33 @@ def test_promises(situation):
             if victim.running and isinstance(step, SuspendStep):
                 assert victim.notice is not None, "who runs is warned first"
                 assert victim.notice <= now, "and has its time"
-    ids = [step.id for step in decision.steps if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))]
+    ids = [
+        step.id
+        for step in decision.steps
+        if isinstance(step, (SuspendStep, KillStep, NoticeStep, DropCachesStep))
+    ]
     assert len(ids) == len(set(ids)), "one rung for one victim at a time"
 
 
 @given(situations())
 @settings(max_examples=examples(600), deadline=None)
 def test_one_byte_is_promised_once(situation):
-    """All who are admitted at one moment fit beside everyone who holds memory, and beside each other."""
+    """All who are admitted at one moment fit beside everyone who holds memory, and beside each
+    other.
+    """
     admitted = {step.id for step in decide(situation, 100).steps if isinstance(step, AdmitStep)}
     for gpu, total in GPUS.items():
         taken = 0
         for one in situation.occupants:
-            taken += max(one.need(gpu), one.holds(gpu)) if one.id in admitted and gpu in one.home and not one.is_away() else one.holds(gpu)
-        if any(one.id in admitted and gpu in one.home and not one.is_away() for one in situation.occupants):
+            taken += (
+                max(one.need(gpu), one.holds(gpu))
+                if one.id in admitted and gpu in one.home and not one.is_away()
+                else one.holds(gpu)
+            )
+        if any(
+            one.id in admitted and gpu in one.home and not one.is_away()
+            for one in situation.occupants
+        ):
             assert taken <= total
 
 
@@ -165,25 +245,35 @@ def test_the_decision_does_not_depend_on_the_order_of_the_books(situation):
     def shown(made):
         return sorted(map(repr, made.steps)), made.deadline
 
-    assert shown(decide(situation, 100)) == shown(decide(replace(situation, occupants=tuple(reversed(situation.occupants))), 100))
+    assert shown(decide(situation, 100)) == shown(
+        decide(replace(situation, occupants=tuple(reversed(situation.occupants))), 100)
+    )
 
 
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
 def test_caps_never_promise_what_runs_elsewhere(situation):
-    """What one kernel may add leaves untouched what the others hold and what is guaranteed to those who run."""
+    """What one kernel may add leaves untouched what the others hold and what is guaranteed to those
+    who run.
+    """
     allowed = caps(situation)
     for one in situation.occupants:
         for gpu, cap in zip(one.home, allowed[one.id], strict=True):
             others = sum(other.claim(gpu) for other in situation.occupants if other.id != one.id)
             assert 0 <= cap <= one.limit
             runs = one.running and not one.suspended
-            assert cap + others <= GPUS[gpu] or cap == 0 or (runs and cap == min(one.limit, one.share(gpu)))
+            assert (
+                cap + others <= GPUS[gpu]
+                or cap == 0
+                or (runs and cap == min(one.limit, one.share(gpu)))
+            )
 
 
 @given(situations())
 @settings(max_examples=examples(300), deadline=None)
-def test_caps_keep_what_is_promised_for_those_who_wait_and_what_is_guaranteed_to_those_who_run(situation):
+def test_caps_keep_what_is_promised_for_those_who_wait_and_what_is_guaranteed_to_those_who_run(
+    situation,
+):
     waiting = [one.id for one in situation.occupants if one.wants_since is not None]
     plain, kept = caps(situation), caps(situation, (), waiting)
     for one in situation.occupants:

@@ -1,4 +1,6 @@
-"""What the agent sees of the GPUs, look by look: who holds what, what lags, what broke, and what cannot be seen at all."""
+"""What the agent sees of the GPUs, look by look: who holds what, what lags, what broke, and what
+cannot be seen at all.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,11 @@ def test_what_the_dead_held_lags_until_the_driver_has_it_back():
         world.set("lag_ms", 60_000)
         a.kill()
         account = sampler.look().account
-        assert (account.held, account.lagging, account.foreign_mib) == ({}, {0: 3072 + CONTEXT}, {0: 0})
+        assert (account.held, account.lagging, account.foreign_mib) == (
+            {},
+            {0: 3072 + CONTEXT},
+            {0: 0},
+        )
 
 
 def test_a_checkpointed_process_leaves_the_list():
@@ -81,7 +87,12 @@ def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monke
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
         sampler.look()
         world.set("reserved", 0, gpu=0)
-        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)  # then the driver's own is in `used`
+        world.fault(
+            "nvmlDeviceGetMemoryInfo_v2",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            times=-1,
+        )  # then the driver's own is in `used`
         world.set("reserved", 2 * GIB, gpu=0)
         account = sampler.look().account
         assert (account.lagging, account.foreign_mib) == ({0: 2048}, {0: 0})
@@ -94,7 +105,12 @@ def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monke
 
 def test_what_was_there_before_us_is_a_strangers_at_once():
     with watched() as (world, sampler):
-        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.FAIL, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, times=-1)
+        world.fault(
+            "nvmlDeviceGetMemoryInfo_v2",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+            times=-1,
+        )
         world.set("reserved", 2 * GIB, gpu=0)
         assert sampler.look().account.foreign_mib == {0: 2048}
 
@@ -123,7 +139,15 @@ def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
         assert (sample.busy_ms, sample.utilization) == ({"a": 1000}, {0: 0.5})
 
 
-SICK = {48: "two bits", 63: "next reset", 64: "could not be replaced", 74: "NVLink", 79: "fallen off the bus", 94: "contained", 95: "not contained"}
+SICK = {
+    48: "two bits",
+    63: "next reset",
+    64: "could not be replaced",
+    74: "NVLink",
+    79: "fallen off the bus",
+    94: "contained",
+    95: "not contained",
+}
 
 
 @pytest.mark.parametrize(("xid", "words"), SICK.items())
@@ -208,10 +232,19 @@ def test_memory_rows_that_cannot_be_replaced():
 
 
 CALLS = [
-    "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization", "nvmlDeviceGetFieldValues", "nvmlDeviceGetRemappedRows",
-    "nvmlDeviceGetGraphicsRunningProcesses_v3", "nvmlEventSetWait_v2",
-]  # fmt: skip
-CODES = [pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION, pynvml.NVML_ERROR_UNKNOWN]
+    "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetProcessUtilization",
+    "nvmlDeviceGetFieldValues",
+    "nvmlDeviceGetRemappedRows",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlEventSetWait_v2",
+]
+CODES = [
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_UNKNOWN,
+]
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -227,7 +260,9 @@ def test_a_call_that_fails_costs_that_ability_alone(call, code):
 
 def test_what_a_driver_does_not_have_is_asked_for_once():
     with watched() as (world, sampler):
-        fault = world.fault("nvmlDeviceGetRemappedRows", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        fault = world.fault(
+            "nvmlDeviceGetRemappedRows", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1
+        )
         for _ in range(3):
             sampler._checked -= 60_000
             sampler.look()
@@ -238,13 +273,20 @@ def test_a_list_that_fails_for_a_moment_is_believed_as_it_was():
     with watched() as (world, sampler):
         sampler.kernel("a", 1)
         sampler.look()
-        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
+        world.fault(
+            "nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN
+        )
         assert sampler.look().account.held == {"a": {0: 1024 + CONTEXT}}
 
 
 def test_a_driver_that_does_not_list_processes_cannot_be_observed():
     with watched() as (world, sampler):
-        world.fault("nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1)
+        world.fault(
+            "nvmlDeviceGetComputeRunningProcesses_v3",
+            Faults.FAIL,
+            pynvml.NVML_ERROR_NOT_SUPPORTED,
+            times=-1,
+        )
         sampler.look()
         assert sampler.unlisted() == "Not Supported"
 

@@ -1,4 +1,6 @@
-"""The self-test on played machines: every tier by trying, every missing one with its reason and what to do, nothing left behind."""
+"""The self-test on played machines: every tier by trying, every missing one with its reason and
+what to do, nothing left behind.
+"""
 
 from __future__ import annotations
 
@@ -30,13 +32,29 @@ pytestmark = pytest.mark.slow
 TIERS = ("observe", "cooperate", "limit", "suspend", "relocate")
 
 
-def self_test(world: GpuWorld, state: Path | None = None, **environ: str) -> dict[str, tuple[str, str]]:
-    """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints. `state`: its state directory, else a new one."""
+def self_test(
+    world: GpuWorld, state: Path | None = None, **environ: str
+) -> dict[str, tuple[str, str]]:
+    """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints.
+    `state`: its state directory, else a new one.
+    """
     folder = state or tempfile.mkdtemp()
     done = subprocess.run(
-        [sys.executable, "-m", "jupyter_gpushare.cli", "agent", "--self-test", "--state-dir", folder], capture_output=True, text=True,
-        env=os.environ | world.environment() | environ, timeout=100, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "jupyter_gpushare.cli",
+            "agent",
+            "--self-test",
+            "--state-dir",
+            folder,
+        ],
+        capture_output=True,
+        text=True,
+        env=os.environ | world.environment() | environ,
+        timeout=100,
+        check=False,
+    )
     if state is None:
         shutil.rmtree(folder)
     assert done.returncode == 0, done.stderr
@@ -56,11 +74,15 @@ def has(found) -> list[str]:
     return [tier for tier in TIERS if found[tier][0] == "yes"]
 
 
-def printed(environ: dict[str, str], folder: Path, *, hung_s: float = 60.0) -> subprocess.CompletedProcess[str]:
+def printed(
+    environ: dict[str, str], folder: Path, *, hung_s: float = 60.0
+) -> subprocess.CompletedProcess[str]:
     """`agent --self-test`; `hung_s`: how long one call may take."""
     program = f"import sys, jupyter_gpushare.cli, jupyter_gpushare.cli.agent as a; a.HUNG_S = {hung_s}; sys.exit(jupyter_gpushare.cli.main())"
     argv = [sys.executable, "-c", program, "agent", "--self-test", "--state-dir", str(folder)]
-    return subprocess.run(argv, capture_output=True, text=True, env=environ, timeout=100, check=False)
+    return subprocess.run(
+        argv, capture_output=True, text=True, env=environ, timeout=100, check=False
+    )
 
 
 def test_a_driver_that_does_not_start_says_what_is_missing():
@@ -74,31 +96,52 @@ def test_a_driver_that_does_not_start_says_what_is_missing():
 
 
 def test_a_machine_without_a_driver_has_no_tier_and_the_table_says_why(tmp_path):
-    done = printed({name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}, tmp_path)
+    done = printed(
+        {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}, tmp_path
+    )
     if "NVIDIA driver was found" not in done.stdout:
         pytest.skip("this machine has a driver")
     assert done.returncode == 0, done.stderr
-    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line.split()[:1] and line.split()[0] in TIERS}
+    lines = {
+        line.split()[0]: line
+        for line in done.stdout.splitlines()
+        if line.split()[:1] and line.split()[0] in TIERS
+    }
     assert [line.split()[1] for line in lines.values()] == ["no"] * len(TIERS)
     assert "libnvidia-ml.so.1" in lines["observe"]
 
 
-@pytest.mark.parametrize("call", ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"])
+@pytest.mark.parametrize(
+    "call",
+    ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"],
+)
 def test_a_call_that_hangs_is_named_with_its_time_and_the_self_test_ends(call, tmp_path):
     with GpuWorld(gpus=1) as world:
         world.fault(call, Faults.HANG, times=-1)
         done = printed(os.environ | world.environment(), tmp_path, hung_s=6)
         assert done.returncode == 0, done.stderr
-        named = {"nvmlInitWithFlags": "nvmlInit", "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo"}.get(call, call)
-        assert re.search(rf"observe +no +the NVIDIA driver does not answer: its call {named} has not returned since \d\d:\d\d:\d\d", done.stdout), done.stdout
+        named = {
+            "nvmlInitWithFlags": "nvmlInit",
+            "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
+        }.get(call, call)
+        assert re.search(
+            rf"observe +no +the NVIDIA driver does not answer: its call {named} has not returned since \d\d:\d\d:\d\d",
+            done.stdout,
+        ), done.stdout
         assert "waiting: " in done.stderr
         assert "restart the machine" in done.stdout
 
 
 MACHINES = {
-    "two GPUs, driver 580": ({"gpus": 2, "driver": 580}, ["observe", "cooperate", "suspend", "relocate"]),
+    "two GPUs, driver 580": (
+        {"gpus": 2, "driver": 580},
+        ["observe", "cooperate", "suspend", "relocate"],
+    ),
     "one GPU, driver 580": ({"gpus": 1, "driver": 580}, ["observe", "cooperate", "suspend"]),
-    "two GPUs, driver 570 cannot move": ({"gpus": 2, "driver": 570}, ["observe", "cooperate", "suspend"]),
+    "two GPUs, driver 570 cannot move": (
+        {"gpus": 2, "driver": 570},
+        ["observe", "cooperate", "suspend"],
+    ),
     "driver 550": ({"gpus": 2, "driver": 550}, ["observe", "cooperate"]),
 }
 
@@ -119,7 +162,9 @@ def test_driver_615_with_a_cgroup_of_its_own_limits_and_leaves_nothing(tmp_path)
     try:
         with GpuWorld(gpus=2, driver=615) as world:
             found = self_test(world, GPUSHARE_CGROUP=str(subtree))
-            if subtree == tmp_path:  # a folder has no cgroup.procs: nobody could be moved in, and it says so
+            if (
+                subtree == tmp_path
+            ):  # a folder has no cgroup.procs: nobody could be moved in, and it says so
                 assert "delegate" in found["limit"][1]
                 return
             assert has(found) == list(TIERS)
@@ -170,7 +215,10 @@ def test_beside_whole_gpus_the_instances_are_named_as_what_cannot_be_suspended()
         found = self_test(world)
         assert has(found) == ["observe", "cooperate", "suspend"]
         assert "MIG" in found["relocate"][1]
-        assert re.search(r"suspend on GPU 0, 1 +no +instances of a GPU \(MIG\)", printed(os.environ | world.environment(), world.folder / "state").stdout)
+        assert re.search(
+            r"suspend on GPU 0, 1 +no +instances of a GPU \(MIG\)",
+            printed(os.environ | world.environment(), world.folder / "state").stdout,
+        )
 
 
 def test_a_driver_that_does_not_tell_states_or_tells_others_suspends_nobody():
@@ -204,12 +252,21 @@ def test_a_full_gpu_is_a_reason_and_what_was_proven_before_counts(tmp_path):
             assert "driver 5" not in found["suspend"][1] + found["relocate"][1]
         assert has(self_test(world, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"]
         with filled(world, 0), filled(world, 1):
-            assert has(self_test(world, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"], "seen since the machine was started"
-            assert has(self_test(world)) == ["observe", "cooperate"], "another agent has seen nothing"
+            assert has(self_test(world, tmp_path)) == [
+                "observe",
+                "cooperate",
+                "suspend",
+                "relocate",
+            ], "seen since the machine was started"
+            assert has(self_test(world)) == ["observe", "cooperate"], (
+                "another agent has seen nothing"
+            )
         world.fault("cuCheckpointProcessRestore", Faults.FAIL, 999, times=-1)
         assert "suspend" not in has(self_test(world, tmp_path)), "where there is room it is tried"
         with filled(world, 0), filled(world, 1):
-            assert "suspend" not in has(self_test(world, tmp_path)), "and what failed is not proven any more"
+            assert "suspend" not in has(self_test(world, tmp_path)), (
+                "and what failed is not proven any more"
+            )
 
 
 def test_what_another_machine_or_a_damaged_file_says_proves_nothing(tmp_path):
@@ -304,7 +361,9 @@ def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
         checkpointer = CheckpointClient(Deadlines(copy=0.5))
         gpu = GpuFound(0, world.uuids[0], "A100", 81920)
         try:
-            found = tested(SelfTest([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920}))
+            found = tested(
+                SelfTest([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920})
+            )
         finally:
             checkpointer.close()
         assert "did not return" in found["suspend"]
@@ -333,9 +392,13 @@ def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_cal
         gate.set()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("node_agent.devices.base.hang_detection.hangs", lambda: hangs(calls, slow_s=0.05))
+        patch.setattr(
+            "node_agent.devices.base.hang_detection.hangs", lambda: hangs(calls, slow_s=0.05)
+        )
         assert asyncio.run(found_patiently(search, tell)) == "devices"
         assert "nvmlInit" in told[0]
         assert told[-1] == ""
         with pytest.raises(Unavailable):
-            asyncio.run(found_patiently(lambda: (_ for _ in ()).throw(Unavailable("no driver")), tell))
+            asyncio.run(
+                found_patiently(lambda: (_ for _ in ()).throw(Unavailable("no driver")), tell)
+            )

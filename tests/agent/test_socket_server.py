@@ -1,4 +1,6 @@
-"""The socket: who may speak, what a hostile or slow peer can do (nothing to the others), and what a waiting cell is told."""
+"""The socket: who may speak, what a hostile or slow peer can do (nothing to the others), and what a
+waiting cell is told.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,15 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.messages import Answer, Asked, ErrorDetail, KernelAct, KernelLaunched, ReasonBody, Share
+from jupyter_gpushare.messages import (
+    Answer,
+    Asked,
+    ErrorDetail,
+    KernelAct,
+    KernelLaunched,
+    ReasonBody,
+    Share,
+)
 from node_agent.app import Agent
 from tests.agent.simulated_node import GIB, World, play
 
@@ -44,11 +54,18 @@ async def knock(world: World, line: bytes) -> bytes:
 
 
 def hello(kernel_id: str, token: str) -> bytes:
-    return json.dumps({"type": "kernel_hello", "kernel_id": kernel_id, "token": token, "pid": os.getpid()}).encode() + b"\n"
+    return (
+        json.dumps(
+            {"type": "kernel_hello", "kernel_id": kernel_id, "token": token, "pid": os.getpid()}
+        ).encode()
+        + b"\n"
+    )
 
 
 def test_strangers_are_turned_away():
-    """An unknown kernel, a wrong token, the right token in a process that is not the kernel's, and no introduction at all."""
+    """An unknown kernel, a wrong token, the right token in a process that is not the kernel's, and
+    no introduction at all.
+    """
 
     async def story():
         async with World() as world:
@@ -109,7 +126,10 @@ def test_floods_long_lines_and_deaf_peers_do_not_hold_up_others():
             for number in range(3):
                 _, writer = await asyncio.open_unix_connection(world.config.socket_path())
                 writer.write(b'{"type": "server_hello", "server": "flood%d", "pid": 1}\n' % number)
-                writer.write(b'{"type": "kernel_act", "n": 1, "kernel_id": "nobody", "action": "pin"}\n' * 20_000)
+                writer.write(
+                    b'{"type": "kernel_act", "n": 1, "kernel_id": "nobody", "action": "pin"}\n'
+                    * 20_000
+                )
                 floods.append(writer)
             _, silent = await asyncio.open_unix_connection(world.config.socket_path())
             silent.write(b"x" * 1000)  # a line that never ends
@@ -137,19 +157,28 @@ def test_a_pending_kernel_waits_and_is_told_why_and_where_in_the_queue():
     async def story():
         async with World() as world:
             a = await world.server.launch("a")
-            reason = ReasonBody(code="WaitingForQuota", message="Project vision uses its whole quota.")
+            reason = ReasonBody(
+                code="WaitingForQuota", message="Project vision uses its whole quota."
+            )
             world.server.outlook("a", True, request=Share(gpu=0.5), reason=reason, position=2)
             mark = a.start("result = simgpu.memory_info()[1]")
             said = await a.hear("waits", mark)
             while "quota" not in said["waits"]:
                 said = await a.hear("waits", len(a.said))
-            await world.until(lambda: "quota" in (world.server.reported["a"].cell_waits or ""), "the sidebar says it too")
+            await world.until(
+                lambda: "quota" in (world.server.reported["a"].cell_waits or ""),
+                "the sidebar says it too",
+            )
             world.server.outlook("a", False, request=Share(gpu=0.5))
             await asyncio.sleep(0.1)
-            assert not any("done" in body for body in a.said[mark:]), "the grant is on its way: the cell must not run without its GPU"
+            assert not any("done" in body for body in a.said[mark:]), (
+                "the grant is on its way: the cell must not run without its GPU"
+            )
             world.scheduler.grant("a", gpu=0, request=HALF)
             assert (await a.hear("done", mark))["result"] == 80 << 30
-            await world.until(lambda: world.server.reported["a"].cell_waits is None, "no cell waits any more")
+            await world.until(
+                lambda: world.server.reported["a"].cell_waits is None, "no cell waits any more"
+            )
 
     play(story())
 
@@ -175,11 +204,17 @@ def test_questions_of_a_notebook_are_answered_here_or_by_its_server():
                 asked = asyncio.ensure_future(a.ask(action))
                 relayed = await world.server.answers.get()
                 assert isinstance(relayed, Asked)
-                world.server.send(Answer(n=relayed.n, error=ErrorDetail(code="unavailable", message="no scheduler")))
+                world.server.send(
+                    Answer(
+                        n=relayed.n, error=ErrorDetail(code="unavailable", message="no scheduler")
+                    )
+                )
                 assert (await asked)["error"]["message"] == "no scheduler"
             await world.server.disconnect()
             await world.until(lambda: not world.agent.gate.servers)
-            assert (await a.ask("history"))["body"]["events"][0]["kind"] == "attached", "what the agent knows is better than nothing"
+            assert (await a.ask("history"))["body"]["events"][0]["kind"] == "attached", (
+                "what the agent knows is better than nothing"
+            )
 
     play(story())
 
@@ -210,7 +245,11 @@ def test_a_cell_that_waits_for_its_own_memory_is_told_how_much_comes_back():
             await a.run("bufs.append(simgpu.alloc('10GiB'))")
             assert (await a.ask("suspend"))["body"]["state"] == "suspended"
             cell = asyncio.ensure_future(a.run("result = 1"))
-            told = await world.until(lambda: "Bringing" in world.book("a").question.told and world.book("a").question.told)
+            told = await world.until(
+                lambda: (
+                    "Bringing" in world.book("a").question.told and world.book("a").question.told
+                )
+            )
             assert told == "Bringing 10 GiB of saved GPU memory back."
             assert (await cell)["result"] == 1
 
@@ -225,5 +264,3 @@ def test_a_dead_agents_socket_is_replaced_and_a_living_agents_is_not():
                 await second.start()
 
     play(story())
-
-

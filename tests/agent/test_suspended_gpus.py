@@ -1,4 +1,6 @@
-"""The whole agent on a played driver: notebooks share a GPU, are saved, come back at their next cell, and survive the agent."""
+"""The whole agent on a played driver: notebooks share a GPU, are saved, come back at their next
+cell, and survive the agent.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,10 @@ def test_the_agent_is_restarted_while_a_kernel_is_saved():
             assert world.state(a) == "checkpointed"
             await world.agent.stop()
             await world.start_agent()
-            await world.until(lambda: world.book("a").holding.suspended and world.book("a").transit is None, "found again")
+            await world.until(
+                lambda: world.book("a").holding.suspended and world.book("a").transit is None,
+                "found again",
+            )
             assert world.book("a").holding.image == (60 * GIB + 256,)
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
 
@@ -57,14 +62,18 @@ def test_the_agent_is_restarted_while_a_kernel_is_saved():
 
 
 def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent():
-    """It may be in a cell, and goes by the caps of the agent before: it could take what the other is let in for."""
+    """It may be in a cell, and goes by the caps of the agent before: it could take what the other
+    is let in for.
+    """
 
     async def story():
         async with GpuNode() as world:
             a = await world.kernel("a", request=40 * GIB)
             b = await world.kernel("b", request=39 * GIB)
             stop = world.state_dir / "stop"
-            mark = a.start(f"import time, pathlib\nwhile not pathlib.Path({str(stop)!r}).exists(): time.sleep(0.01)")
+            mark = a.start(
+                f"import time, pathlib\nwhile not pathlib.Path({str(stop)!r}).exists(): time.sleep(0.01)"
+            )
             await a.hear("running", mark)
             os.kill(a.pid, signal.SIGSTOP)  # it cannot connect again
             try:
@@ -72,11 +81,19 @@ def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent(
                 await world.start_agent()
                 asked = b.start("result = 1")
                 await world.until(lambda: world.book("b").question is not None, "it asks")
-                await world.until(lambda: world.agent.node.planned and not any(world.book(one).transit for one in "ab"), "settled")
+                await world.until(
+                    lambda: (
+                        world.agent.node.planned
+                        and not any(world.book(one).transit for one in "ab")
+                    ),
+                    "settled",
+                )
                 for _ in range(5):
                     await asyncio.to_thread(world.devices._sampler.look)
                     world.agent.desk.try_step()
-                    assert world.book("b").question is not None, "let in beside one who may still grow"
+                    assert world.book("b").question is not None, (
+                        "let in beside one who may still grow"
+                    )
                     assert not world.book("a").connected
             finally:
                 os.kill(a.pid, signal.SIGCONT)
@@ -110,8 +127,13 @@ def test_a_state_that_the_driver_gave_up_restarts_the_kernel_and_says_so():
             a.start(READ)
             await world.until(lambda: world.server.relaunches, "relaunched", 20)
             assert {"lost", "killed"} <= set(world.server.kinds("a"))
-            await world.until(lambda: world.devices._copies.parked() == {}, "nothing is booked for the old process")
-            await world.until(lambda: "reattached" in world.server.kinds("a"), "the new process has its GPU")
+            await world.until(
+                lambda: world.devices._copies.parked() == {},
+                "nothing is booked for the old process",
+            )
+            await world.until(
+                lambda: "reattached" in world.server.kinds("a"), "the new process has its GPU"
+            )
             assert world.used() == {0: 0}
 
     play(story())
@@ -121,7 +143,9 @@ def test_a_kernel_that_cannot_be_saved_has_notice_and_is_killed_last():
     async def story():
         async with GpuNode(notice_ms=300) as world:
             a = await burst(world)
-            world.machine.fault("cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1, pid=a.pid)
+            world.machine.fault(
+                "cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1, pid=a.pid
+            )
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
             kinds = world.server.kinds("a")
@@ -148,7 +172,9 @@ def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_t
                 assert "error" not in await kernels[name].run(on_it.format(uuid=uuid), timeout=30)
                 if name == "a":
                     assert "error" not in await kernels[name].run(FILL.format(gib=30, name="a"))
-                    assert "instances" in str(await kernels["a"].ask("suspend")), "its owner's wish has the reason too"
+                    assert "instances" in str(await kernels["a"].ask("suspend")), (
+                        "its owner's wish has the reason too"
+                    )
             assert "error" not in await kernels["b"].run(FILL.format(gib=10, name="b"), timeout=30)
             events = [(kind, text) for name, kind, text in world.server.events if name == "a"]
             kinds = [kind for kind, _ in events]
@@ -162,7 +188,9 @@ def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_t
 
 def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
     async def story():
-        async with GpuNode(deadlines=Deadlines(state=1, lock=1, copy=1, unlock=1, mib_per_s=1 << 20)) as world:
+        async with GpuNode(
+            deadlines=Deadlines(state=1, lock=1, copy=1, unlock=1, mib_per_s=1 << 20)
+        ) as world:
             a = await burst(world)
             fault = world.machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG)
             asking = asyncio.ensure_future(a.ask("suspend"))
@@ -178,18 +206,31 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
     play(story())
 
 
-def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_until_when(monkeypatch):
+def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_until_when(
+    monkeypatch,
+):
     monkeypatch.setattr("node_agent.reconcile.wait_text.SLOW_MS", 1000)
 
     async def story():
-        async with GpuNode(notice_ms=8_000, deadlines=Deadlines(copy=4, mib_per_s=1 << 20)) as world:
+        async with GpuNode(
+            notice_ms=8_000, deadlines=Deadlines(copy=4, mib_per_s=1 << 20)
+        ) as world:
             a = await burst(world)
             fault = world.machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG)
             coming = asyncio.ensure_future(world.kernel("b", request=39 * GIB))
             await world.until(lambda: world.machine.hits(fault), "it hangs")
-            await world.until(lambda: "of another notebook are being saved" in world.book("b").question.told, "it says what it waits for")
+            await world.until(
+                lambda: "of another notebook are being saved" in world.book("b").question.told,
+                "it says what it waits for",
+            )
             assert "60.2 GiB" in world.book("b").question.told
-            await world.until(lambda: "at it for 2 s; if it does not answer, it is given up after 4 s" in world.book("b").question.told, "and how long")
+            await world.until(
+                lambda: (
+                    "at it for 2 s; if it does not answer, it is given up after 4 s"
+                    in world.book("b").question.told
+                ),
+                "and how long",
+            )
             b = await coming
             assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
             assert world.state(a) == "checkpointed", "it was tried again"
@@ -200,11 +241,15 @@ def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_un
 def test_a_copy_has_the_time_of_its_bytes():
     patient = CheckpointClient()
     assert patient.copy_s(512) < 25, "a small one does not keep an owner waiting"
-    assert patient.copy_s(80 * GIB) > 10 * 80 / 4.6, "ten times as long as the slowest that was ever published"
+    assert patient.copy_s(80 * GIB) > 10 * 80 / 4.6, (
+        "ten times as long as the slowest that was ever published"
+    )
 
 
 def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
-    """A library that keeps Python's lock while it waits in the driver: nothing of this kernel runs any more, also not its pulse."""
+    """A library that keeps Python's lock while it waits in the driver: nothing of this kernel runs
+    any more, also not its pulse.
+    """
 
     async def story():
         async with GpuNode() as world:
@@ -213,7 +258,9 @@ def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
             hold = "import ctypes, threading; frozen = ctypes.PyDLL('libcuda.so.1'); frozen.cuCtxSetCurrent(gpu._context)"
             await a.run(hold)
             await world.until(lambda: world.book("a").heard, "its pulse", 20)
-            code = "threading.Timer(1.5, lambda: (gpu._here(), frozen.cuCtxSynchronize()), ()).start()"
+            code = (
+                "threading.Timer(1.5, lambda: (gpu._here(), frozen.cuCtxSynchronize()), ()).start()"
+            )
             await a.run(code)
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"
@@ -225,11 +272,15 @@ def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
 
 
 def test_two_gpus_a_saved_kernel_follows_its_home():
-    """The self-test proves that memory can move: a kernel whose GPU is needed as a whole comes back on the other one."""
+    """The self-test proves that memory can move: a kernel whose GPU is needed as a whole comes back
+    on the other one.
+    """
 
     async def story():
         async with GpuNode(gpus=2) as world:
-            await world.until(lambda: "relocate" in world.devices.tiers()[0], "relocation proved", 30)
+            await world.until(
+                lambda: "relocate" in world.devices.tiers()[0], "relocation proved", 30
+            )
             a = await burst(world, 20)
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await b.run(FILL.format(gib=10, name="b"))
@@ -246,7 +297,9 @@ def test_two_gpus_a_saved_kernel_follows_its_home():
 
 
 def test_memory_is_granted_only_when_the_driver_has_really_freed_it():
-    """The saved process is out of the list at once; its memory is still counted for a while, and an allocation would fail."""
+    """The saved process is out of the list at once; its memory is still counted for a while, and an
+    allocation would fail.
+    """
 
     async def story():
         async with GpuNode() as world:
@@ -289,7 +342,10 @@ def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
             world.scheduler.end("a")
             await a.end()
             await world.until(lambda: not world.devices._copies.parked(), "forgotten")
-            await world.until(lambda: sum(book.image() for book in world.agent.node.books.values()) == 0, "no image is booked")
+            await world.until(
+                lambda: sum(book.image() for book in world.agent.node.books.values()) == 0,
+                "no image is booked",
+            )
             b = await world.kernel("b", request=79 * GIB)
             assert "error" not in await b.run(FILL.format(gib=78, name="b"))
 
@@ -299,7 +355,10 @@ def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
 def test_a_machine_without_room_for_the_image_says_so_and_nobody_is_killed_for_nothing(monkeypatch):
     async def story():
         async with GpuNode() as world:
-            monkeypatch.setattr("node_agent.reconcile.memory_mover.read_host", lambda _: HostReading(64 * GIB, 30 * GIB))
+            monkeypatch.setattr(
+                "node_agent.reconcile.memory_mover.read_host",
+                lambda _: HostReading(64 * GIB, 30 * GIB),
+            )
             a = await burst(world)
             assert "not enough free memory" in str(await a.ask("suspend"))
             assert world.state(a) == "running"
@@ -309,15 +368,22 @@ def test_a_machine_without_room_for_the_image_says_so_and_nobody_is_killed_for_n
 
 
 def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
-    """Python in a driver call hears no signal; the server tells the agent, which brings the kernel back, held back or not."""
+    """Python in a driver call hears no signal; the server tells the agent, which brings the kernel
+    back, held back or not.
+    """
 
     async def story():
         async with GpuNode() as world:
             a = await burst(world, 4)
-            mark = a.start("import time\nfor turn in range(400):\n    gpu.read(p, 1)\n    time.sleep(0.05)\nresult = turn")
+            mark = a.start(
+                "import time\nfor turn in range(400):\n    gpu.read(p, 1)\n    time.sleep(0.05)\nresult = turn"
+            )
             await a.hear("running", mark)
             world.server.send(KernelAct(n=76, kernel_id="a", action="suspend"))
-            await world.until(lambda: world.state(a) == "checkpointed" and world.book("a").transit is None, "saved")
+            await world.until(
+                lambda: world.state(a) == "checkpointed" and world.book("a").transit is None,
+                "saved",
+            )
             assert world.book("a").held_back
             world.server.send(KernelAct(n=77, kernel_id="a", action="resume"))
             await world.until(lambda: world.state(a) == "running", "brought back")

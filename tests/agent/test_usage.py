@@ -1,4 +1,6 @@
-"""What is booked: time on the GPU, time computed, memory above the share, and how long cells waited."""
+"""What is booked: time on the GPU, time computed, memory above the share, and how long cells
+waited.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,11 @@ def test_usage_is_sampled_added_up_and_reported_once():
             usage.report()
             (body,) = [b for b in world.scheduler.heard if isinstance(b, UsageReport)]
             (row,) = body.rows
-            assert (row.held_ms, row.used_mib_ms, row.borrowed_mib_ms) == (3000, 3000 * 70 * GIB, 3000 * 30 * GIB)
+            assert (row.held_ms, row.used_mib_ms, row.borrowed_mib_ms) == (
+                3000,
+                3000 * 70 * GIB,
+                3000 * 30 * GIB,
+            )
 
     play(story())
 
@@ -49,7 +55,9 @@ def test_a_machine_that_slept_books_no_use_and_a_link_that_is_down_loses_none():
             now[0] += 3_600_000
             usage.sample()
             world.scheduler.cut()
-            await world.until(lambda: not world.agent.session.connected.is_set(), "the link is down")
+            await world.until(
+                lambda: not world.agent.session.connected.is_set(), "the link is down"
+            )
             usage.report()
             now[0] += 1000
             usage.sample()
@@ -81,14 +89,19 @@ def test_waits_and_copies_are_timed(pinned):
             assert len(took["suspend"]) == 1
             assert len(took["gate_wait"]) == 2
             assert (max(took["gate_wait"]) >= 200) == pinned
-            assert rungs(world) == ({"notice": 1, "suspended": 1} if pinned else {"caches": 1, "suspended": 1})
+            assert rungs(world) == (
+                {"notice": 1, "suspended": 1} if pinned else {"caches": 1, "suspended": 1}
+            )
 
     play(story())
 
 
 def rungs(world: World) -> dict[str, int]:
     """Since the beginning, reported or not."""
-    told = sum((Counter(body.rungs) for body in world.scheduler.heard if isinstance(body, UsageReport)), Counter())
+    told = sum(
+        (Counter(body.rungs) for body in world.scheduler.heard if isinstance(body, UsageReport)),
+        Counter(),
+    )
     return dict(told + world.agent.node.rungs)
 
 

@@ -1,4 +1,6 @@
-"""What the scheduler has not acknowledged is said again under its number, through lost answers, broken links and kills of the agent."""
+"""What the scheduler has not acknowledged is said again under its number, through lost answers,
+broken links and kills of the agent.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_what_is_not_taken_is_said_again_and_what_came_since_comes_after_it():
             world.agent.session.on_usage(UsageTaken(life=first.life, number=first.number))
             usage.report()
             await world.until(lambda: len(told(world)) == 3, "the next one")
-            assert [(body.number, [row.lease for row in body.rows]) for body in told(world)[2:]] == [(first.number + 1, ["a"])]
+            assert [
+                (body.number, [row.lease for row in body.rows]) for body in told(world)[2:]
+            ] == [(first.number + 1, ["a"])]
 
     play(story())
 
@@ -64,7 +68,10 @@ def test_a_later_life_of_the_agent_says_the_same_under_the_same_number():
             await world.agent.stop()
             await world.start_agent()
             assert world.agent.node.tally.life == before.life
-            assert (world.agent.node.tally.number, world.agent.node.tally.sent) == (before.number, before.sent)
+            assert (world.agent.node.tally.number, world.agent.node.tally.sent) == (
+                before.number,
+                before.sent,
+            )
             world.scheduler.heard.clear()
             world.agent.usage.report()
             await world.until(lambda: told(world), "said again")

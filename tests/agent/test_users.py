@@ -1,6 +1,8 @@
-"""One agent, run by root, for every unix user of a machine: two real other users, each with kernels and Jupyter servers of their own.
+"""One agent, run by root, for every unix user of a machine: two real other users, each with kernels
+and Jupyter servers of their own.
 
-They share the GPUs and nothing else: neither knows of the other's kernels, can act on them, be taken for one, or read what opens them.
+They share the GPUs and nothing else: neither knows of the other's kernels, can act on them, be
+taken for one, or read what opens them.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from jupyter_gpushare.messages import (
     LeaseBody,
     Share,
 )
-from node_agent.socket import socket_server as gate
+from node_agent.socket import socket_server
 from node_agent.system.processes import ProcessId, kill_tree, others_of, started, tree_of
 from node_agent.system.run_directory import prepared
 from tests.agent.simulated_node import GIB, FakeServer, World, acting_as, knocking, play
@@ -56,7 +58,11 @@ def people() -> Iterator[People]:
     names = [f"gs-alice-{mark}", f"gs-bob-{mark}"]
     try:
         for name in names:
-            subprocess.run(["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name], check=True, capture_output=True)
+            subprocess.run(
+                ["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name],
+                check=True,
+                capture_output=True,
+            )
         yield People(*(pwd.getpwnam(name) for name in names))
     finally:
         for name in names:
@@ -68,7 +74,9 @@ class Box(World):
 
     def __init__(self, people: People) -> None:
         self._doors = tempfile.TemporaryDirectory(prefix="gpushare-doors-")
-        super().__init__(gpus=1, users="all", run_commands="users", socket=Path(self._doors.name) / "agent.sock")
+        super().__init__(
+            gpus=1, users="all", run_commands="users", socket=Path(self._doors.name) / "agent.sock"
+        )
         self.people = people
 
     async def __aenter__(self) -> Box:
@@ -110,10 +118,16 @@ def test_alice_lends_to_nobody_what_bob_is_owed(people: People):
             a, b = await box.hers.launch("a"), await box.his.launch("b")
             box.scheduler.grant("a", gpu=0, request=HALF)
             await box.attached("a")
-            assert (await a.run("bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(3); result = os.getuid()"))["result"] == people.alice.pw_uid
+            assert (
+                await a.run(
+                    "bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(3); result = os.getuid()"
+                )
+            )["result"] == people.alice.pw_uid
             box.scheduler.grant("b", gpu=0, request=HALF)
             await box.attached("b")
-            done = await b.run("bufs.append(simgpu.alloc('40GiB')); bufs[0].fill(5); result = os.getuid(), bufs[0].sum() / bufs[0].nbytes")
+            done = await b.run(
+                "bufs.append(simgpu.alloc('40GiB')); bufs[0].fill(5); result = os.getuid(), bufs[0].sum() / bufs[0].nbytes"
+            )
             assert done["result"] == [people.bob.pw_uid, 5]
             assert box.book("a").holding.suspended
             assert box.hers.reported["a"].state == "suspended"
@@ -138,11 +152,17 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
             assert (await answered(box.his, "a")).error.code == "not-found"
             assert (await answered(box.hers, "a")).error is None
             taken = await box.his.register("a")
-            assert (taken.env, taken.error.code, taken.error.field) == ({}, "not-allowed", "kernel_id")
+            assert (taken.env, taken.error.code, taken.error.field) == (
+                {},
+                "not-allowed",
+                "kernel_id",
+            )
             assert "belongs to somebody else" in taken.error.message
             box.his.send(KernelOutlook(kernel_id="a", pending=False, refuses="by bob"))
             box.his.send(KernelGone(kernel_id="a", restarting=False))
-            assert (await box.his.register("b2")).error is None, "what was said before has been heard by now"
+            assert (await box.his.register("b2")).error is None, (
+                "what was said before has been heard by now"
+            )
             assert (await a.run("result = 1"))["result"] == 1
             assert (box.book("a").uid, box.book("a").outlook) == (people.alice.pw_uid, None)
             assert set(box.his.reported) == {"b", "b2"}
@@ -154,8 +174,19 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
 def test_a_lease_without_a_kernel_is_nobodys_to_take(people: People):
     async def story():
         async with Box(people) as box:
-            body = LeaseBody(id="w", workload="w", pod="p", kernel_id=None, project="vision", node="n0", pool="default", planned_gpus=[0], request_mib=HALF,
-                             limit_mib=HALF, request=Share(gpu=0.5))  # fmt: skip
+            body = LeaseBody(
+                id="w",
+                workload="w",
+                pod="p",
+                kernel_id=None,
+                project="vision",
+                node="n0",
+                pool="default",
+                planned_gpus=[0],
+                request_mib=HALF,
+                limit_mib=HALF,
+                request=Share(gpu=0.5),
+            )
             box.scheduler.grant_again(body)
             await box.until(lambda: "w" in box.agent.node.books, "the lease is known")
             assert (await box.his.register("w")).error.code == "not-allowed"
@@ -182,8 +213,17 @@ def test_nobody_elses_process_is_her_kernel(people: People, who: str, answer: st
     async def story():
         async with Box(people) as box:
             env = (await box.hers.register("a")).env
-            argv = [sys.executable, "-c", SPEAK, getattr(people, who).pw_name, env["GPUSHARE_AGENT"], env["GPUSHARE_TOKEN_FILE"]]
-            process = await asyncio.create_subprocess_exec(*argv, stdout=subprocess.PIPE, env=os.environ | env)
+            argv = [
+                sys.executable,
+                "-c",
+                SPEAK,
+                getattr(people, who).pw_name,
+                env["GPUSHARE_AGENT"],
+                env["GPUSHARE_TOKEN_FILE"],
+            ]
+            process = await asyncio.create_subprocess_exec(
+                *argv, stdout=subprocess.PIPE, env=os.environ | env
+            )
             out, _ = await process.communicate()
             assert out.decode().strip() == answer
 
@@ -199,14 +239,23 @@ def test_what_opens_her_kernel_is_closed_to_him(people: People):
             look_around(box, Path(env["GPUSHARE_TOKEN_FILE"]))
 
     def look_around(box: Box, token: Path) -> None:
-        assert (stat.S_IMODE(token.stat().st_mode), token.stat().st_uid) == (0o600, people.alice.pw_uid)
+        assert (stat.S_IMODE(token.stat().st_mode), token.stat().st_uid) == (
+            0o600,
+            people.alice.pw_uid,
+        )
         doors = box.config.doors()
         with acting_as(people.alice):
             assert token.read_text()
         for closed in (
-            token.read_text, token.unlink, (token.parent / "b").touch, lambda: list(token.parent.iterdir()), lambda: list(doors.iterdir()),
-            (doors / "agent.sock").unlink, lambda: list(box.state_dir.iterdir()), (box.state_dir / "agent.journal.json").read_text,
-        ):  # fmt: skip
+            token.read_text,
+            token.unlink,
+            (token.parent / "b").touch,
+            lambda: list(token.parent.iterdir()),
+            lambda: list(doors.iterdir()),
+            (doors / "agent.sock").unlink,
+            lambda: list(box.state_dir.iterdir()),
+            (box.state_dir / "agent.journal.json").read_text,
+        ):
             with acting_as(people.bob), pytest.raises(PermissionError):
                 closed()
 
@@ -226,7 +275,9 @@ def test_he_cannot_have_her_process_watched_or_ended_as_his(people: People):
             assert [box.book(kernel_id).main for kernel_id in ("b", "c")] == [None, None]
             for kernel_id in ("b", "c"):
                 box.his.send(KernelGone(kernel_id=kernel_id, restarting=False))
-            await box.until(lambda: not {"b", "c"} & set(box.agent.node.books), "his kernels are over")
+            await box.until(
+                lambda: not {"b", "c"} & set(box.agent.node.books), "his kernels are over"
+            )
             assert (await a.ask("status"))["body"]["kernel_id"] == "a"
 
     play(story())
@@ -242,7 +293,9 @@ def test_nobody_answers_what_another_was_asked(people: People):
             while not isinstance(asked := await asyncio.wait_for(box.hers.answers.get(), 5), Asked):
                 pass
             box.his.send(Answer(n=asked.n, body={"by": "bob"}))
-            assert (await box.his.register("b")).error is None, "what was said before has been heard by now"
+            assert (await box.his.register("b")).error is None, (
+                "what was said before has been heard by now"
+            )
             box.hers.send(Answer(n=asked.n, body={"by": "alice"}))
             assert (await a.hear("reply", mark))["reply"]["body"] == {"by": "alice"}
 
@@ -268,24 +321,37 @@ def test_an_agent_that_comes_back_knows_whose_each_kernel_is(people: People, jou
                 await box.attached(kernel)
             assert (await a.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 3
             assert (await b.run("bufs.append(simgpu.alloc('30GiB')); result = 1"))["result"] == 1
-            assert [box.book(kernel).uid for kernel in ("a", "b")] == [people.alice.pw_uid, people.bob.pw_uid]
+            assert [box.book(kernel).uid for kernel in ("a", "b")] == [
+                people.alice.pw_uid,
+                people.bob.pw_uid,
+            ]
 
     play(story())
 
 
 @as_root
-def test_a_flood_of_his_and_too_many_connections_are_his_trouble_alone(people: People, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gate, "MOST_CONNECTIONS", 4)
+def test_a_flood_of_his_and_too_many_connections_are_his_trouble_alone(
+    people: People, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(socket_server, "MOST_CONNECTIONS", 4)
 
     async def story():
         async with Box(people) as box:
             a = await box.hers.launch("a")
             box.scheduler.grant("a", gpu=0, request=HALF)
             await box.attached("a")
-            lines = [await asyncio.open_unix_connection(sock=knocking(box.config.socket_path(), people.bob)) for _ in range(8)]
+            lines = [
+                await asyncio.open_unix_connection(
+                    sock=knocking(box.config.socket_path(), people.bob)
+                )
+                for _ in range(8)
+            ]
             for number, (_, writer) in enumerate(lines):
                 writer.write(b'{"type": "server_hello", "server": "flood%d", "pid": 1}\n' % number)
-                writer.write(b'{"type": "kernel_act", "n": 1, "kernel_id": "a", "action": "suspend"}\n' * 20_000)
+                writer.write(
+                    b'{"type": "kernel_act", "n": 1, "kernel_id": "a", "action": "suspend"}\n'
+                    * 20_000
+                )
             assert (await a.run("result = 1", timeout=5))["result"] == 1
             closed = 0
             for reader, writer in lines:
@@ -307,19 +373,40 @@ def test_her_command_ends_with_all_that_it_started(people: People):
     async def story():
         async with Box(people) as box:
             command = CommandRequest(argv=["/bin/sh", "-c", "setsid sleep 61 & sleep 62"], cwd="/")
-            body = LeaseBody(id="w", workload="w", pod="p", kernel_id=None, project="vision", node="n0", pool="default", planned_gpus=[0],
-                             request_mib=HALF, limit_mib=HALF, request=Share(gpu=0.5), user=people.alice.pw_name, command=command)  # fmt: skip
+            body = LeaseBody(
+                id="w",
+                workload="w",
+                pod="p",
+                kernel_id=None,
+                project="vision",
+                node="n0",
+                pool="default",
+                planned_gpus=[0],
+                request_mib=HALF,
+                limit_mib=HALF,
+                request=Share(gpu=0.5),
+                user=people.alice.pw_name,
+                command=command,
+            )
             box.scheduler.grant_again(body)
-            await box.until(lambda: len(commands_of(box)) == 3, "the command runs, with both that it started")
+            await box.until(
+                lambda: len(commands_of(box)) == 3, "the command runs, with both that it started"
+            )
             tree = commands_of(box)
             assert box.book("w").uid == people.alice.pw_uid
             box.agent.lifecycle.end_processes(box.book("w"))
-            await box.until(lambda: not any(one.is_alive() for one in tree), "nothing is left of it")
+            await box.until(
+                lambda: not any(one.is_alive() for one in tree), "nothing is left of it"
+            )
             await box.until(lambda: "w" not in box.agent.node.books, "its folders are gone as well")
 
     def commands_of(box: Box) -> set[ProcessId]:
         book = box.book("w")
-        sleepers = {one for one in tree_of(book.launch, book.main, book.uid) if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()}
+        sleepers = {
+            one
+            for one in tree_of(book.launch, book.main, book.uid)
+            if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()
+        }
         return sleepers | {book.main} if book.main else set()
 
     play(story())
@@ -340,7 +427,12 @@ print(child, flush=True); time.sleep(60)
 def test_who_became_another_user_is_left_alone(people: People):
     """As a kernel's `sudo` would be; here the other way round, for she may become nobody else."""
     env = os.environ | {"GPUSHARE_LAUNCH": "a.1"}
-    with subprocess.Popen([sys.executable, "-c", CHANGED, people.alice.pw_name], env=env, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", CHANGED, people.alice.pw_name],
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         roots = started(int(process.stdout.readline()))
         main, uid = started(process.pid), people.alice.pw_uid
         try:
@@ -368,8 +460,19 @@ def test_a_folder_that_others_could_change_or_not_reach_is_refused(tmp_path: Pat
 
 def test_only_root_can_serve_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    said = CliRunner().invoke(gpushare, ["agent", "--users", "all", "--simulate", "1", "--state-dir", str(tmp_path), "--scheduler", "http://x"])
+    said = CliRunner().invoke(
+        gpushare,
+        [
+            "agent",
+            "--users",
+            "all",
+            "--simulate",
+            "1",
+            "--state-dir",
+            str(tmp_path),
+            "--scheduler",
+            "http://x",
+        ],
+    )
     assert isinstance(said.exception, InvalidInput)
     assert (said.exception.field, "only root" in said.exception.message) == ("--users", True)
-
-

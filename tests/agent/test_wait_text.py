@@ -7,9 +7,14 @@ from node_agent.state.kernel_record import KernelRecord
 
 
 def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
-    """Its owner may have pressed "Move now", or the agent found a better place: there is more room either way."""
+    """Its owner may have pressed "Move now", or the agent found a better place: there is more room
+    either way.
+    """
     said = EventText(simulated=True).moved((0,), (1,), None)
-    assert said == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
+    assert (
+        said
+        == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
+    )
 
 
 def test_a_move_for_somebody_says_for_whom():

@@ -1,4 +1,6 @@
-"""A kernel whose interpreter stands still while its memory is away is brought back; one that only is quiet is not."""
+"""A kernel whose interpreter stands still while its memory is away is brought back; one that only
+is quiet is not.
+"""
 
 from __future__ import annotations
 
@@ -11,13 +13,24 @@ from node_agent.state.kernel_record import KernelRecord, occupant
 
 AWAY = TenantMemory(image=(1024,), suspended=True)
 LEASE = LeaseBody(
-    id="k.1/kernel", workload="k.1", pod="kernel", kernel_id="k", project="vision", node="n0", pool="default", planned_gpus=[0],
-    request_mib=1024, limit_mib=2048, request=Share(gpu=0.5),
-)  # fmt: skip
+    id="k.1/kernel",
+    workload="k.1",
+    pod="kernel",
+    kernel_id="k",
+    project="vision",
+    node="n0",
+    pool="default",
+    planned_gpus=[0],
+    request_mib=1024,
+    limit_mib=2048,
+    request=Share(gpu=0.5),
+)
 
 
 def suspended(heard: int = 1_000) -> KernelRecord:
-    return KernelRecord("k", connected=True, ever_connected=True, heard=heard, holding=AWAY, home=(0,), lease=LEASE)
+    return KernelRecord(
+        "k", connected=True, ever_connected=True, heard=heard, holding=AWAY, home=(0,), lease=LEASE
+    )
 
 
 def ticks(book: KernelRecord, begin: int, end: int, step: int = 500) -> int | None:
@@ -47,7 +60,11 @@ def test_a_kernel_that_falls_silent_later_is_found_out_too():
     assert ticks(book, 30_000, 60_000) in range(29_000 + FROZEN_MS, 30_000 + FROZEN_MS + 1)
 
 
-@pytest.mark.parametrize("changes", [{"heard": 0}, {"connected": False}, {"holding": TenantMemory({0: 1})}, {"transit": "in"}], ids=str)
+@pytest.mark.parametrize(
+    "changes",
+    [{"heard": 0}, {"connected": False}, {"holding": TenantMemory({0: 1})}, {"transit": "in"}],
+    ids=str,
+)
 def test_silence_that_means_nothing(changes):
     book = suspended()
     for name, value in changes.items():

@@ -1,6 +1,8 @@
-"""The node agent's own times, with real processes and the real socket. `python -m tests.benchmarks.bench_agent`. Exit 1: a bar was missed.
+"""The node agent's own times, with real processes and the real socket. `python -m
+tests.benchmarks.bench_agent`. Exit 1: a bar was missed.
 
-The scheduler is played, everything else is real. The copy itself is simulated at a known rate and taken off.
+The scheduler is played, everything else is real. The copy itself is simulated at a known rate and
+taken off.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ async def gate() -> bool:
 
 
 async def by_suspend() -> bool:
-    """B starts a cell in its share; A is idle and holds 70 of 80 GiB. Both take turns; the copies are 70 GiB out, then 70 GiB in."""
+    """B starts a cell in its share; A is idle and holds 70 of 80 GiB. Both take turns; the copies
+    are 70 GiB out, then 70 GiB in.
+    """
     async with World(gpus=1, copy_gib_s=COPY_GIB_S) as world:
         for name in "ab":
             child = await world.server.launch(name)
@@ -53,11 +57,18 @@ async def by_suspend() -> bool:
         for turn in range(RECLAIMS):
             done = await world.server.kernels["ab"[turn % 2]].run("result = bufs[0].nbytes")
             beyond.append(done["waited"] * 1000 - 2 * 70 / COPY_GIB_S * 1000)
-        return say(f"reclaim by suspend and resume, beyond the copies, worst of {RECLAIMS}", max(beyond), SUSPEND_BAR_MS, "ms")
+        return say(
+            f"reclaim by suspend and resume, beyond the copies, worst of {RECLAIMS}",
+            max(beyond),
+            SUSPEND_BAR_MS,
+            "ms",
+        )
 
 
 async def by_kill(*, deaf: bool) -> bool:
-    """The same where nothing can be saved; the notice is over at once, so what is timed is the last rung alone."""
+    """The same where nothing can be saved; the notice is over at once, so what is timed is the last
+    rung alone.
+    """
     beyond = []
     for _ in range(RECLAIMS):
         async with World(gpus=1, notice_ms=0) as world:
@@ -71,7 +82,9 @@ async def by_kill(*, deaf: bool) -> bool:
             await b.run("bufs.append(simgpu.alloc('40GiB'))")
             beyond.append((time.perf_counter() - begun) * 1000)
     who = "the agent, its server being deaf" if deaf else "its server"
-    return say(f"reclaim by kill through {who}, worst of {RECLAIMS}", max(beyond), KILL_BAR_MS, "ms")
+    return say(
+        f"reclaim by kill through {who}, worst of {RECLAIMS}", max(beyond), KILL_BAR_MS, "ms"
+    )
 
 
 async def steady() -> bool:
@@ -91,7 +104,10 @@ async def steady() -> bool:
 
 def main() -> None:
     """Every case; each is a world of its own."""
-    passed = [asyncio.run(case) for case in (gate(), by_suspend(), by_kill(deaf=False), by_kill(deaf=True), steady())]
+    passed = [
+        asyncio.run(case)
+        for case in (gate(), by_suspend(), by_kill(deaf=False), by_kill(deaf=True), steady())
+    ]
     sys.exit(0 if all(passed) else 1)
 
 

@@ -1,6 +1,8 @@
-"""How long the scheduler's core takes, and how that grows. `python -m tests.benchmarks.bench_core [--json FILE] [--only NAME]`.
+"""How long the scheduler's core takes, and how that grows. `python -m tests.benchmarks.bench_core
+[--json FILE] [--only NAME]`.
 
-Every case first asserts that the work it times was done. Medians of a few runs, on fresh clusters; decision time only, without building.
+Every case first asserts that the work it times was done. Medians of a few runs, on fresh clusters;
+decision time only, without building.
 """
 
 from __future__ import annotations
@@ -18,8 +20,22 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.decisions import Decisions
-from jupyter_gpushare.core.model.events import NodeJoined, PodPlaced, WorkloadEnded, WorkloadSubmitted
-from jupyter_gpushare.core.model.model import Department, Node, Pod, Policy, Project, Quota, Spot, Workload
+from jupyter_gpushare.core.model.events import (
+    NodeJoined,
+    PodPlaced,
+    WorkloadEnded,
+    WorkloadSubmitted,
+)
+from jupyter_gpushare.core.model.model import (
+    Department,
+    Node,
+    Pod,
+    Policy,
+    Project,
+    Quota,
+    Spot,
+    Workload,
+)
 from jupyter_gpushare.core.model.reason import Reason
 
 Case = Callable[[int], tuple[Callable[[], object], Callable[[object], bool]]]
@@ -28,29 +44,58 @@ Case = Callable[[int], tuple[Callable[[], object], Callable[[object], bool]]]
 def policy(quotas: dict[str, int]) -> Policy:
     """Projects with these GPU quotas under one unlimited department."""
     everything = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
-    projects = tuple(Project(n, "d", {"default": Quota(Amounts(q * GPU, UNLIMITED, UNLIMITED))}) for n, q in quotas.items())
+    projects = tuple(
+        Project(n, "d", {"default": Quota(Amounts(q * GPU, UNLIMITED, UNLIMITED))})
+        for n, q in quotas.items()
+    )
     return Policy(departments=(Department("d", pools={"default": everything}),), projects=projects)
 
 
 def cluster_of(nodes: int, quotas: dict[str, int]) -> Cluster:
     cluster = Cluster(policy(quotas))
     for i in range(nodes):
-        cluster.apply(NodeJoined(Node(f"n{i:05}", gpus=8, gpu_memory=81920, cpu=64_000, memory=524_288)))
+        cluster.apply(
+            NodeJoined(Node(f"n{i:05}", gpus=8, gpu_memory=81920, cpu=64_000, memory=524_288))
+        )
     return cluster
 
 
-def submit(cluster: Cluster, id_: str, project: str, *, pods: int = 1, gpu: int = GPU, created: int = 0, priority: int = 50) -> None:
+def submit(
+    cluster: Cluster,
+    id_: str,
+    project: str,
+    *,
+    pods: int = 1,
+    gpu: int = GPU,
+    created: int = 0,
+    priority: int = 50,
+) -> None:
     members = tuple(Pod(f"{id_}-{i}", gpu=gpu, cpu=1000, memory=1024) for i in range(pods))
-    cluster.apply(WorkloadSubmitted(Workload(id_, project, members, priority=priority, preemptible=priority < 100, created=created)))
+    cluster.apply(
+        WorkloadSubmitted(
+            Workload(
+                id_,
+                project,
+                members,
+                priority=priority,
+                preemptible=priority < 100,
+                created=created,
+            )
+        )
+    )
 
 
-def filled(nodes: int, quotas: dict[str, int], project: str, per_node: int = 8, priority: int = 50) -> Cluster:
-    """GPUs held by one-GPU workloads of this project, for long; with a priority of 100 they are never taken away."""
+def filled(
+    nodes: int, quotas: dict[str, int], project: str, per_node: int = 8, priority: int = 50
+) -> Cluster:
+    """GPUs held by one-GPU workloads of this project, for long; with a priority of 100 they are
+    never taken away.
+    """
     cluster = cluster_of(nodes, quotas)
     for i in range(nodes * per_node):
         submit(cluster, f"w{i:06}", project, created=i, priority=priority)
         spot = Spot(f"n{i // per_node:05}", (i % per_node,), "default")
-        cluster.apply(PodPlaced(f"w{i:06}", f"w{i:06}-0", spot, -10**9))
+        cluster.apply(PodPlaced(f"w{i:06}", f"w{i:06}-0", spot, -(10**9)))
     return cluster
 
 
@@ -60,15 +105,24 @@ def reclaim_by_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object]
     cycle(cluster, 0)
     submit(cluster, "gang", "rich", pods=nodes // 10, gpu=8 * GPU, created=10**6)
     pods = nodes // 10
-    return lambda: cycle(cluster, 1000), lambda d: isinstance(d, Decisions) and (len(d.pipelines), len(d.evictions)) == (pods, 8 * pods)
+    return (
+        lambda: cycle(cluster, 1000),
+        lambda d: (
+            isinstance(d, Decisions) and (len(d.pipelines), len(d.evictions)) == (pods, 8 * pods)
+        ),
+    )
 
 
 def hopeless_gang(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
     """The same gang one pod too large for what may be taken: the verdict that it has to wait."""
-    cluster = filled(nodes, {"poor": nodes * 8 - nodes // 10 * 8 + 8, "rich": nodes // 10 * 8}, "poor")
+    cluster = filled(
+        nodes, {"poor": nodes * 8 - nodes // 10 * 8 + 8, "rich": nodes // 10 * 8}, "poor"
+    )
     cycle(cluster, 0)
     submit(cluster, "gang", "rich", pods=nodes // 10, gpu=8 * GPU, created=10**6)
-    return lambda: cycle(cluster, 1000), lambda d: isinstance(d, Decisions) and not d.pipelines and not d.evictions
+    return lambda: cycle(
+        cluster, 1000
+    ), lambda d: isinstance(d, Decisions) and not d.pipelines and not d.evictions
 
 
 def fill(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
@@ -76,19 +130,27 @@ def fill(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
     cluster = cluster_of(nodes, {f"p{i}": nodes * 2 for i in range(4)})
     for i in range(nodes * 8):
         submit(cluster, f"w{i:06}", f"p{i % 4}", created=i)
-    return lambda: cycle(cluster, 0), lambda d: isinstance(d, Decisions) and len(d.binds) == nodes * 8
+    return lambda: cycle(
+        cluster, 0
+    ), lambda d: isinstance(d, Decisions) and len(d.binds) == nodes * 8
 
 
 def decide(nodes: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
     """Two pods per node, of mixed sizes."""
     cluster = cluster_of(nodes, {f"p{i}": nodes * 2 for i in range(4)})
     for i in range(nodes * 2):
-        submit(cluster, f"w{i:06}", f"p{i % 4}", created=i, gpu=(GPU, 2 * GPU, 500, 250)[i // 4 % 4])
-    return lambda: cycle(cluster, 0), lambda d: isinstance(d, Decisions) and len(d.binds) == nodes * 2
+        submit(
+            cluster, f"w{i:06}", f"p{i % 4}", created=i, gpu=(GPU, 2 * GPU, 500, 250)[i // 4 % 4]
+        )
+    return lambda: cycle(
+        cluster, 0
+    ), lambda d: isinstance(d, Decisions) and len(d.binds) == nodes * 2
 
 
 def one_among_pending(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """A request comes, is refused for want of room, in a full cluster where so many wait; and its reason is read."""
+    """A request comes, is refused for want of room, in a full cluster where so many wait; and its
+    reason is read.
+    """
     cluster = filled(1000, {f"p{i}": 2000 for i in range(4)}, "p0")
     for i in range(pending):
         submit(cluster, f"q{i:06}", "p0", created=10**6 + i, gpu=(GPU, 2 * GPU, 500)[i % 3])
@@ -123,7 +185,9 @@ def one_bound_among_pending(pending: int) -> tuple[Callable[[], object], Callabl
 
 
 def read_one_reason(pending: int) -> tuple[Callable[[], object], Callable[[object], bool]]:
-    """The first reason that is read after a cycle, with its place in the queue among so many of four projects."""
+    """The first reason that is read after a cycle, with its place in the queue among so many of
+    four projects.
+    """
     cluster = filled(1000, {f"p{i}": 8000 for i in range(4)}, "p0", per_node=7, priority=100)
     for i in range(pending):
         submit(cluster, f"q{i:06}", f"p{i % 4}", created=10**6 + i, gpu=(2 + i % 7) * GPU)
@@ -144,7 +208,9 @@ CASES: dict[str, tuple[Case, tuple[int, ...], bool]] = {
 
 
 def median_of(case: Case, size: int, fresh: bool, runs: int) -> float:
-    """Seconds. The garbage collector rests meanwhile, as it would mostly measure the builder's leavings."""
+    """Seconds. The garbage collector rests meanwhile, as it would mostly measure the builder's
+    leavings.
+    """
     times = []
     run, done = case(size)
     for i in range(runs):
@@ -173,8 +239,19 @@ def main() -> None:
         before: tuple[int, float] | None = None
         for size in sizes:
             seconds = median_of(case, size, fresh, options.runs)
-            growth = None if before is None else round((seconds / before[1]) ** (1 / ((size / before[0] - 1) or 1)), 2)
-            rows.append({"case": name, "size": size, "seconds": round(seconds, 5), "growth_per_doubling": growth})
+            growth = (
+                None
+                if before is None
+                else round((seconds / before[1]) ** (1 / ((size / before[0] - 1) or 1)), 2)
+            )
+            rows.append(
+                {
+                    "case": name,
+                    "size": size,
+                    "seconds": round(seconds, 5),
+                    "growth_per_doubling": growth,
+                }
+            )
             sys.stdout.write(f"{name:44} {size:6} {seconds * 1000:10.2f} ms  x{growth or 1:.2f}\n")
             sys.stdout.flush()
             before = (size, seconds)

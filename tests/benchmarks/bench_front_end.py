@@ -1,6 +1,8 @@
-"""What the front end costs, in a real browser: `python -m tests.benchmarks.bench_front_end` (about four minutes). Exit 1: a bar was missed.
+"""What the front end costs, in a real browser: `python -m tests.benchmarks.bench_front_end` (about
+four minutes). Exit 1: a bar was missed.
 
-Writes docs/measurements/front-end.md. Each part has a server and a browser of its own; measure.mjs says how each number is found.
+Writes docs/measurements/front-end.md. Each part has a server and a browser of its own; measure.mjs
+says how each number is found.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ REPORT = ROOT / "docs" / "measurements" / "front-end.md"
 BUNDLE = ROOT / "jupyter_gpushare" / "labextension" / "static"
 BUNDLE_BAR, DELAY_BAR_MS, IDLE_BAR = 300_000, 200, 1.0
 FRAME_BAR_MS = 34
-"""Two frames of a 60 Hz screen: a scroll that misses no more than one frame at a time looks smooth."""
+"""Two frames of a 60 Hz screen: a scroll that misses no more than one frame at a time looks smooth.
+"""
 HEAD = """\
 # The front end
 
@@ -44,21 +47,42 @@ def measured(what: str) -> Any:
 
 
 def main() -> int:
-    delay, idle, many, bundle = measured("delay"), measured("idle"), measured("many"), bundle_bytes()
+    delay, idle, many, bundle = (
+        measured("delay"),
+        measured("idle"),
+        measured("many"),
+        bundle_bytes(),
+    )
     rows = [
-        ("from an event in the scheduler to the changed pixel in the sidebar, median (95th percentile)",
-         f"{delay['median']:.0f} ms ({delay['p95']:.0f} ms, {delay['events']} events)", f"{DELAY_BAR_MS} ms", delay["median"] <= DELAY_BAR_MS),
-        ("our code while nothing happens: sidebar shown", f"{idle['panel']:.2f} % of a core", f"{IDLE_BAR:g} %", idle["panel"] <= IDLE_BAR),
+        (
+            "from an event in the scheduler to the changed pixel in the sidebar, median (95th percentile)",
+            f"{delay['median']:.0f} ms ({delay['p95']:.0f} ms, {delay['events']} events)",
+            f"{DELAY_BAR_MS} ms",
+            delay["median"] <= DELAY_BAR_MS,
+        ),
+        (
+            "our code while nothing happens: sidebar shown",
+            f"{idle['panel']:.2f} % of a core",
+            f"{IDLE_BAR:g} %",
+            idle["panel"] <= IDLE_BAR,
+        ),
         ("the same, dashboard shown", f"{idle['dashboard']:.2f} %", "", True),
         ("the same, both hidden", f"{idle['hidden']:.2f} %", "nothing", idle["hidden"] < 0.01),
-        ("front-end bundle, gzipped (the part loaded with every page is less than half of it)",
-         f"{bundle / 1000:.0f} kB", f"{BUNDLE_BAR / 1000:.0f} kB", bundle <= BUNDLE_BAR),
-        *(frame_row(name, many[key]) for key, name in (
-            ("sidebar", "scrolling through 500 kernels in the sidebar"),
-            ("map", "scrolling through 500 nodes with 4000 GPUs in the dashboard's map"),
-            ("workloads", "scrolling through a table of 4000 workloads"),
-        )),
-    ]  # fmt: skip
+        (
+            "front-end bundle, gzipped (the part loaded with every page is less than half of it)",
+            f"{bundle / 1000:.0f} kB",
+            f"{BUNDLE_BAR / 1000:.0f} kB",
+            bundle <= BUNDLE_BAR,
+        ),
+        *(
+            frame_row(name, many[key])
+            for key, name in (
+                ("sidebar", "scrolling through 500 kernels in the sidebar"),
+                ("map", "scrolling through 500 nodes with 4000 GPUs in the dashboard's map"),
+                ("workloads", "scrolling through a table of 4000 workloads"),
+            )
+        ),
+    ]
     text = HEAD.format(day=f"{datetime.datetime.now(datetime.UTC).date():%-d %B %Y}")
     text += "".join(f"| {what} | {found} | {bar} |\n" for what, found, bar, _ in rows) + TAIL
     REPORT.write_text(text)

@@ -1,8 +1,9 @@
-"""Kernel start through our provisioner against the stock one, and a cell through the gate. `python -m tests.benchmarks.bench_jupyter`.
+"""Kernel start through our provisioner against the stock one, and a cell through the gate. `python
+-m tests.benchmarks.bench_jupyter`.
 
-Real server, real kernels, real agent. A start is timed from the POST to the reply of a first cell, in turns, so that a slower moment of the
-machine hits all alike; and over the kernel's own sockets, because Jupyter's websocket looks for a new kernel twice a second only. Exit 1: a
-bar was missed.
+Real server, real kernels, real agent. A start is timed from the POST to the reply of a first cell,
+in turns, so that a slower moment of the machine hits all alike; and over the kernel's own sockets,
+because Jupyter's websocket looks for a new kernel twice a second only. Exit 1: a bar was missed.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ times.sort(); print(statistics.median(times) * 1000, times[int(len(times) * 0.99
 def start(server: Server, spec: str) -> float:
     begun = time.perf_counter()
     kernel_id = server.rest("POST", "api/kernels", {"name": spec})["id"]
-    client = BlockingKernelClient(connection_file=str(server.folder / f"runtime/kernel-{kernel_id}.json"))
+    client = BlockingKernelClient(
+        connection_file=str(server.folder / f"runtime/kernel-{kernel_id}.json")
+    )
     client.load_connection_file()
     while not listens(client.shell_port):
         time.sleep(0.002)
@@ -55,7 +58,9 @@ def listens(port: int) -> bool:
 
 
 def kernel_starts(server: Server) -> bool:
-    """Plain: asks for nothing. Half: asks for half a GPU that is free, and has it when its first cell runs."""
+    """Plain: asks for nothing. Half: asks for half a GPU that is free, and has it when its first
+    cell runs.
+    """
     times: dict[str, list[float]] = {"stock": [], "plain": [], "half": []}
     for spec in times:
         start(server, spec)
@@ -64,7 +69,9 @@ def kernel_starts(server: Server) -> bool:
             seen.append(start(server, spec))
     medians = {spec: statistics.median(seen) for spec, seen in times.items()}
     for spec, median in medians.items():
-        sys.stdout.write(f"kernel start, {spec:<6} median of {STARTS}: {median:.3f} s, {median / medians['stock']:.3f} x stock\n")
+        sys.stdout.write(
+            f"kernel start, {spec:<6} median of {STARTS}: {median:.3f} s, {median / medians['stock']:.3f} x stock\n"
+        )
     return max(medians["plain"], medians["half"]) <= START_BAR * medians["stock"]
 
 
@@ -72,7 +79,9 @@ def gate(server: Server) -> bool:
     notebook = server.notebook("half", "gate.ipynb")
     notebook.ok("1")
     median, p99 = map(float, notebook.ok(ASK.format(count=GATES)).split())
-    sys.stdout.write(f"gate with nothing to do, {GATES} cells: median {median:.3f} ms, p99 {p99:.3f} ms (bar {GATE_BAR_MS} ms)\n")
+    sys.stdout.write(
+        f"gate with nothing to do, {GATES} cells: median {median:.3f} ms, p99 {p99:.3f} ms (bar {GATE_BAR_MS} ms)\n"
+    )
     notebook.shut_down()
     return median <= GATE_BAR_MS
 
@@ -81,7 +90,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         server = Server(Path(folder) / "w")
         spec = json.loads((server.folder / "data/kernels/plain/kernel.json").read_text())
-        server.kernelspec("stock", {**spec, "metadata": {"kernel_provisioner": {"provisioner_name": "local-provisioner", "config": {}}}})
+        server.kernelspec(
+            "stock",
+            {
+                **spec,
+                "metadata": {
+                    "kernel_provisioner": {"provisioner_name": "local-provisioner", "config": {}}
+                },
+            },
+        )
         try:
             server.start()
             return 0 if all([kernel_starts(server), gate(server)]) else 1

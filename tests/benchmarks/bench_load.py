@@ -1,9 +1,12 @@
-"""A lab's load: 1000 kernels, 200 agents, 10 000 waiting, 50 requests a second. `python -m tests.benchmarks.bench_load [--json FILE]`.
+"""A lab's load: 1000 kernels, 200 agents, 10 000 waiting, 50 requests a second. `python -m
+tests.benchmarks.bench_load [--json FILE]`.
 
-Real HTTP, real WebSockets, real SQLite with every commit on disk; service, agents and people are three processes. The agents are light:
-they obey at once and report the usage of their leases every second, as real ones do. A request is timed from its POST to the frame of the
-stream that says `running`, and given back a second later. Those who wait are of many kinds (projects x shares x priorities): half
-stand before the limit of their project, half before a full node pool. What was timed is checked: every request was granted once.
+Real HTTP, real WebSockets, real SQLite with every commit on disk; service, agents and people are
+three processes. The agents are light: they obey at once and report the usage of their leases every
+second, as real ones do. A request is timed from its POST to the frame of the stream that says
+`running`, and given back a second later. Those who wait are of many kinds (projects x shares x
+priorities): half stand before the limit of their project, half before a full node pool. What was
+timed is checked: every request was granted once.
 """
 
 from __future__ import annotations
@@ -33,11 +36,18 @@ CLASSES = ("train", "interactive")
 
 
 def policy(projects: int, nodes: int) -> str:
-    """Projects with room (`p0`…), projects at their limit (`full…`), and a pool `train` of a tenth of the nodes that is full."""
-    lines = ["node_pools: [{name: default}, {name: train, label: {key: pool, value: train}}]", "projects:"]
+    """Projects with room (`p0`…), projects at their limit (`full…`), and a pool `train` of a tenth
+    of the nodes that is full.
+    """
+    lines = [
+        "node_pools: [{name: default}, {name: train, label: {key: pool, value: train}}]",
+        "projects:",
+    ]
     gpus = nodes * GPUS
     for i in range(projects):
-        lines.append(f"  - {{name: p{i}, pools: {{default: {{gpu: {{quota: {gpus // projects}}}}}, train: {{gpu: {{quota: 1}}}}}}}}")
+        lines.append(
+            f"  - {{name: p{i}, pools: {{default: {{gpu: {{quota: {gpus // projects}}}}}, train: {{gpu: {{quota: 1}}}}}}}}"
+        )
         lines.append(f"  - {{name: full{i}, pools: {{default: {{gpu: {{quota: 0, limit: 0}}}}}}}}")
     return "\n".join(lines) + "\n"
 
@@ -54,7 +64,12 @@ async def _obeying(url: str, token: Path, nodes: int, told: Connection) -> None:
         told.send("linked")
         while not told.poll():
             for agent, link in links:
-                rows = [m.LeaseUsage(lease=id_, held_ms=1000, busy_ms=300, used_mib_ms=0, borrowed_mib_ms=0) for id_ in agent.holds]
+                rows = [
+                    m.LeaseUsage(
+                        lease=id_, held_ms=1000, busy_ms=300, used_mib_ms=0, borrowed_mib_ms=0
+                    )
+                    for id_ in agent.holds
+                ]
                 await link.send(m.UsageReport(since_ms=1000, rows=rows))
                 await asyncio.sleep(1 / nodes)
 
@@ -63,30 +78,56 @@ def _agents(url: str, token: Path, nodes: int, told: Connection) -> None:
     asyncio.run(_obeying(url, token, nodes, told))
 
 
-async def _fill(client: SchedulerClient, projects: int, kernels: int, waiting: int, full: int) -> None:
+async def _fill(
+    client: SchedulerClient, projects: int, kernels: int, waiting: int, full: int
+) -> None:
     """The state before the measurement: what runs, and what waits."""
 
     async def ask(id_: str, project: str, gpu: float, **more: object) -> None:
-        await client.submit(m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(gpu=gpu)], **more))  # type: ignore[arg-type]
+        await client.submit(
+            m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(gpu=gpu)], **more)
+        )  # type: ignore[arg-type]
 
     async def several(asking: list[object]) -> None:
         for start in range(0, len(asking), 20):
             await asyncio.gather(*asking[start : start + 20])  # type: ignore[arg-type]
 
-    await several([ask(f"blocker-{i}", f"p{i % projects}", 1, node_pools=["train"], priority_class="build", preemptible=True) for i in range(full)])
+    await several(
+        [
+            ask(
+                f"blocker-{i}",
+                f"p{i % projects}",
+                1,
+                node_pools=["train"],
+                priority_class="build",
+                preemptible=True,
+            )
+            for i in range(full)
+        ]
+    )
     await several([ask(f"kernel-{i}", f"p{i % projects}", 0.5) for i in range(kernels)])
     each = [(share, name) for share in SHARES for name in CLASSES]
     for start in range(0, waiting, 500):
         asking = []
         for i in range(start, min(waiting, start + 500)):
             share, name = each[i // (2 * projects) % len(each)]
-            where = {"project": f"full{i % projects}"} if i % 2 else {"project": f"p{i % projects}", "node_pools": ["train"]}
-            asking.append(ask(f"waiting-{i}", where.pop("project"), share, priority_class=name, **where))  # type: ignore[arg-type]
+            where = (
+                {"project": f"full{i % projects}"}
+                if i % 2
+                else {"project": f"p{i % projects}", "node_pools": ["train"]}
+            )
+            asking.append(
+                ask(f"waiting-{i}", where.pop("project"), share, priority_class=name, **where)
+            )  # type: ignore[arg-type]
         await several(asking)
 
 
-async def _timed(client: SchedulerClient, projects: int, requests: int, per_second: float) -> list[float]:
-    """Milliseconds from POST to the frame with the grant, by a steady clock; each is given back once it has run for a second."""
+async def _timed(
+    client: SchedulerClient, projects: int, requests: int, per_second: float
+) -> list[float]:
+    """Milliseconds from POST to the frame with the grant, by a steady clock; each is given back
+    once it has run for a second.
+    """
     begun: dict[str, float] = {}
     took: dict[str, float] = {}
     granted: dict[str, asyncio.Event] = {}
@@ -97,7 +138,9 @@ async def _timed(client: SchedulerClient, projects: int, requests: int, per_seco
             async for frame in frames:
                 ready.set()
                 told = [frame.workload] if isinstance(frame, m.WorkloadChanged) else []
-                if isinstance(frame, m.SchedulerState):  # the first frame, and after the stream broke
+                if isinstance(
+                    frame, m.SchedulerState
+                ):  # the first frame, and after the stream broke
                     told = frame.workloads
                 for view in told:
                     if view.state == "running" and view.id in granted:
@@ -108,14 +151,20 @@ async def _timed(client: SchedulerClient, projects: int, requests: int, per_seco
         id_ = f"r{i}-{time.monotonic_ns()}"
         granted[id_] = asyncio.Event()
         begun[id_] = time.perf_counter()
-        await client.submit(m.WorkloadRequest(id=id_, project=f"p{i % projects}", pods=[m.PodRequest(gpu=0.5)]))
+        await client.submit(
+            m.WorkloadRequest(id=id_, project=f"p{i % projects}", pods=[m.PodRequest(gpu=0.5)])
+        )
         await asyncio.wait_for(granted[id_].wait(), 60)
         await asyncio.sleep(1)
         await client.end(id_)
 
     watching = asyncio.create_task(watch())
     await ready.wait()
-    await asyncio.sleep(3)  # the state of eleven thousand workloads was just written and read: that is not what is measured
+    await asyncio.sleep(
+        3
+        # the state of eleven thousand workloads was just written and read: that is not what is
+        # measured
+    )
     start, tasks = time.perf_counter(), []
     for i in range(requests):
         await asyncio.sleep(max(0, start + i / per_second - time.perf_counter()))
@@ -131,13 +180,17 @@ async def measure(nursery: Nursery, folder: Path, options: argparse.Namespace) -
     child = nursery.start(folder / "state", policy_file=str(file), **json.loads(options.config))
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     token = folder / "state" / "admin.token"
-    agents = multiprocessing.get_context("spawn").Process(target=_agents, args=(child.url, token, options.agents, theirs), daemon=True)
+    agents = multiprocessing.get_context("spawn").Process(
+        target=_agents, args=(child.url, token, options.agents, theirs), daemon=True
+    )
     agents.start()
     while not ours.poll():
         await asyncio.sleep(0.05)
     client = SchedulerClient(HttpTransport(child.url, token_in(token), call_s=60))
     service, begun = psutil.Process(child.pid), time.perf_counter()
-    await _fill(client, options.projects, options.kernels, options.waiting, options.agents // 10 * GPUS)
+    await _fill(
+        client, options.projects, options.kernels, options.waiting, options.agents // 10 * GPUS
+    )
     filled = time.perf_counter() - begun
     if options.pid_file:
         options.pid_file.write_text(str(child.pid))
@@ -151,10 +204,16 @@ async def measure(nursery: Nursery, folder: Path, options: argparse.Namespace) -
     agents.join(10)
     ready = _restart(nursery, child, folder, file)
     return {
-        "waiting": options.waiting, "requests": len(times), "p50_ms": round(statistics.median(times), 2),
-        "p99_ms": round(times[int(len(times) * 0.99) - 1], 2), "worst_ms": round(times[-1], 2), "cpu_percent": round(share * 100, 1),
-        "memory_mib": round(memory), "fill_s": round(filled, 1), "restart_s": round(ready, 2),
-    }  # fmt: skip
+        "waiting": options.waiting,
+        "requests": len(times),
+        "p50_ms": round(statistics.median(times), 2),
+        "p99_ms": round(times[int(len(times) * 0.99) - 1], 2),
+        "worst_ms": round(times[-1], 2),
+        "cpu_percent": round(share * 100, 1),
+        "memory_mib": round(memory),
+        "fill_s": round(filled, 1),
+        "restart_s": round(ready, 2),
+    }
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -163,11 +222,17 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _check(views: list[m.WorkloadView], options: argparse.Namespace) -> None:
-    """What was timed was real: the kernels run, the waiting wait, and nothing of the requests is left."""
+    """What was timed was real: the kernels run, the waiting wait, and nothing of the requests is
+    left.
+    """
     running = sum(view.state == "running" for view in views if view.id.startswith("kernel-"))
     waiting = sum(view.state == "pending" for view in views if view.id.startswith("waiting-"))
     left = [view.id for view in views if view.id.startswith("r")]
-    assert (running, waiting, left) == (options.kernels, options.waiting, []), (running, waiting, left)
+    assert (running, waiting, left) == (options.kernels, options.waiting, []), (
+        running,
+        waiting,
+        left,
+    )
 
 
 def _restart(nursery: Nursery, child: Child, folder: Path, file: Path) -> float:
@@ -190,7 +255,11 @@ def main() -> None:
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--per-second", type=float, default=50)
     parser.add_argument("--config", default="{}", help="more settings of the service, as JSON")
-    parser.add_argument("--pid-file", type=Path, help="gets the service's process id when the measurement begins, for a profiler")
+    parser.add_argument(
+        "--pid-file",
+        type=Path,
+        help="gets the service's process id when the measurement begins, for a profiler",
+    )
     options = parser.parse_args()
     nursery = Nursery()
     try:

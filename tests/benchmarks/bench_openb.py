@@ -1,9 +1,12 @@
-"""How full a mixed cluster gets: the openb trace by the protocol of the FGD paper. `python -m tests.benchmarks.bench_openb [--json FILE]`.
+"""How full a mixed cluster gets: the openb trace by the protocol of the FGD paper. `python -m
+tests.benchmarks.bench_openb [--json FILE]`.
 
-The whole trace, and more of it drawn with replacement until 1.3 times the GPUs of the cluster are asked for, is shuffled; pods only arrive,
-a thousand per cycle, and nothing is known of those that are still to come. Reported is the part of all GPUs that is allocated when as
-much was asked for as there is (the pod that crosses that line is not counted). Published for this protocol: FGD 95.23 ± 0.10, best fit
-92.86. There the smallest name breaks ties and does part of the packing, so here the nodes are also named the other way round, and at random.
+The whole trace, and more of it drawn with replacement until 1.3 times the GPUs of the cluster are
+asked for, is shuffled; pods only arrive, a thousand per cycle, and nothing is known of those that
+are still to come. Reported is the part of all GPUs that is allocated when as much was asked for as
+there is (the pod that crosses that line is not counted). Published for this protocol: FGD 95.23 ±
+0.10, best fit 92.86. There the smallest name breaks ties and does part of the packing, so here the
+nodes are also named the other way round, and at random.
 """
 
 from __future__ import annotations
@@ -23,7 +26,17 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.events import NodeJoined, WorkloadSubmitted
-from jupyter_gpushare.core.model.model import Department, Node, NodePool, Options, Pod, Policy, Project, Quota, Workload
+from jupyter_gpushare.core.model.model import (
+    Department,
+    Node,
+    NodePool,
+    Options,
+    Pod,
+    Policy,
+    Project,
+    Quota,
+    Workload,
+)
 from tests.benchmarks.traces import folder, rows
 
 CASES: Final = {
@@ -48,9 +61,16 @@ def machines(data: Path, naming: str, seed: int) -> list[Node]:
     elif naming == "random":
         random.Random(seed).shuffle(order)
     return [
-        Node(f"n{i:04}", gpus=int(r["gpu"]), cpu=int(r["cpu_milli"]), memory=int(r["memory_mib"]), labels={"model": r["model"]}, max_pods=10_000)
+        Node(
+            f"n{i:04}",
+            gpus=int(r["gpu"]),
+            cpu=int(r["cpu_milli"]),
+            memory=int(r["memory_mib"]),
+            labels={"model": r["model"]},
+            max_pods=10_000,
+        )
         for i, r in zip(order, found, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def milli(row: dict[str, str]) -> int:
@@ -73,8 +93,18 @@ def arrivals(data: Path, nodes: list[Node], seed: int) -> Iterator[Pod]:
         asked += milli(row)
         if asked > capacity:
             return
-        named = tuple(n.name for n in nodes if n.labels["model"] in row["gpu_spec"].split("|")) if row["gpu_spec"] else ()
-        yield Pod(f"p{i}", gpu=milli(row), cpu=int(row["cpu_milli"]), memory=int(row["memory_mib"]), node_affinity=named)
+        named = (
+            tuple(n.name for n in nodes if n.labels["model"] in row["gpu_spec"].split("|"))
+            if row["gpu_spec"]
+            else ()
+        )
+        yield Pod(
+            f"p{i}",
+            gpu=milli(row),
+            cpu=int(row["cpu_milli"]),
+            memory=int(row["memory_mib"]),
+            node_affinity=named,
+        )
 
 
 def allocated(data: Path, pool: NodePool, naming: str, seed: int) -> tuple[float, float]:
@@ -82,9 +112,11 @@ def allocated(data: Path, pool: NodePool, naming: str, seed: int) -> tuple[float
     nodes = machines(data, naming, seed)
     everything = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
     policy = Policy(
-        (pool,), (Department("d", pools={"default": everything}),), (Project("p", "d", {"default": everything}),),
+        (pool,),
+        (Department("d", pools={"default": everything}),),
+        (Project("p", "d", {"default": everything}),),
         options=Options(actions=("allocate",)),
-    )  # fmt: skip
+    )
     cluster = Cluster(policy)
     for node in nodes:
         cluster.apply(NodeJoined(node))
@@ -113,7 +145,9 @@ def main() -> None:
     if data is None:
         return
     results = []
-    sys.stdout.write(f"{'placement, ties go to':28} {'allocated':>18} {'worst seed':>11} {'s per 1000 pods':>16}\n")
+    sys.stdout.write(
+        f"{'placement, ties go to':28} {'allocated':>18} {'worst seed':>11} {'s per 1000 pods':>16}\n"
+    )
     for name, (pool, naming) in CASES.items():
         if options.only not in name:
             continue
@@ -121,9 +155,17 @@ def main() -> None:
         parts, seconds = [part for part, _ in runs], statistics.median(second for _, second in runs)
         mean, deviation = statistics.mean(parts), statistics.stdev(parts) if len(parts) > 1 else 0.0
         results.append(
-            {"case": name, "percent": round(mean, 2), "deviation": round(deviation, 2), "worst": round(min(parts), 2), "s_per_1000": round(seconds, 3)}
+            {
+                "case": name,
+                "percent": round(mean, 2),
+                "deviation": round(deviation, 2),
+                "worst": round(min(parts), 2),
+                "s_per_1000": round(seconds, 3),
+            }
         )
-        sys.stdout.write(f"{name:28} {mean:10.2f} ± {deviation:.2f} % {min(parts):9.2f} % {seconds:16.2f}\n")
+        sys.stdout.write(
+            f"{name:28} {mean:10.2f} ± {deviation:.2f} % {min(parts):9.2f} % {seconds:16.2f}\n"
+        )
         sys.stdout.flush()
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))

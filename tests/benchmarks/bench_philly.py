@@ -1,12 +1,15 @@
-"""Time-based fair share on the Philly trace: its virtual clusters as projects of equal weight. `python -m tests.benchmarks.bench_philly`.
+"""Time-based fair share on the Philly trace: its virtual clusters as projects of equal weight.
+`python -m tests.benchmarks.bench_philly`.
 
-Two weeks of the trace, every third job of the file, on clusters so small that the kept jobs ask for 1.3 and for 2 times what they have.
-Jobs of more than 32 GPUs are left out and none runs for more than three days, as at a third of the size one such job would be the whole
-story. Half of the cluster is quota, in equal parts.
+Two weeks of the trace, every third job of the file, on clusters so small that the kept jobs ask for
+1.3 and for 2 times what they have. Jobs of more than 32 GPUs are left out and none runs for more
+than three days, as at a third of the size one such job would be the whole story. Half of the
+cluster is quota, in equal parts.
 
-Entitled is who could ask for how much over the whole fortnight, divided with equal weights (water filling). The share error is the part of
-all GPU time that went to somebody else than it should; Jain's index is over (received / entitled). Both count what was received in
-the fortnight. Waits are from arrival to the first start; a job that never started waited until the end.
+Entitled is who could ask for how much over the whole fortnight, divided with equal weights (water
+filling). The share error is the part of all GPU time that went to somebody else than it should;
+Jain's index is over (received / entitled). Both count what was received in the fortnight. Waits are
+from arrival to the first start; a job that never started waited until the end.
 """
 
 from __future__ import annotations
@@ -21,7 +24,15 @@ from pathlib import Path
 from typing import Final
 
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
-from jupyter_gpushare.core.model.model import Department, Node, NodePool, Policy, Project, Quota, TimeBased
+from jupyter_gpushare.core.model.model import (
+    Department,
+    Node,
+    NodePool,
+    Policy,
+    Project,
+    Quota,
+    TimeBased,
+)
 from tests.benchmarks.replay import HOUR, Job, Replay, jain, water_filled
 from tests.benchmarks.traces import folder, rows
 
@@ -45,7 +56,10 @@ def sampled(data: Path) -> list[Job]:
     """The kept jobs of the fortnight."""
     jobs = []
     for number, row in enumerate(rows(data / "philly.csv")):
-        arrival = int((datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC) - START).total_seconds() * 1000)
+        arrival = int(
+            (datetime.fromisoformat(row["timestamp"]).replace(tzinfo=UTC) - START).total_seconds()
+            * 1000
+        )
         gpus, duration = int(row["num_gpus"]), min(LONGEST, int(float(row["duration"]) * 1000))
         if number % ONE_IN == 0 and 0 <= arrival < SPAN and 0 < gpus <= MOST_GPUS and duration > 0:
             jobs.append(Job(f"j{number:06}", row["cluster"], gpus, arrival, duration))
@@ -60,11 +74,14 @@ def replayed(jobs: list[Job], load: float, time_based: TimeBased | None) -> tupl
     everything = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
     quota = Quota(Amounts(nodes * 8 * GPU // 2 // len(names) // GPU * GPU, UNLIMITED, UNLIMITED))
     policy = Policy(
-        (NodePool("default", time_based=time_based),), (Department("d", pools={"default": everything}),),
+        (NodePool("default", time_based=time_based),),
+        (Department("d", pools={"default": everything}),),
         tuple(Project(name, "d", {"default": quota}) for name in names),
-    )  # fmt: skip
+    )
     fresh = [Job(job.id, job.project, job.gpus, job.arrival, job.duration) for job in jobs]
-    return Replay(policy, [Node(f"n{i:03}", gpus=8) for i in range(nodes)], fresh, step=STEP).run(SPAN), nodes * 8
+    return Replay(policy, [Node(f"n{i:03}", gpus=8) for i in range(nodes)], fresh, step=STEP).run(
+        SPAN
+    ), nodes * 8
 
 
 def judged(run: Replay, gpus: int) -> dict[str, float]:
@@ -74,9 +91,15 @@ def judged(run: Replay, gpus: int) -> dict[str, float]:
         demands[job.project] += job.gpus * min(job.duration, SPAN - job.arrival) / HOUR
     received = sum(run.held.values())
     entitled = water_filled(received, dict(demands))
-    waits = sorted((SPAN if job.first_start is None else job.first_start) - job.arrival for job in run.jobs.values())
+    waits = sorted(
+        (SPAN if job.first_start is None else job.first_start) - job.arrival
+        for job in run.jobs.values()
+    )
     return {
-        "share_error_percent": 100 * sum(abs(run.held[q] - e) for q, e in entitled.items()) / 2 / received,
+        "share_error_percent": 100
+        * sum(abs(run.held[q] - e) for q, e in entitled.items())
+        / 2
+        / received,
         "jain": jain([run.held[q] / e for q, e in entitled.items()]),
         "mean_wait_h": statistics.mean(waits) / HOUR,
         "p95_wait_h": waits[int(0.95 * len(waits))] / HOUR,
@@ -97,15 +120,26 @@ def main() -> None:
         return
     jobs, results = sampled(data), []
     hours = sum(job.gpus * job.duration for job in jobs) / HOUR
-    sys.stdout.write(f"{len(jobs)} jobs of {len({job.project for job in jobs})} projects, {hours:.0f} GPU-hours\n")
-    sys.stdout.write(f"{'load x GPUs: fair share':40} {'share error':>12} {'Jain':>6} {'mean wait':>10} {'p95 wait':>10} {'evictions':>10} {'busy':>7} {'cycles':>7} {'wall':>7}\n")
+    sys.stdout.write(
+        f"{len(jobs)} jobs of {len({job.project for job in jobs})} projects, {hours:.0f} GPU-hours\n"
+    )
+    sys.stdout.write(
+        f"{'load x GPUs: fair share':40} {'share error':>12} {'Jain':>6} {'mean wait':>10} {'p95 wait':>10} {'evictions':>10} {'busy':>7} {'cycles':>7} {'wall':>7}\n"
+    )
     for load in LOADS:
         for name, time_based in CASES.items():
             if options.only not in name:
                 continue
             run, gpus = replayed(jobs, load, time_based)
             found = judged(run, gpus)
-            results.append({"case": name, "load": load, "gpus": gpus, **{key: round(value, 3) for key, value in found.items()}})
+            results.append(
+                {
+                    "case": name,
+                    "load": load,
+                    "gpus": gpus,
+                    **{key: round(value, 3) for key, value in found.items()},
+                }
+            )
             label = f"{load} x {gpus}: {name}"
             sys.stdout.write(
                 f"{label:40} {found['share_error_percent']:10.1f} % {found['jain']:6.3f} {found['mean_wait_h']:8.2f} h {found['p95_wait_h']:8.2f} h"

@@ -1,7 +1,9 @@
-"""What looking at real GPUs costs the agent: 8 GPUs, 32 kernels, at rest. `python -m tests.benchmarks.bench_polling`. Exit 1: a bar was missed.
+"""What looking at real GPUs costs the agent: 8 GPUs, 32 kernels, at rest. `python -m
+tests.benchmarks.bench_polling`. Exit 1: a bar was missed.
 
-The driver is played, and its own work is not the agent's: it is measured call by call and taken off (both are printed). With a real driver
-each call is an ioctl instead; what that costs is for a machine with GPUs to say. A "kernel" here is a process that holds memory.
+The driver is played, and its own work is not the agent's: it is measured call by call and taken off
+(both are printed). With a real driver each call is an ioctl instead; what that costs is for a
+machine with GPUs to say. A "kernel" here is a process that holds memory.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ def cpu_s() -> float:
 
 
 def played_call_s(world: GpuWorld) -> float:
-    """CPU seconds of one call inside the played driver: the mean of the two that are made most, without any Python around them."""
+    """CPU seconds of one call inside the played driver: the mean of the two that are made most,
+    without any Python around them.
+    """
     library = ctypes.CDLL(str(world.libraries / "libnvidia-ml.so.1"))
     library.nvmlInitWithFlags(0)
     handle, count, memory = ctypes.c_void_p(), ctypes.c_uint(0), pynvml.c_nvmlMemory_v2_t()
@@ -73,7 +77,10 @@ def settle_in(agent: Agent, pids: list[int]) -> None:
 async def measure(world: GpuWorld, pids: list[int]) -> bool:
     shares, calls = [], []
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
-        agent = Agent(AgentConfig("n0", Path(folder), grace_ms=600_000), NvidiaDevices(Nvml(), Path(folder), CheckpointClient()))
+        agent = Agent(
+            AgentConfig("n0", Path(folder), grace_ms=600_000),
+            NvidiaDevices(Nvml(), Path(folder), CheckpointClient()),
+        )
         settle_in(agent, pids)
         await agent.start()
         await asyncio.sleep(WARM_S)  # the self-test is through
@@ -88,9 +95,18 @@ async def measure(world: GpuWorld, pids: list[int]) -> bool:
     per_call = played_call_s(world)
     whole, rate = statistics.median(shares), statistics.median(calls)
     played = 100 * rate * per_call
-    sys.stdout.write(f"calls of NVML: {rate:.0f} a second; inside the played driver {1e6 * per_call:.0f} us each, {played:.2f} % of a core\n")
-    sys.stdout.write(f"the agent's process with the played driver, median of {ROUNDS} x {ROUND_S:g} s: {whole:.2f} % of a core\n")
-    return say(f"the agent at rest, {GPUS} GPUs, {KERNELS} kernels, without the played driver", max(0.0, whole - played), BAR, "% of a core")
+    sys.stdout.write(
+        f"calls of NVML: {rate:.0f} a second; inside the played driver {1e6 * per_call:.0f} us each, {played:.2f} % of a core\n"
+    )
+    sys.stdout.write(
+        f"the agent's process with the played driver, median of {ROUNDS} x {ROUND_S:g} s: {whole:.2f} % of a core\n"
+    )
+    return say(
+        f"the agent at rest, {GPUS} GPUs, {KERNELS} kernels, without the played driver",
+        max(0.0, whole - played),
+        BAR,
+        "% of a core",
+    )
 
 
 def main() -> int:

@@ -1,8 +1,10 @@
 """How long a restart takes: `python -m tests.benchmarks.bench_restart`.
 
-From the start of the process to its line on the terminal (calls are answered, the first decisions are made), with 1000 kernels running on
-200 nodes of eight GPUs and 10 000 workloads waiting in the store; on SQLite, and on PostgreSQL where it is installed. A second and a third
-start show what a cold one costs. `program` is a process of its own with its imports; `service` is forked from one that has them.
+From the start of the process to its line on the terminal (calls are answered, the first decisions
+are made), with 1000 kernels running on 200 nodes of eight GPUs and 10 000 workloads waiting in the
+store; on SQLite, and on PostgreSQL where it is installed. A second and a third start show what a
+cold one costs. `program` is a process of its own with its imports; `service` is forked from one
+that has them.
 """
 
 from __future__ import annotations
@@ -31,8 +33,14 @@ STARTS = 3
 
 def policy(projects: int, nodes: int) -> str:
     quota = nodes * GPUS // projects
-    lines = [f"  - {{name: p{i}, pools: {{default: {{gpu: {{quota: {quota}}}}}}}}}" for i in range(projects)]
-    lines += [f"  - {{name: full{i}, pools: {{default: {{gpu: {{quota: 0, limit: 0}}}}}}}}" for i in range(projects)]
+    lines = [
+        f"  - {{name: p{i}, pools: {{default: {{gpu: {{quota: {quota}}}}}}}}}"
+        for i in range(projects)
+    ]
+    lines += [
+        f"  - {{name: full{i}, pools: {{default: {{gpu: {{quota: 0, limit: 0}}}}}}}}"
+        for i in range(projects)
+    ]
     return "projects:\n" + "\n".join(lines) + "\n"
 
 
@@ -45,26 +53,61 @@ def fill(url: str, options: argparse.Namespace) -> None:
         for i in range(options.kernels):
             place, gpu = divmod(i, GPUS // 2)
             _asked(write, f"kernel-{i}", f"p{i % options.projects}", 0.5, i)
-            write.lease(_lease(f"kernel-{i}", f"p{i % options.projects}", f"n{place % options.nodes:03}", gpu), 1000 + i)
-            write.event(f"kernel-{i}", m.Event(time=m.stamp(1000 + i), kind="granted", message="Granted 0.5 GPU."))
+            write.lease(
+                _lease(
+                    f"kernel-{i}", f"p{i % options.projects}", f"n{place % options.nodes:03}", gpu
+                ),
+                1000 + i,
+            )
+            write.event(
+                f"kernel-{i}",
+                m.Event(time=m.stamp(1000 + i), kind="granted", message="Granted 0.5 GPU."),
+            )
         for i in range(options.waiting):
-            _asked(write, f"waiting-{i}", f"full{i % options.projects}", SHARES[i % len(SHARES)], 5000 + i)
+            _asked(
+                write,
+                f"waiting-{i}",
+                f"full{i % options.projects}",
+                SHARES[i % len(SHARES)],
+                5000 + i,
+            )
         write.revision(1)
     store.close()
 
 
 def _asked(write: object, id_: str, project: str, gpu: float, when: int) -> None:
-    request = m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)])
+    request = m.WorkloadRequest(
+        id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]
+    )
     write.submitted(WorkloadRow(request, "alice", project, 75, True, 1000 + when))
-    write.event(id_, m.Event(time=m.stamp(1000 + when), kind="requested", message=f"Asked for {gpu} GPU in project {project}."))
+    write.event(
+        id_,
+        m.Event(
+            time=m.stamp(1000 + when),
+            kind="requested",
+            message=f"Asked for {gpu} GPU in project {project}.",
+        ),
+    )
 
 
 def _lease(workload: str, project: str, name: str, gpu: int) -> m.LeaseBody:
     share, limit = m.Share(gpu=0.5), m.Share(gpu=1.0)
     return m.LeaseBody(
-        id=f"{workload}@1", workload=workload, pod="kernel", kernel_id=None, name="", user="alice", project=project, node=name, pool="default",
-        planned_gpus=[gpu], request_mib=40 * 1024, limit_mib=80 * 1024, request=share, limit=limit,
-    )  # fmt: skip
+        id=f"{workload}@1",
+        workload=workload,
+        pod="kernel",
+        kernel_id=None,
+        name="",
+        user="alice",
+        project=project,
+        node=name,
+        pool="default",
+        planned_gpus=[gpu],
+        request_mib=40 * 1024,
+        limit_mib=80 * 1024,
+        request=share,
+        limit=limit,
+    )
 
 
 def forked(folder: Path, url: str, file: Path) -> list[float]:
@@ -83,8 +126,22 @@ def forked(folder: Path, url: str, file: Path) -> list[float]:
 
 def whole(folder: Path, url: str, file: Path) -> float:
     begun = time.perf_counter()
-    command = [sys.executable, "-m", "jupyter_gpushare.cli", "scheduler", "--port", "0", "--policy", str(file), "--db-url", url]
-    process = subprocess.Popen([*command, "--state-dir", str(folder / "state"), "--log-level", "error"], stdout=subprocess.PIPE)
+    command = [
+        sys.executable,
+        "-m",
+        "jupyter_gpushare.cli",
+        "scheduler",
+        "--port",
+        "0",
+        "--policy",
+        str(file),
+        "--db-url",
+        url,
+    ]
+    process = subprocess.Popen(
+        [*command, "--state-dir", str(folder / "state"), "--log-level", "error"],
+        stdout=subprocess.PIPE,
+    )
     assert process.stdout is not None
     while b"listening" not in (line := process.stdout.readline()):
         assert line, "it did not start"
@@ -95,7 +152,9 @@ def whole(folder: Path, url: str, file: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, number in (("nodes", 200), ("kernels", 1000), ("waiting", 10_000), ("projects", 20)):
         parser.add_argument(f"--{name}", type=int, default=number)
     options = parser.parse_args()
@@ -110,7 +169,13 @@ def main() -> None:
         for kind, url in urls.items():
             fill(url, options)
             service, program = forked(folder, url, file), whole(folder, url, file)
-            result = {"database": kind, **vars(options), "service_s": service, "program_s": program, "cores": os.cpu_count()}
+            result = {
+                "database": kind,
+                **vars(options),
+                "service_s": service,
+                "program_s": program,
+                "cores": os.cpu_count(),
+            }
             print(json.dumps(result))  # noqa: T201 - what a benchmark is for
 
 

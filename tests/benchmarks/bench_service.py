@@ -1,8 +1,10 @@
-"""From a request to its committed grant: real HTTP, real SQLite with every commit on disk. `python -m tests.benchmarks.bench_service [--json FILE]`.
+"""From a request to its committed grant: real HTTP, real SQLite with every commit on disk. `python
+-m tests.benchmarks.bench_service [--json FILE]`.
 
-The service runs in a process of its own. Each request is timed from the POST to the frame of the stream that says `running`; requests
-come at a steady rate, alone and beside many that wait. No bar is asserted here: disks differ. What was timed is checked: every
-request was granted, and none twice.
+The service runs in a process of its own. Each request is timed from the POST to the frame of the
+stream that says `running`; requests come at a steady rate, alone and beside many that wait. No bar
+is asserted here: disks differ. What was timed is checked: every request was granted, and none
+twice.
 """
 
 from __future__ import annotations
@@ -22,9 +24,7 @@ from jupyter_gpushare.client import SchedulerClient
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.scheduler_forks import Nursery
 
-POLICY = (
-    "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"
-)
+POLICY = "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"
 NODES, GPUS = 8, 8
 
 
@@ -33,7 +33,9 @@ def asking(id_: str, project: str) -> m.WorkloadRequest:
 
 
 async def timed(client: SchedulerClient, requests: int, per_second: float) -> list[float]:
-    """Milliseconds from POST to the frame with the grant, for each request; each is given back once it is granted."""
+    """Milliseconds from POST to the frame with the grant, for each request; each is given back once
+    it is granted.
+    """
     begun: dict[str, float] = {}
     took: dict[str, float] = {}
     ready = asyncio.Event()
@@ -42,8 +44,14 @@ async def timed(client: SchedulerClient, requests: int, per_second: float) -> li
         async with aclosing(client.changes()) as frames:
             async for frame in frames:
                 ready.set()
-                if isinstance(frame, m.WorkloadChanged) and frame.workload.state == "running" and frame.workload.id in begun:
-                    took.setdefault(frame.workload.id, (time.perf_counter() - begun[frame.workload.id]) * 1000)
+                if (
+                    isinstance(frame, m.WorkloadChanged)
+                    and frame.workload.state == "running"
+                    and frame.workload.id in begun
+                ):
+                    took.setdefault(
+                        frame.workload.id, (time.perf_counter() - begun[frame.workload.id]) * 1000
+                    )
                 if len(took) == requests:
                     return
 
@@ -60,7 +68,9 @@ async def timed(client: SchedulerClient, requests: int, per_second: float) -> li
     return list(took.values())
 
 
-async def measure(nursery: Nursery, folder: Path, waiting: int, requests: int, per_second: float) -> dict[str, float]:
+async def measure(
+    nursery: Nursery, folder: Path, waiting: int, requests: int, per_second: float
+) -> dict[str, float]:
     policy = folder / "gpushare.yaml"
     policy.write_text(POLICY)
     child = nursery.start(folder / "state", policy_file=str(policy))
@@ -80,9 +90,12 @@ async def measure(nursery: Nursery, folder: Path, waiting: int, requests: int, p
     restart = time.perf_counter() - started
     again.end()
     return {
-        "waiting": waiting, "requests": len(times), "p50_ms": round(statistics.median(times), 2),
-        "p99_ms": round(times[int(len(times) * 0.99) - 1], 2), "restart_s": round(restart, 2),
-    }  # fmt: skip
+        "waiting": waiting,
+        "requests": len(times),
+        "p50_ms": round(statistics.median(times), 2),
+        "p99_ms": round(times[int(len(times) * 0.99) - 1], 2),
+        "restart_s": round(restart, 2),
+    }
 
 
 def main() -> None:
@@ -97,7 +110,9 @@ def main() -> None:
         nursery = Nursery()
         try:
             with tempfile.TemporaryDirectory() as folder:
-                row = asyncio.run(measure(nursery, Path(folder), waiting, options.requests, options.per_second))
+                row = asyncio.run(
+                    measure(nursery, Path(folder), waiting, options.requests, options.per_second)
+                )
         finally:
             nursery.close()
         rows.append(row)

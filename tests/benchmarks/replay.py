@@ -1,7 +1,9 @@
-"""Replays a list of jobs on the scheduler's real cycle, in virtual time: arrivals, ends, evictions, and measured usage.
+"""Replays a list of jobs on the scheduler's real cycle, in virtual time: arrivals, ends, evictions,
+and measured usage.
 
-A job that is evicted goes on where it was when it gets a place again: its state is taken to be saved, which is what the product does with
-notebooks. Cycles run at fixed steps of virtual time at which something happened; a place that is being left is free in the same step.
+A job that is evicted goes on where it was when it gets a place again: its state is taken to be
+saved, which is what the product does with notebooks. Cycles run at fixed steps of virtual time at
+which something happened; a place that is being left is free in the same step.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.fairness.usage import UsageSample, usage_of
 from jupyter_gpushare.core.model.amounts import GPU, Amounts
-from jupyter_gpushare.core.model.events import NodeJoined, PodReleased, UsageMeasured, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    NodeJoined,
+    PodReleased,
+    UsageMeasured,
+    WorkloadEnded,
+    WorkloadSubmitted,
+)
 from jupyter_gpushare.core.model.model import Node, Pod, Policy, TimeBased, Workload
 
 __all__ = ["HOUR", "Job", "Replay", "jain", "water_filled"]
@@ -49,14 +57,24 @@ class Job:
         self.remaining = self.duration
 
     def pods(self) -> tuple[Pod, ...]:
-        sizes = [self.per_pod] * (self.gpus // self.per_pod) + ([self.gpus % self.per_pod] if self.gpus % self.per_pod else [])
+        sizes = [self.per_pod] * (self.gpus // self.per_pod) + (
+            [self.gpus % self.per_pod] if self.gpus % self.per_pod else []
+        )
         return tuple(Pod(f"{self.id}-{i}", gpu=size * GPU) for i, size in enumerate(sizes))
 
 
 class Replay:
     """One run. Afterwards `held` has GPU-hours per project, `jobs` their fates."""
 
-    def __init__(self, policy: Policy, nodes: Sequence[Node], jobs: Sequence[Job], *, step: int, usage_every: int = HOUR) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        nodes: Sequence[Node],
+        jobs: Sequence[Job],
+        *,
+        step: int,
+        usage_every: int = HOUR,
+    ) -> None:
         self.cluster = Cluster(policy)
         for node in nodes:
             self.cluster.apply(NodeJoined(node))
@@ -82,15 +100,24 @@ class Replay:
         started = time.perf_counter()
         while True:
             due = [self.ends[0][0]] if self.ends else []
-            due += [self.arrivals[self.position].arrival] if self.position < len(self.arrivals) else []
+            due += (
+                [self.arrivals[self.position].arrival] if self.position < len(self.arrivals) else []
+            )
             due += [self.measured + self.usage_every] if self.time_based and due else []
             if not due or (at := -(-min(due) // self.step) * self.step) >= until:
                 break
             self._pass_to(max(at, self.now))
             self._finish()
-            while self.position < len(self.arrivals) and self.arrivals[self.position].arrival <= self.now:
+            while (
+                self.position < len(self.arrivals)
+                and self.arrivals[self.position].arrival <= self.now
+            ):
                 job = self.arrivals[self.position]
-                self.cluster.apply(WorkloadSubmitted(Workload(job.id, job.project, job.pods(), created=job.arrival)))
+                self.cluster.apply(
+                    WorkloadSubmitted(
+                        Workload(job.id, job.project, job.pods(), created=job.arrival)
+                    )
+                )
                 self.position += 1
             self._decide()
         self._pass_to(until)
@@ -117,7 +144,9 @@ class Replay:
         self.lately.clear()
         while self.samples[0].start + self.samples[0].length <= self.now - time_based.window:
             self.samples.popleft()
-        usage = usage_of(self.samples, self.now, window=time_based.window, half_life=time_based.half_life)
+        usage = usage_of(
+            self.samples, self.now, window=time_based.window, half_life=time_based.half_life
+        )
         for queue in sorted(usage):
             self.cluster.apply(UsageMeasured(queue, "default", usage[queue]))
 
@@ -168,10 +197,14 @@ def jain(values: Sequence[float]) -> float:
 
 
 def water_filled(total: float, demands: dict[str, float]) -> dict[str, float]:
-    """What each is entitled to with equal weights: nobody more than it asked for, and the rest in equal parts."""
+    """What each is entitled to with equal weights: nobody more than it asked for, and the rest in
+    equal parts.
+    """
     given: dict[str, float] = {}
     left = total
-    for index, (name, demand) in enumerate(sorted(demands.items(), key=lambda item: (item[1], item[0]))):
+    for index, (name, demand) in enumerate(
+        sorted(demands.items(), key=lambda item: (item[1], item[0]))
+    ):
         given[name] = min(demand, left / (len(demands) - index))
         left -= given[name]
     return given

@@ -1,4 +1,6 @@
-"""Where the public traces are, and how to get them. They are no part of the project: their licences are their owners' business."""
+"""Where the public traces are, and how to get them. They are no part of the project: their licences
+are their owners' business.
+"""
 
 from __future__ import annotations
 
@@ -18,15 +20,19 @@ SOURCES: Final = {
 
 
 def folder(*names: str) -> Path | None:
-    """The folder with all of these files: `GPUSHARE_TRACES`, else `../shared/data` beside the repository. None, after saying in one line
-    how to get the data, when one of them is absent: a benchmark without its trace is left out, not failed."""
+    """The folder with all of these files: `GPUSHARE_TRACES`, else `../shared/data` beside the
+    repository. None, after saying in one line how to get the data, when one of them is absent: a
+    benchmark without its trace is left out, not failed.
+    """
     beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
     place = Path(os.environ.get("GPUSHARE_TRACES") or beside)
     absent = [name for name in names if not (place / name).is_file()]
     if not absent:
         return place
     wanted = " ".join(SOURCES[name] + name for name in absent)
-    sys.stdout.write(f"left out: put {', '.join(absent)} into a folder and set GPUSHARE_TRACES to it (curl -O for each of: {wanted})\n")
+    sys.stdout.write(
+        f"left out: put {', '.join(absent)} into a folder and set GPUSHARE_TRACES to it (curl -O for each of: {wanted})\n"
+    )
     return None
 
 

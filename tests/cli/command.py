@@ -1,4 +1,6 @@
-"""Runs the console script's own function in this process: exit status, stdout and stderr as a shell would see them."""
+"""Runs the console script's own function in this process: exit status, stdout and stderr as a shell
+would see them.
+"""
 
 from __future__ import annotations
 

@@ -22,12 +22,17 @@ def test_help_and_import_load_nothing_heavy() -> None:
         "heavy = {'tornado', 'sqlalchemy', 'numpy', 'pydantic', 'yaml', 'matplotlib', 'jupyter_server', 'traitlets', 'rich'}\n"
         "print(sorted(heavy & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
     assert done.stdout.splitlines()[-1] == "[]"
     assert all(name in done.stdout for name in COMMANDS)
 
 
-@pytest.mark.parametrize("args", [["nope"], ["validate"], ["simulate"], ["fairshare", "--format", "xml", "f"], ["--nope"]])
+@pytest.mark.parametrize(
+    "args",
+    [["nope"], ["validate"], ["simulate"], ["fairshare", "--format", "xml", "f"], ["--nope"]],
+)
 def test_mistakes_in_the_arguments_are_one_line(args: list[str]) -> None:
     result = gpushare(*args)
     assert result.status == 2
@@ -38,7 +43,9 @@ def test_mistakes_in_the_arguments_are_one_line(args: list[str]) -> None:
 
 def test_validate_prints_every_problem_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
-    file.write_text("projects:\n  - name: p\n    members: [a, a]\n    pools: {default: {gpu: {quota: -1}}}\n")
+    file.write_text(
+        "projects:\n  - name: p\n    members: [a, a]\n    pools: {default: {gpu: {quota: -1}}}\n"
+    )
     result = gpushare("validate", file)
     assert result.status == 2
     assert result.stdout.splitlines() == [
@@ -49,7 +56,9 @@ def test_validate_prints_every_problem_with_its_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "hello\n", "- a\n", "a: [\n", "a: b: c\n"])
-def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(tmp_path: Path, text: str) -> None:
+def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(
+    tmp_path: Path, text: str
+) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(text)
     (line,) = gpushare("validate", file).stdout.splitlines()
@@ -63,7 +72,10 @@ def test_validate_names_a_field_even_when_the_whole_file_is_at_fault(tmp_path: P
         (["demo", "--no-browser", "--gpu-memory", "lots"], "jupyter gpushare demo"),
         (["demo", "--no-browser", "--ip", "not an address"], "ip"),
         (["demo", "--no-browser", "--ip", "192.0.2.1"], "ip"),
-        (["status", "--scheduler", "http://127.0.0.1:1", "--token-file", "/nope.token"], "token-file"),
+        (
+            ["status", "--scheduler", "http://127.0.0.1:1", "--token-file", "/nope.token"],
+            "token-file",
+        ),
         (["agent", "--simulate", "A100:0", "--self-test"], "simulate"),
     ],
 )
@@ -77,7 +89,11 @@ def test_every_error_says_where(args: list[str], where: str) -> None:
 def test_validate_a_good_one(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text("projects: [{name: p}]\n")
-    assert gpushare("validate", file) == (0, f"{file}: good (1 node pool, 0 departments, 1 project)\n", "")
+    assert gpushare("validate", file) == (
+        0,
+        f"{file}: good (1 node pool, 0 departments, 1 project)\n",
+        "",
+    )
 
 
 def test_the_schema_is_json() -> None:

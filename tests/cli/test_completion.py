@@ -1,4 +1,6 @@
-"""Shell completion, asked the way shells ask: commands, options and words; names where a scheduler answers; silence where none does."""
+"""Shell completion, asked the way shells ask: commands, options and words; names where a scheduler
+answers; silence where none does.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,34 @@ BIN = Path(sys.executable).parent
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("GPUSHARE", "JUPYTER"))}
-    return clean | {"HOME": str(home), "GPUSHARE_STATE": str(home), "PATH": f"{BIN}:{os.environ['PATH']}", **more}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GPUSHARE", "JUPYTER"))
+    }
+    return clean | {
+        "HOME": str(home),
+        "GPUSHARE_STATE": str(home),
+        "PATH": f"{BIN}:{os.environ['PATH']}",
+        **more,
+    }
 
 
 def completed(home: Path, line: str, **more: str) -> list[str]:
     """What `jupyter-gpushare` offers to a shell for the last word of this line."""
     words = line.split(" ")
-    asked = {COMPLETE_VARIABLE: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    asked = {
+        COMPLETE_VARIABLE: "bash_complete",
+        "COMP_WORDS": line,
+        "COMP_CWORD": str(len(words) - 1),
+    }
     done = subprocess.run(
-        [BIN / "jupyter-gpushare"], env=environment(home, **more) | asked, capture_output=True, text=True, timeout=60, check=False
+        [BIN / "jupyter-gpushare"],
+        env=environment(home, **more) | asked,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert done.stderr == ""
     return [offer.partition(",")[2] for offer in done.stdout.splitlines() if offer]
@@ -76,7 +96,9 @@ def test_names_are_the_schedulers(tmp_path: Path) -> None:
                 file.write_text(doors.admin_token)
                 given = {"GPUSHARE_SCHEDULER": doors.url, "GPUSHARE_TOKEN_FILE": str(file)}
                 for line, expected in NAMES.items():
-                    assert await asyncio.to_thread(completed, tmp_path, line, **given) == expected, line
+                    assert (
+                        await asyncio.to_thread(completed, tmp_path, line, **given) == expected
+                    ), line
                 by_options = f"gpushare drain --scheduler {doors.url} --token-file {file} "
                 assert await asyncio.to_thread(completed, tmp_path, by_options) == ["n0"]
                 await of_a_refused_one(doors, tmp_path)
@@ -117,7 +139,9 @@ def test_a_scheduler_that_does_not_answer_is_not_waited_for(tmp_path: Path) -> N
 
 
 def shell(home: Path, *command: str) -> str:
-    done = subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=45, check=False)
+    done = subprocess.run(
+        command, env=environment(home), capture_output=True, text=True, timeout=45, check=False
+    )
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
@@ -141,15 +165,28 @@ try jupyter gpushare queue --columns queue,po
 
 @pytest.mark.slow
 def test_bash_completes_jupyter_gpushare_and_leaves_the_rest_to_others(tmp_path: Path) -> None:
-    assert shell(tmp_path, "bash", "-c", BASH).splitlines() == ["of-others gpushare", "of-others", "whoami why what-if", "queue,pool"]
+    assert shell(tmp_path, "bash", "-c", BASH).splitlines() == [
+        "of-others gpushare",
+        "of-others",
+        "whoami why what-if",
+        "queue,pool",
+    ]
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
 def test_fish_completes_both_spellings(tmp_path: Path) -> None:
     for program in ("jupyter gpushare", "jupyter-gpushare"):
-        for line, expected in (("usage --by p", {"person", "project"}), ("queue --columns queue,po", {"queue,pool"})):
-            said = shell(tmp_path, "fish", "-c", f"jupyter-gpushare completion fish | source; complete -C '{program} {line}'")
+        for line, expected in (
+            ("usage --by p", {"person", "project"}),
+            ("queue --columns queue,po", {"queue,pool"}),
+        ):
+            said = shell(
+                tmp_path,
+                "fish",
+                "-c",
+                f"jupyter-gpushare completion fish | source; complete -C '{program} {line}'",
+            )
             assert {offer for offer in said.splitlines() if offer} == expected
 
 

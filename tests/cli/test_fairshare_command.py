@@ -30,7 +30,14 @@ queues:
 
 
 def test_a_queue_with_children_wants_what_they_want() -> None:
-    assert {q: share["gpu"] for q, share in divided(H1)["fair_share"].items()} == {"d1": 10, "d2": 6, "p1": 4, "p2": 6, "p3": 4, "p4": 2}
+    assert {q: share["gpu"] for q, share in divided(H1)["fair_share"].items()} == {
+        "d1": 10,
+        "d2": 6,
+        "p1": 4,
+        "p2": 6,
+        "p3": 4,
+        "p4": 2,
+    }
 
 
 def test_every_resource_has_its_own_unit() -> None:
@@ -48,11 +55,18 @@ queues:
 
 
 def test_cpu_that_is_not_managed_takes_its_want() -> None:
-    assert divided("{total: {cpu: 8}, queues: [{name: a, cpu: {requested: 6}}]}")["fair_share"]["a"]["cpu"] == 6.0
+    assert (
+        divided("{total: {cpu: 8}, queues: [{name: a, cpu: {requested: 6}}]}")["fair_share"]["a"][
+            "cpu"
+        ]
+        == 6.0
+    )
 
 
 def test_fractions_finer_than_milli_are_exact() -> None:
-    result = divided("{total: {gpu: 2}, queues: [{name: a, gpu: {requested: 0.33335}}, {name: b, gpu: {requested: 5}}]}")
+    result = divided(
+        "{total: {gpu: 2}, queues: [{name: a, gpu: {requested: 0.33335}}, {name: b, gpu: {requested: 5}}]}"
+    )
     assert result["fair_share"]["a"]["gpu"] == 0.33335
     assert result["fair_share"]["b"]["gpu"] == 1.66665
     assert result["unallocated"]["gpu"] == 0.0
@@ -70,7 +84,9 @@ queues: [{name: a, gpu: {quota: 6, requested: 6, usage: 0.9}}, {name: b, gpu: {q
 
 
 def test_usage_moves_surplus() -> None:
-    queues = "[{name: a, gpu: {requested: 10, usage: 0.6}}, {name: b, gpu: {requested: 10, usage: 0.1}}]"
+    queues = (
+        "[{name: a, gpu: {requested: 10, usage: 0.6}}, {name: b, gpu: {requested: 10, usage: 0.1}}]"
+    )
     for k, expected in {"": [3, 7], "k: 1.0,": [3, 7], "k: 0,": [5, 5], "k: -1,": None}.items():
         text = f"{{{k} total: {{gpu: 10}}, queues: {queues}}}"
         if expected is None:
@@ -81,14 +97,34 @@ def test_usage_moves_surplus() -> None:
 
 
 PROBLEMS = {
-    "a cycle": ("{total: {gpu: 1}, queues: [{name: a, parent: b}, {name: b, parent: a}]}", "queues[0].parent", "a -> b -> a form a cycle"),
-    "a parent of nowhere": ("{total: {gpu: 1}, queues: [{name: aa, parent: bb}, {name: bc}]}", "queues[0].parent", "no queue 'bb'"),
-    "a name twice": ("{total: {gpu: 1}, queues: [{name: a}, {name: a}]}", "queues[1].name", "used twice"),
+    "a cycle": (
+        "{total: {gpu: 1}, queues: [{name: a, parent: b}, {name: b, parent: a}]}",
+        "queues[0].parent",
+        "a -> b -> a form a cycle",
+    ),
+    "a parent of nowhere": (
+        "{total: {gpu: 1}, queues: [{name: aa, parent: bb}, {name: bc}]}",
+        "queues[0].parent",
+        "no queue 'bb'",
+    ),
+    "a name twice": (
+        "{total: {gpu: 1}, queues: [{name: a}, {name: a}]}",
+        "queues[1].name",
+        "used twice",
+    ),
     "a negative total": ("{total: {gpu: -1}, queues: []}", "total.gpu", "negative"),
     "nan": ("{total: {gpu: .nan}, queues: []}", "total.gpu", "number of GPUs"),
     "no total": ("{queues: []}", "total", "is missing"),
-    "a typo": ("{total: {gpu: 1}, queues: [{name: a, gpu: {requestd: 1}}]}", "queues[0].gpu.requestd", "did you mean 'requested'?"),
-    "unlimited want": ("{total: {gpu: 1}, queues: [{name: a, gpu: {requested: unlimited}}]}", "queues[0].gpu.requested", "number of GPUs"),
+    "a typo": (
+        "{total: {gpu: 1}, queues: [{name: a, gpu: {requestd: 1}}]}",
+        "queues[0].gpu.requestd",
+        "did you mean 'requested'?",
+    ),
+    "unlimited want": (
+        "{total: {gpu: 1}, queues: [{name: a, gpu: {requested: unlimited}}]}",
+        "queues[0].gpu.requested",
+        "number of GPUs",
+    ),
     "a negative weight": (
         "{total: {gpu: 1}, queues: [{name: a, gpu: {over_quota_weight: -1}}]}",
         "queues[0].gpu.over_quota_weight",
@@ -121,7 +157,10 @@ def test_a_broken_file_gives_its_error_and_the_others_are_still_divided(tmp_path
         ["fair_share", "unallocated"],
     ]
     assert objects[1]["error"]["field"] == "total.gpu"
-    assert result.stderr.splitlines()[0] == f"error: must be a number of GPUs such as 0.5 or 2, got 'x' ({bad}:1: total.gpu)"
+    assert (
+        result.stderr.splitlines()[0]
+        == f"error: must be a number of GPUs such as 0.5 or 2, got 'x' ({bad}:1: total.gpu)"
+    )
 
 
 def test_table(tmp_path: Path) -> None:

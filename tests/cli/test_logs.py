@@ -1,4 +1,6 @@
-"""What scheduler and agent write on stderr: lines for people or one JSON object per line, whose it is, and never a secret."""
+"""What scheduler and agent write on stderr: lines for people or one JSON object per line, whose it
+is, and never a secret.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
     root, stream = logging.getLogger(), io.StringIO()
     before = root.handlers[:], root.level
 
-    def write(form: str, *what: object, level: str = "info", exc_info: bool = False, **extra: str) -> str:
+    def write(
+        form: str, *what: object, level: str = "info", exc_info: bool = False, **extra: str
+    ) -> str:
         monkeypatch.setattr("sys.stderr", stream)
         set_up(level, form, node="n0")
         logging.getLogger("gpushare.test").info(*what, exc_info=exc_info, extra=extra)
@@ -35,12 +39,19 @@ def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
 
 
 def test_a_line_is_one_json_object_that_says_whose_it_is(written: Callable[..., str]) -> None:
-    (line,) = written("json", "%s of\n%s", "work", "é", workload="w1", user="alice", colour="red").splitlines()
+    (line,) = written(
+        "json", "%s of\n%s", "work", "é", workload="w1", user="alice", colour="red"
+    ).splitlines()
     said = json.loads(line)
     assert said.pop("time").endswith("+00:00")
     assert said == {
-        "level": "info", "logger": "gpushare.test", "message": "work of\né", "node": "n0", "workload": "w1", "user": "alice",
-    }  # fmt: skip
+        "level": "info",
+        "logger": "gpushare.test",
+        "message": "work of\né",
+        "node": "n0",
+        "workload": "w1",
+        "user": "alice",
+    }
 
 
 def test_a_traceback_is_part_of_its_object(written: Callable[..., str]) -> None:
@@ -72,7 +83,9 @@ HOLDING = {
 
 @pytest.mark.parametrize("form", ["text", "json"])
 @pytest.mark.parametrize("text", HOLDING.values(), ids=HOLDING)
-def test_a_secret_that_gets_into_a_line_is_taken_out(written: Callable[..., str], text: str, form: str) -> None:
+def test_a_secret_that_gets_into_a_line_is_taken_out(
+    written: Callable[..., str], text: str, form: str
+) -> None:
     try:
         raise ValueError(text)
     except ValueError:
@@ -92,20 +105,40 @@ def test_scheduler_and_agent_write_nothing_but_json(tmp_path: Path) -> None:
     with box(tmp_path) as here:
         url = here.scheduler("--port", 0, "--log-format", "json")
         token = here.state / "admin.token"
-        agent = ("--simulate", "A100:1", "--node", "n0", "--state-dir", tmp_path / "agent", "--token-file", token, "--log-format", "json")
+        agent = (
+            "--simulate",
+            "A100:1",
+            "--node",
+            "n0",
+            "--state-dir",
+            tmp_path / "agent",
+            "--token-file",
+            token,
+            "--log-format",
+            "json",
+        )
         here.start("agent", "agent", "--scheduler", url, *agent)
         here.until(lambda: nodes(here.ask) == ["n0"])
         done = here.say("run", "--project", "vision", "--gpu", "1", "--", "true")
         assert done.returncode == 0, done.stderr
-        for name, least in (("scheduler", {"workload", "user", "project"}), ("agent", {"node", "workload", "lease"})):
+        for name, least in (
+            ("scheduler", {"workload", "user", "project"}),
+            ("agent", {"node", "workload", "lease"}),
+        ):
             lines = here.until(lambda name=name, least=least: lines_about(here, name, least))
             assert lines, here.logs()
         assert token.read_text().strip() not in here.logs()
 
 
 def lines_about(here: Box, name: str, least: set[str]) -> list[dict[str, str]]:
-    """Every line but the one on stdout that says where it listens is an object; those that say all of these."""
+    """Every line but the one on stdout that says where it listens is an object; those that say all
+    of these.
+    """
     text = (here.folder / f"{name}.log").read_text()
-    lines = [json.loads(line) for line in text.splitlines() if not line.startswith("jupyter gpushare scheduler listening on")]
+    lines = [
+        json.loads(line)
+        for line in text.splitlines()
+        if not line.startswith("jupyter gpushare scheduler listening on")
+    ]
     assert all({"time", "level", "logger", "message"} <= set(line) for line in lines)
     return [line for line in lines if least <= set(line)]

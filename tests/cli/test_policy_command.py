@@ -31,7 +31,9 @@ def schema() -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("text", [FOUR, RULED, EXAMPLE.read_text()], ids=["small", "ruled", "example"])
+@pytest.mark.parametrize(
+    "text", [FOUR, RULED, EXAMPLE.read_text()], ids=["small", "ruled", "example"]
+)
 def test_good_files_are_good_for_editors(schema: dict[str, Any], text: str) -> None:
     jsonschema.validate(yaml.safe_load(text), schema)
 
@@ -39,34 +41,57 @@ def test_good_files_are_good_for_editors(schema: dict[str, Any], text: str) -> N
 @pytest.mark.parametrize(
     "text",
     [
-        "project: []", "projects: [{nme: a}]", "defaults: {rules: {max_runing: 8h}}", "defaults: {rules: {idle: {suspend: soon}}}",
-        "node_pools: [{name: a, workloads_per_gpu: 9}]", "projects: 5",
+        "project: []",
+        "projects: [{nme: a}]",
+        "defaults: {rules: {max_runing: 8h}}",
+        "defaults: {rules: {idle: {suspend: soon}}}",
+        "node_pools: [{name: a, workloads_per_gpu: 9}]",
+        "projects: 5",
     ],
-)  # fmt: skip
+)
 def test_slips_are_underlined(schema: dict[str, Any], text: str) -> None:
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(yaml.safe_load(text), schema)
 
 
-def test_every_key_that_needs_it_is_explained_and_no_default_is_in_our_units(schema: dict[str, Any]) -> None:
-    assert "30s unless stated" in schema["$defs"]["DefaultsShape"]["properties"]["notice"]["description"]
+def test_every_key_that_needs_it_is_explained_and_no_default_is_in_our_units(
+    schema: dict[str, Any],
+) -> None:
+    assert (
+        "30s unless stated"
+        in schema["$defs"]["DefaultsSchema"]["properties"]["notice"]["description"]
+    )
     assert '"default"' not in json.dumps(schema)
 
 
-def test_two_files_are_compared_without_a_scheduler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_files_are_compared_without_a_scheduler(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GPUSHARE_STATE", str(tmp_path / "nobody"))
     (tmp_path / "a.yaml").write_text(FOUR)
     (tmp_path / "b.yaml").write_text(TWO)
     result = gpushare("policy", "diff", tmp_path / "a.yaml", tmp_path / "b.yaml")
     assert (result.status, result.stdout) == (0, "vision: GPU quota in default 4 -> 2\n")
-    assert gpushare("policy", "diff", tmp_path / "a.yaml", tmp_path / "a.yaml").stdout == "Nothing changes.\n"
-    body = json.loads(gpushare("policy", "diff", "--json", tmp_path / "a.yaml", tmp_path / "b.yaml").stdout)
+    assert (
+        gpushare("policy", "diff", tmp_path / "a.yaml", tmp_path / "a.yaml").stdout
+        == "Nothing changes.\n"
+    )
+    body = json.loads(
+        gpushare("policy", "diff", "--json", tmp_path / "a.yaml", tmp_path / "b.yaml").stdout
+    )
     assert body["changes"] == [
-        {"field": "projects.vision.pools.default.gpu.quota", "before": "4", "after": "2", "message": "vision: GPU quota in default 4 -> 2"}
+        {
+            "field": "projects.vision.pools.default.gpu.quota",
+            "before": "4",
+            "after": "2",
+            "message": "vision: GPU quota in default 4 -> 2",
+        }
     ]
 
 
-def test_a_bad_file_is_bad_input_and_no_scheduler_is_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bad_file_is_bad_input_and_no_scheduler_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GPUSHARE_STATE", str(tmp_path / "nobody"))
     (tmp_path / "a.yaml").write_text(FOUR)
     (tmp_path / "bad.yaml").write_text("projects: 5\n")

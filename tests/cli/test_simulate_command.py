@@ -1,4 +1,6 @@
-"""`jupyter gpushare simulate`: the shape of its answer, broken files beside good ones, tables and pictures."""
+"""`jupyter gpushare simulate`: the shape of its answer, broken files beside good ones, tables and
+pictures.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +34,18 @@ def test_the_answer_has_the_fields_of_the_contract(tmp_path: Path) -> None:
     first, second = answer["cycles"]
     assert (result.status, answer["name"]) == (0, "two")
     assert first["fair_share"] == {
-        "default": {"default": {"gpu": 2.0, "cpu": 0.0, "memory": 0}, "p": {"gpu": 2.0, "cpu": 0.0, "memory": 0}}
+        "default": {
+            "default": {"gpu": 2.0, "cpu": 0.0, "memory": 0},
+            "p": {"gpu": 2.0, "cpu": 0.0, "memory": 0},
+        }
     }
-    assert first["pods"]["w/w-0"] == {"state": "bound", "node": "n0", "gpus": ["n0/0"], "gpu": 0.5, "reason": None}
+    assert first["pods"]["w/w-0"] == {
+        "state": "bound",
+        "node": "n0",
+        "gpus": ["n0/0"],
+        "gpu": 0.5,
+        "reason": None,
+    }
     assert second["pods"]["w/w-0"]["state"] == "running"
     assert first["workloads"]["x"]["state"] == "pending"
     assert set(first["workloads"]["x"]["reason"]) == {"code", "message", "numbers", "helps"}
@@ -58,7 +69,10 @@ def test_a_broken_scenario_gives_its_error_and_the_others_still_run(tmp_path: Pa
     assert answers[0]["error"]["field"] == "nodes[0].gpus"
     assert set(answers[0]["error"]) >= {"code", "message", "field"}
     assert len(result.stderr.splitlines()) == 3
-    assert result.stderr.splitlines()[0] == f"error: must be at least 0, got -1 ({bad}:2: nodes[0].gpus)"
+    assert (
+        result.stderr.splitlines()[0]
+        == f"error: must be at least 0, got -1 ({bad}:2: nodes[0].gpus)"
+    )
 
 
 def test_tables_and_a_picture(tmp_path: Path) -> None:
@@ -82,9 +96,21 @@ def test_a_picture_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
 
 
 PROBLEMS = {
-    "a negative request": ("workloads: [{name: w, project: p, pods: [{name: a, gpu: -1}]}]", "workloads[0].pods[0].gpu", "negative"),
-    "nan": ("workloads: [{name: w, project: p, pods: [{name: a, gpu: .nan}]}]", "workloads[0].pods[0].gpu", "number of GPUs"),
-    "one and a half": ("workloads: [{name: w, project: p, pods: [{name: a, gpu: 1.5}]}]", "workloads[0].pods[0]", "must be whole"),
+    "a negative request": (
+        "workloads: [{name: w, project: p, pods: [{name: a, gpu: -1}]}]",
+        "workloads[0].pods[0].gpu",
+        "negative",
+    ),
+    "nan": (
+        "workloads: [{name: w, project: p, pods: [{name: a, gpu: .nan}]}]",
+        "workloads[0].pods[0].gpu",
+        "number of GPUs",
+    ),
+    "one and a half": (
+        "workloads: [{name: w, project: p, pods: [{name: a, gpu: 1.5}]}]",
+        "workloads[0].pods[0]",
+        "must be whole",
+    ),
     "GPUs and memory": (
         "workloads: [{name: w, project: p, pods: [{name: a, gpu: 1, gpu_memory: 1GiB}]}]",
         "workloads[0].pods[0]",
@@ -95,10 +121,26 @@ PROBLEMS = {
         "workloads[0].pods[0].node",
         "no node 'n'",
     ),
-    "running nowhere": ("workloads: [{name: w, project: p, pods: [{name: a, state: running}]}]", "workloads[0].pods[0]", "has no node"),
-    "an unknown state": ("workloads: [{name: w, project: p, pods: [{name: a, state: dead}]}]", "workloads[0].pods[0].state", "'pending'"),
-    "no pods": ("workloads: [{name: w, project: p, pods: []}]", "workloads[0].pods", "at least one pod"),
-    "a pod twice": ("workloads: [{name: w, project: p, pods: [{name: a}, {name: a}]}]", "workloads[0].pods[1].name", "used twice"),
+    "running nowhere": (
+        "workloads: [{name: w, project: p, pods: [{name: a, state: running}]}]",
+        "workloads[0].pods[0]",
+        "has no node",
+    ),
+    "an unknown state": (
+        "workloads: [{name: w, project: p, pods: [{name: a, state: dead}]}]",
+        "workloads[0].pods[0].state",
+        "'pending'",
+    ),
+    "no pods": (
+        "workloads: [{name: w, project: p, pods: []}]",
+        "workloads[0].pods",
+        "at least one pod",
+    ),
+    "a pod twice": (
+        "workloads: [{name: w, project: p, pods: [{name: a}, {name: a}]}]",
+        "workloads[0].pods[1].name",
+        "used twice",
+    ),
     "a workload twice": (
         "workloads: [{name: w, project: p, pods: [{name: a}]}, {name: w, project: p, pods: [{name: a}]}]",
         "workloads[1].name",
@@ -116,7 +158,11 @@ PROBLEMS = {
         "workloads[0].pods[0].group",
         "'h'",
     ),
-    "a group without being asked": ("workloads: [{name: w, project: p, pods: [{name: a, group: h}]}]", "workloads[0].pods[0].group", "'h'"),
+    "a group without being asked": (
+        "workloads: [{name: w, project: p, pods: [{name: a, group: h}]}]",
+        "workloads[0].pods[0].group",
+        "'h'",
+    ),
     "a minimum of an inner group": (
         "workloads: [{name: w, project: p, groups: [{name: g, min_pods: 1, groups: [{name: h}]}], pods: [{name: a, group: h}]}]",
         "workloads[0].groups[0]",
@@ -145,7 +191,11 @@ workloads:
     ),
     "an unknown action": ("actions: [allocate, pray]", "actions[1]", "must be"),
     "no cycle": ("cycles: 0", "cycles", "at least 1"),
-    "a cycle of departments": ("departments: [{name: a, parent: b}, {name: b, parent: a}]", "departments[0].parent", "form a cycle"),
+    "a cycle of departments": (
+        "departments: [{name: a, parent: b}, {name: b, parent: a}]",
+        "departments[0].parent",
+        "form a cycle",
+    ),
 }
 
 
@@ -193,4 +243,6 @@ workloads:
   - {name: w, project: q, min_pods: 1, pods: [{name: w-0, gpu: 8}]}
 """)
     )
-    assert {queue: share["gpu"] for queue, share in result["cycles"][0]["fair_share"]["default"].items()} == {"d": 4, "p": 4, "q": 4}
+    assert {
+        queue: share["gpu"] for queue, share in result["cycles"][0]["fair_share"]["default"].items()
+    } == {"d": 4, "p": 4, "q": 4}

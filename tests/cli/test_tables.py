@@ -1,4 +1,6 @@
-"""`usage`, `audit`, `list`, `token list` and the like against a real scheduler: tables for people, JSON and CSV for scripts, columns, a plot."""
+"""`usage`, `audit`, `list`, `token list` and the like against a real scheduler: tables for people,
+JSON and CSV for scripts, columns, a plot.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ Call = Callable[..., Awaitable[Result]]
 
 
 def after_an_hour(folder: Path, story: Callable[[Call, Doors], Awaitable[None]]) -> None:
-    """Alice held half a GPU for an hour and used a quarter of it; a batch job of hers waits; an admin looked after a node."""
+    """Alice held half a GPU for an hour and used a quarter of it; a batch job of hers waits; an
+    admin looked after a node.
+    """
 
     async def told() -> None:
         async with open_house(folder) as doors:
@@ -35,10 +39,19 @@ def after_an_hour(folder: Path, story: Callable[[Call, Doors], Awaitable[None]])
                 command = m.CommandRequest(argv=["sleep", "9"], env={}, cwd="/")
                 await doors.of("alice").submit(asking("job", 1, name="a job", command=command))
                 (lease,) = agent.holds
-                row = m.LeaseUsage(lease=lease, held_ms=HOUR_MS, busy_ms=HOUR_MS // 4, used_mib_ms=0, borrowed_mib_ms=0)
+                row = m.LeaseUsage(
+                    lease=lease,
+                    held_ms=HOUR_MS,
+                    busy_ms=HOUR_MS // 4,
+                    used_mib_ms=0,
+                    borrowed_mib_ms=0,
+                )
                 await link.send(m.UsageReport(since_ms=0, rows=[row]))
                 async with asyncio.timeout(20):
-                    while not (await doors.admin.usage()).usage or (await doors.admin.workload("job")).reason is None:
+                    while (
+                        not (await doors.admin.usage()).usage
+                        or (await doors.admin.workload("job")).reason is None
+                    ):
                         await asyncio.sleep(0.02)
 
                 async def call(*words: object, **more: Any) -> Result:
@@ -57,15 +70,32 @@ def rows(result: Result) -> list[dict[str, str]]:
 
 def test_usage(tmp_path: Path) -> None:
     async def story(call: Call, doors: Doors) -> None:
-        for by, who in (("project", ["vision"]), ("person", ["vision", "alice"]), ("notebook", ["vision", "alice", "training.ipynb"])):
+        for by, who in (
+            ("project", ["vision"]),
+            ("person", ["vision", "alice"]),
+            ("notebook", ["vision", "alice", "training.ipynb"]),
+        ):
             head, line, row, *_ = (await call("usage", "--by", by)).stdout.splitlines()
-            assert head.split() == [*("project", "user", "notebook")[: len(who)], "held", "used", "idle", "borrowed", "lent"]
+            assert head.split() == [
+                *("project", "user", "notebook")[: len(who)],
+                "held",
+                "used",
+                "idle",
+                "borrowed",
+                "lent",
+            ]
             assert set(line) == {"-", " "}
             assert row.split() == [*who, "0.50", "0.12", "0.38", "0.00", "0.00"]
-        assert rows(await call("usage", "--csv", "--columns", "project,held")) == [{"project": "vision", "held": "0.50"}]
+        assert rows(await call("usage", "--csv", "--columns", "project,held")) == [
+            {"project": "vision", "held": "0.50"}
+        ]
         said = json.loads((await call("usage", "--json", "--by", "person")).stdout)
-        assert {"project": "vision", "user": "alice", "held": 0.5}.items() <= said["usage"][0].items()
-        nothing = await call("usage", "--since", "2000-01-01T00:00:00+00:00", "--until", "2000-01-02T00:00:00+00:00")
+        assert {"project": "vision", "user": "alice", "held": 0.5}.items() <= said["usage"][
+            0
+        ].items()
+        nothing = await call(
+            "usage", "--since", "2000-01-01T00:00:00+00:00", "--until", "2000-01-02T00:00:00+00:00"
+        )
         assert nothing.stdout.startswith("No GPU was held from 2000-01-01T00:00:00")
         assert rows(await call("usage", "--csv", "--until", "3d")) == []
         hers = await call("usage", "--csv", "--by", "notebook", token=doors.token("bob"))
@@ -95,10 +125,19 @@ def test_audit(tmp_path: Path) -> None:
         head, _line, *lines = (await call("audit")).stdout.splitlines()
         assert head.split() == ["time", "actor", "action", "object", "detail"]
         assert any("cordon" in line and "node n0" in line for line in lines)
-        (row,) = rows(await call("audit", "--action", "cordon", "--csv", "--columns", "action,object"))
+        (row,) = rows(
+            await call("audit", "--action", "cordon", "--csv", "--columns", "action,object")
+        )
         assert row == {"action": "cordon", "object": "node n0"}
-        assert json.loads((await call("audit", "--action", "cordon", "--json")).stdout)["audit"][0]["object"] == "node n0"
-        assert (await call("audit", "--action", "dance")).stdout == "Nothing of this is written down in that time.\n"
+        assert (
+            json.loads((await call("audit", "--action", "cordon", "--json")).stdout)["audit"][0][
+                "object"
+            ]
+            == "node n0"
+        )
+        assert (
+            await call("audit", "--action", "dance")
+        ).stdout == "Nothing of this is written down in that time.\n"
         refused = await call("audit", token=doors.token("alice"))
         assert (refused.status, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
 
@@ -108,11 +147,22 @@ def test_audit(tmp_path: Path) -> None:
 def test_lists(tmp_path: Path) -> None:
     async def story(call: Call, _doors: Doors) -> None:
         (job,) = rows(await call("list", "--csv"))
-        assert {"id": "job", "state": "pending", "pods": "0/1", "command": "sleep 9"}.items() <= job.items()
+        assert {
+            "id": "job",
+            "state": "pending",
+            "pods": "0/1",
+            "command": "sleep 9",
+        }.items() <= job.items()
         assert job["reason"]
         assert [one["id"] for one in json.loads((await call("list", "--json")).stdout)] == ["job"]
-        assert (await call("list", "--columns", "id,state")).stdout.splitlines()[2].split() == ["job", "pending"]
-        secrets = {row["id"]: row["name"] for row in rows(await call("token", "list", "--csv", "--columns", "id,name"))}
+        assert (await call("list", "--columns", "id,state")).stdout.splitlines()[2].split() == [
+            "job",
+            "pending",
+        ]
+        secrets = {
+            row["id"]: row["name"]
+            for row in rows(await call("token", "list", "--csv", "--columns", "id,name"))
+        }
         assert "alice" in secrets.values()
         gpus = rows(await call("nodes", "--gpus", "--csv", "--columns", "node,gpu,total_mib"))
         assert gpus == [{"node": "n0", "gpu": "0", "total_mib": "81920"}]
@@ -124,7 +174,9 @@ def test_lists(tmp_path: Path) -> None:
 
 def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
     async def story(call: Call, doors: Doors) -> None:
-        await doors.of("bob").submit(m.WorkloadRequest(id="m", pods=[m.PodRequest(gpu_memory="80GiB")]))
+        await doors.of("bob").submit(
+            m.WorkloadRequest(id="m", pods=[m.PodRequest(gpu_memory="80GiB")])
+        )
         async with asyncio.timeout(20):
             while not [row for row in (await doors.admin.waiting()).waiting if row.workload == "m"]:
                 await asyncio.sleep(0.02)
@@ -152,13 +204,27 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
         assert waiting == [{"workload": "job", "expected_seconds": ""}]
         assert (await call("cancel", "job")).status == 0
         assert (await call("why", "job")).stdout == "job has ended: Stopped waiting.\n"
-        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Stopped waiting."
+        assert (
+            json.loads((await call("why", "job", "--json")).stdout)["message"] == "Stopped waiting."
+        )
         assert (await call("waiting")).stdout == "Nobody waits.\n"
 
     after_an_hour(tmp_path, story)
 
 
-TABLES = (["status"], ["queue"], ["nodes"], ["nodes", "--gpus"], ["pools"], ["projects"], ["waiting"], ["usage"], ["audit"], ["list"], ["token", "list"])
+TABLES = (
+    ["status"],
+    ["queue"],
+    ["nodes"],
+    ["nodes", "--gpus"],
+    ["pools"],
+    ["projects"],
+    ["waiting"],
+    ["usage"],
+    ["audit"],
+    ["list"],
+    ["token", "list"],
+)
 
 
 def test_every_table_has_the_same_options_and_the_same_errors(tmp_path: Path) -> None:
@@ -171,13 +237,22 @@ def test_every_table_has_the_same_options_and_the_same_errors(tmp_path: Path) ->
             chosen = await call(*words, "--csv", "--columns", f"{head[-1]}, {head[0]}")
             assert rows_head(chosen) == [head[-1], head[0]], words
             everything = json.loads((await call(*words, "--json")).stdout)
-            some = json.loads((await call(*words, "--json", "--columns", f"{head[-1]},{head[0]}")).stdout)
+            some = json.loads(
+                (await call(*words, "--json", "--columns", f"{head[-1]},{head[0]}")).stdout
+            )
             assert type(some) is type(everything), words
             assert not isinstance(some, dict) or some.keys() == everything.keys(), words
-            assert [list(row) for row in rows_in(some)] == [[head[-1], head[0]]] * len(rows_in(everything)), words
+            assert [list(row) for row in rows_in(some)] == [[head[-1], head[0]]] * len(
+                rows_in(everything)
+            ), words
             unknown = await call(*words, "--columns", "colour")
-            assert (unknown.status, unknown.stdout, unknown.stderr.count("\n")) == (2, "", 1), (words, unknown)
-            assert unknown.stderr.startswith("error: there is no column 'colour'; there are: "), words
+            assert (unknown.status, unknown.stdout, unknown.stderr.count("\n")) == (2, "", 1), (
+                words,
+                unknown,
+            )
+            assert unknown.stderr.startswith("error: there is no column 'colour'; there are: "), (
+                words
+            )
             both = await call(*words, "--json", "--csv")
             assert (both.status, both.stdout) == (2, ""), words
             assert both.stderr.startswith("error: --json and --csv exclude each other"), words
@@ -186,7 +261,9 @@ def test_every_table_has_the_same_options_and_the_same_errors(tmp_path: Path) ->
 
 
 def rows_in(said: Any) -> list[Any]:
-    """The rows of what a command says in JSON: it is a list, or has them under a key (`workloads` where there are several lists)."""
+    """The rows of what a command says in JSON: it is a list, or has them under a key (`workloads`
+    where there are several lists).
+    """
     if isinstance(said, list):
         return said
     found = {key: value for key, value in said.items() if isinstance(value, list)}

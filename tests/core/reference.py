@@ -1,7 +1,9 @@
-"""A second, slow reading of the scheduling rules, to compare the engine with: whole GPUs, one pool, gangs, queues of any depth.
+"""A second, slow reading of the scheduling rules, to compare the engine with: whole GPUs, one pool,
+gangs, queues of any depth.
 
-Written from the text alone: every number is recomputed from the list of pods whenever it is asked for, nothing is indexed, nothing is
-remembered. It shares the division of fair shares with the engine (which has vectors of its own) and nothing else.
+Written from the text alone: every number is recomputed from the list of pods whenever it is asked
+for, nothing is indexed, nothing is remembered. It shares the division of fair shares with the
+engine (which has vectors of its own) and nothing else.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ BIG = 10**9
 
 @dataclass
 class Task:
-    """One pod of `gpus` whole GPUs. `old` is the node that it is leaving while it is promised another one."""
+    """One pod of `gpus` whole GPUs. `old` is the node that it is leaving while it is promised
+    another one.
+    """
 
     job: str
     name: str
@@ -68,7 +72,8 @@ class World:
     jobs: dict[str, Job]
     fair: dict[str, int] = field(default_factory=dict)
 
-    # -- sums ------------------------------------------------------------------------------------------------------
+    # -- sums
+    # ------------------------------------------------------------------------------------------------------
 
     def tasks(self) -> Iterator[Task]:
         for job in self.jobs.values():
@@ -87,9 +92,12 @@ class World:
     def allocated(self, queue: str, *, fixed: bool = False) -> int:
         """A, or N when only what cannot be preempted counts: running, bound and promised pods."""
         return sum(
-            task.gpus for job in self.jobs_below(queue) if not (fixed and job.preemptible)
-            for task in job.tasks if task.state in ("running", "bound", "pipelined")
-        )  # fmt: skip
+            task.gpus
+            for job in self.jobs_below(queue)
+            if not (fixed and job.preemptible)
+            for task in job.tasks
+            if task.state in ("running", "bound", "pipelined")
+        )
 
     def total(self) -> int:
         return sum(self.nodes.values())
@@ -99,14 +107,23 @@ class World:
         return q.limit if q.quota == BIG else min(q.limit, max(q.quota, self.fair[queue]))
 
     def room(self, node: str) -> tuple[int, int]:
-        """GPUs that are idle and not promised; GPUs that are idle or being left and not promised. Promises take idle ones first."""
-        held = sum(t.gpus for t in self.tasks() if t.node == node and t.state in ("running", "bound"))
-        leaving = sum(t.gpus for t in self.tasks() if (t.node == node and t.state == "releasing") or t.old == node)
+        """GPUs that are idle and not promised; GPUs that are idle or being left and not promised.
+        Promises take idle ones first.
+        """
+        held = sum(
+            t.gpus for t in self.tasks() if t.node == node and t.state in ("running", "bound")
+        )
+        leaving = sum(
+            t.gpus
+            for t in self.tasks()
+            if (t.node == node and t.state == "releasing") or t.old == node
+        )
         promised = sum(t.gpus for t in self.tasks() if t.node == node and t.state == "pipelined")
         idle = self.nodes[node] - held - leaving
         return max(0, idle - promised), self.nodes[node] - held - promised
 
-    # -- order (section 3) -----------------------------------------------------------------------------------------
+    # -- order (section 3)
+    # -----------------------------------------------------------------------------------------
 
     def dominant(self, queue: str, amount: int) -> Fraction:
         share = self.share(queue)
@@ -115,18 +132,38 @@ class World:
         return Fraction(amount, share) if share else Fraction(amount * 1000)
 
     def before(self, a: tuple[str, int, int], b: tuple[str, int, int]) -> int:
-        """Which of two siblings goes first: (name, GPUs that are asked, GPUs that were taken on paper)."""
+        """Which of two siblings goes first: (name, GPUs that are asked, GPUs that were taken on
+        paper).
+        """
         keys = []
         for name, ask, taken in (a, b):
             q, held = self.queues[name], self.allocated(name)
-            keys.append((
-                not held + ask <= q.quota, -q.rank, self.share(name) == 0 and held + ask > 0, self.dominant(name, held + ask - taken),
-                self.dominant(name, held), self.share(name), q.created, name,
-            ))  # fmt: skip
+            keys.append(
+                (
+                    not held + ask <= q.quota,
+                    -q.rank,
+                    self.share(name) == 0 and held + ask > 0,
+                    self.dominant(name, held + ask - taken),
+                    self.dominant(name, held),
+                    self.share(name),
+                    q.created,
+                    name,
+                )
+            )
         return -1 if keys[0] < keys[1] else 1
 
-    def pick(self, jobs: list[Job], parent: str | None, ask: Callable[[Job], int], taken: dict[str, int], *, last: bool) -> Job:
-        """The job whose turn it is below `parent`; `last` turns every comparison round (who is to give first)."""
+    def pick(
+        self,
+        jobs: list[Job],
+        parent: str | None,
+        ask: Callable[[Job], int],
+        taken: dict[str, int],
+        *,
+        last: bool,
+    ) -> Job:
+        """The job whose turn it is below `parent`; `last` turns every comparison round (who is to
+        give first).
+        """
         siblings: dict[str, list[Job]] = {}
         for job in jobs:
             path = self.path(job.queue)
@@ -136,7 +173,9 @@ class World:
                     return max(jobs, key=lambda j: (-j.priority, j.created, j.name))
                 return min(jobs, key=lambda j: (not promised(j), -j.priority, j.created, j.name))
             siblings.setdefault(path[level], []).append(job)
-        best = {name: self.pick(below, name, ask, taken, last=last) for name, below in siblings.items()}
+        best = {
+            name: self.pick(below, name, ask, taken, last=last) for name, below in siblings.items()
+        }
         if last:
             entries = [(name, 0, taken.get(name, 0) + ask(job)) for name, job in best.items()]
         else:
@@ -144,7 +183,8 @@ class World:
         ordered = sorted(entries, key=cmp_to_key(self.before))
         return best[ordered[-1 if last else 0][0]]
 
-    # -- places (section 9.1) --------------------------------------------------------------------------------------
+    # -- places (section 9.1)
+    # --------------------------------------------------------------------------------------
 
     def seat(self, task: Task, *, only_promise: bool) -> bool:
         """Puts one pod on the best node; False when it fits nowhere."""
@@ -156,10 +196,14 @@ class World:
         for node, (now, later) in rooms.items():
             if later < task.gpus:
                 continue
-            packed = Fraction(9) if most == least else 9 * (1 - Fraction(later - least, most - least))
+            packed = (
+                Fraction(9) if most == least else 9 * (1 - Fraction(later - least, most - least))
+            )
             if most == 0:
                 packed = Fraction(0)
-            scores.append((-(packed + 100 * (now >= task.gpus) + 1_000_000 * (task.nominated == node)), node))
+            scores.append(
+                (-(packed + 100 * (now >= task.gpus) + 1_000_000 * (task.nominated == node)), node)
+            )
         if not scores:
             return False
         node = min(scores)[1]
@@ -174,7 +218,10 @@ class World:
         for name in self.path(job.queue):
             if self.allocated(name) + ask > self.queues[name].limit:
                 return False
-            if not job.preemptible and self.allocated(name, fixed=True) + ask > self.queues[name].quota:
+            if (
+                not job.preemptible
+                and self.allocated(name, fixed=True) + ask > self.queues[name].quota
+            ):
                 return False
         return True
 
@@ -187,7 +234,9 @@ class World:
 
 
 def promised(job: Job) -> bool:
-    """Whether the last cycle promised it a place: then it goes first in its own queue (the house's own rule, against ping-pong)."""
+    """Whether the last cycle promised it a place: then it goes first in its own queue (the house's
+    own rule, against ping-pong).
+    """
     return any(t.nominated is not None and t.state == "pending" for t in job.tasks)
 
 
@@ -200,7 +249,9 @@ def asked(job: Job) -> int:
 
 
 ACTIVE = ("running",)
-"""By the letter what was bound in this very cycle could be taken too; the house never grants and evicts in one breath."""
+"""By the letter what was bound in this very cycle could be taken too; the house never grants and
+evicts in one breath.
+"""
 
 
 def active(job: Job) -> bool:
@@ -208,7 +259,9 @@ def active(job: Job) -> bool:
 
 
 def run_cycle(world: World) -> None:
-    """The whole cycle in place: first what the last one left behind, then the four actions that are compared."""
+    """The whole cycle in place: first what the last one left behind, then the four actions that are
+    compared.
+    """
     for task in world.tasks():
         if task.state == "bound":
             task.state = "running"
@@ -227,9 +280,24 @@ def run_cycle(world: World) -> None:
 def divide_shares(world: World) -> None:
     claims = []
     for queue in world.queues.values():
-        wanted = sum(t.gpus for job in world.jobs_below(queue.name) for t in job.tasks if t.state in ("running", "pending"))
-        claims.append(Claim(queue.name, queue.parent, queue.rank, queue.created, queue.quota if queue.quota < BIG else 1 << 60,
-                            queue.limit if queue.limit < BIG else 1 << 60, queue.weight, wanted))  # fmt: skip
+        wanted = sum(
+            t.gpus
+            for job in world.jobs_below(queue.name)
+            for t in job.tasks
+            if t.state in ("running", "pending")
+        )
+        claims.append(
+            Claim(
+                queue.name,
+                queue.parent,
+                queue.rank,
+                queue.created,
+                queue.quota if queue.quota < BIG else 1 << 60,
+                queue.limit if queue.limit < BIG else 1 << 60,
+                queue.weight,
+                wanted,
+            )
+        )
     world.fair = divide(world.total(), claims, unit=1)
 
 
@@ -245,7 +313,9 @@ def in_turn(world: World, serve: Callable[[Job], bool]) -> None:
 def allocate(world: World) -> None:
     def serve(job: Job) -> bool:
         saved, tasks = world.save(), waiting(job)
-        if not world.gate(job, asked(job)) or not all([world.seat(task, only_promise=False) for task in tasks]):
+        if not world.gate(job, asked(job)) or not all(
+            [world.seat(task, only_promise=False) for task in tasks]
+        ):
             world.restore(saved)
             return False
         if any(task.state == "pipelined" for task in tasks):
@@ -256,13 +326,16 @@ def allocate(world: World) -> None:
     in_turn(world, serve)
 
 
-# -- actions that evict (sections 5 to 7) -----------------------------------------------------------------------------
+# -- actions that evict (sections 5 to 7)
+# -----------------------------------------------------------------------------
 
 Victims = Callable[[World, Job], list[Job]]
 Judge = Callable[[World, Job, int, list[Job], dict[str, int]], bool]
 
 
-def evicting(world: World, victims: Victims, judge: Judge, may: Callable[[World, Job], bool]) -> None:
+def evicting(
+    world: World, victims: Victims, judge: Judge, may: Callable[[World, Job], bool]
+) -> None:
     def serve(job: Job) -> bool:
         return may(world, job) and solve(world, job, victims, judge)
 
@@ -284,17 +357,28 @@ def solve(world: World, job: Job, victims: Victims, judge: Judge) -> bool:
 
 
 def widen(
-    world: World, job: Job, tasks: list[Task], victims: Victims, judge: Judge, recorded: list[Job], before: dict[str, int]
-) -> list[Job] | None:  # fmt: skip
-    """Takes one more victim after the other until the tasks find room; the victims that were really needed."""
+    world: World,
+    job: Job,
+    tasks: list[Task],
+    victims: Victims,
+    judge: Judge,
+    recorded: list[Job],
+    before: dict[str, int],
+) -> list[Job] | None:
+    """Takes one more victim after the other until the tasks find room; the victims that were really
+    needed.
+    """
     candidates, potential, taken = victims(world, job), [], {}
     if not candidates and not recorded:
         return None  # nothing is ever simulated without anybody to take from
     if victims is other_queues:
         ask = asked(job)
-        candidates = [v for v in candidates if may_take(world, job, ask, v, before)]  # hopeless queues are left out (section 16)
+        candidates = [
+            v for v in candidates if may_take(world, job, ask, v, before)
+        ]  # hopeless queues are left out (section 16)
     while True:
-        # The text never tries an empty set; the engine does, so that what an earlier eviction freed is not passed over for a new victim.
+        # The text never tries an empty set; the engine does, so that what an earlier eviction freed
+        # is not passed over for a new victim.
         for evicted in attempts(world, recorded, potential):
             saved = world.save()
             outcome = attempt(world, job, tasks, evicted, judge, before)
@@ -304,7 +388,9 @@ def widen(
             if outcome is None:
                 break
         victim = None
-        while victim is None or victim in recorded:  # those are popped again, and count, but are evicted already
+        while (
+            victim is None or victim in recorded
+        ):  # those are popped again, and count, but are evicted already
             if not candidates:
                 return None
             victim = world.pick(candidates, None, held, taken, last=True)
@@ -327,8 +413,17 @@ def attempts(world: World, recorded: list[Job], potential: list[Job]) -> Iterato
         yield [*recorded, *(v for v in potential if any(t.node == node for t in v.tasks))]
 
 
-def attempt(world: World, job: Job, tasks: list[Task], evicted: list[Job], judge: Judge, before: dict[str, int]) -> bool | None:
-    """Evicts, places the tasks and, in turn, the victims again. None: placed, but the judge says no."""
+def attempt(
+    world: World,
+    job: Job,
+    tasks: list[Task],
+    evicted: list[Job],
+    judge: Judge,
+    before: dict[str, int],
+) -> bool | None:
+    """Evicts, places the tasks and, in turn, the victims again. None: placed, but the judge says
+    no.
+    """
     for victim in evicted:
         for task in victim.tasks:
             if task.state in ACTIVE:
@@ -336,7 +431,13 @@ def attempt(world: World, job: Job, tasks: list[Task], evicted: list[Job], judge
     gone = {victim.name: [t for t in victim.tasks if t.state == "releasing"] for victim in evicted}
     todo = {job.name: tasks, **gone}
     while todo:
-        best = world.pick([world.jobs[name] for name in todo], None, lambda j: sum(t.gpus for t in todo[j.name]), {}, last=False)
+        best = world.pick(
+            [world.jobs[name] for name in todo],
+            None,
+            lambda j: sum(t.gpus for t in todo[j.name]),
+            {},
+            last=False,
+        )
         wanted = todo.pop(best.name)
         saved = world.save()
         ask = sum(t.gpus for t in wanted)
@@ -366,13 +467,18 @@ def all_placed(world: World, job: Job, ask: int, lost: list[Job], before: dict[s
 
 
 def reclaim_may(world: World, job: Job) -> bool:
-    return world.allocated(job.queue) + asked(job) <= world.fair[job.queue] and inside_quota(world, job)
+    return world.allocated(job.queue) + asked(job) <= world.fair[job.queue] and inside_quota(
+        world, job
+    )
 
 
 def inside_quota(world: World, job: Job) -> bool:
     """What cannot be preempted takes only inside its quota, on every level."""
     levels = world.path(job.queue)
-    return job.preemptible or all(world.allocated(name, fixed=True) + asked(job) <= world.queues[name].quota for name in levels)
+    return job.preemptible or all(
+        world.allocated(name, fixed=True) + asked(job) <= world.queues[name].quota
+        for name in levels
+    )
 
 
 def other_queues(world: World, job: Job) -> list[Job]:
@@ -383,21 +489,35 @@ def levelled(world: World, job: Job, victim: Job) -> tuple[str, str]:
     """The ancestors of taker and victim just below the lowest one that they share."""
     mine, theirs = world.path(job.queue), world.path(victim.queue)
     common = next((name for name in mine if name in theirs), None)
-    return (mine[mine.index(common) - 1], theirs[theirs.index(common) - 1]) if common else (mine[-1], theirs[-1])
+    return (
+        (mine[mine.index(common) - 1], theirs[theirs.index(common) - 1])
+        if common
+        else (mine[-1], theirs[-1])
+    )
 
 
 def may_take(world: World, job: Job, ask: int, victim: Job, rest: dict[str, int]) -> bool:
-    """The victim's side stands above its share; or the taker's stays inside its quota and the victim's stands above its own."""
+    """The victim's side stands above its share; or the taker's stays inside its quota and the
+    victim's stands above its own.
+    """
     a, b = levelled(world, job, victim)
-    return rest[b] > world.share(b) or (rest[a] + ask <= world.queues[a].quota and rest[b] > world.queues[b].quota)
+    return rest[b] > world.share(b) or (
+        rest[a] + ask <= world.queues[a].quota and rest[b] > world.queues[b].quota
+    )
 
 
 def lower_in_queue(world: World, job: Job) -> list[Job]:
-    return [v for v in world.jobs.values() if v.queue == job.queue and v.preemptible and active(v) and v.priority < job.priority]
+    return [
+        v
+        for v in world.jobs.values()
+        if v.queue == job.queue and v.preemptible and active(v) and v.priority < job.priority
+    ]
 
 
 def fair(world: World, job: Job, ask: int, lost: list[Job], before: dict[str, int]) -> bool:
-    """Sections 6.3 and 6.4: each victim must stand above its share, or the taker inside its quota and the victim above its own."""
+    """Sections 6.3 and 6.4: each victim must stand above its share, or the taker inside its quota
+    and the victim above its own.
+    """
     rest, touched = dict(before), set()
     for victim in lost:
         if not may_take(world, job, ask, victim, rest):

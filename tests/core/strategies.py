@@ -1,4 +1,6 @@
-"""Small worlds for tests of the core: builders, random worlds, and a deep picture of a cluster to compare."""
+"""Small worlds for tests of the core: builders, random worlds, and a deep picture of a cluster to
+compare.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,14 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.decisions import Decisions
-from jupyter_gpushare.core.model.events import Fact, NodeJoined, PodEnded, PodPlaced, PodReleased, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    Fact,
+    NodeJoined,
+    PodEnded,
+    PodPlaced,
+    PodReleased,
+    WorkloadSubmitted,
+)
 from jupyter_gpushare.core.model.model import (
     Department,
     Node,
@@ -26,7 +35,7 @@ from jupyter_gpushare.core.model.model import (
     Topology,
     TopologyConstraint,
     Workload,
-)  # fmt: skip
+)
 
 FREE = Amounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
@@ -34,19 +43,40 @@ FREE = Amounts(UNLIMITED, UNLIMITED, UNLIMITED)
 def quota(gpu: float, limit: float | None = None, **rules: Any) -> Quota:
     """GPU quota and limit; CPU and memory unmanaged."""
     bound = UNLIMITED if limit is None else int(limit * GPU)
-    return Quota(Amounts(int(gpu * GPU), UNLIMITED, UNLIMITED), Amounts(bound, UNLIMITED, UNLIMITED), **rules)
+    return Quota(
+        Amounts(int(gpu * GPU), UNLIMITED, UNLIMITED), Amounts(bound, UNLIMITED, UNLIMITED), **rules
+    )
 
 
 def policy_of(projects: dict[str, float], **more: Any) -> Policy:
     """Projects with these quotas in pool `default`, under the implicit department."""
-    return Policy(projects=tuple(Project(name, None, {"default": quota(gpu)}) for name, gpu in projects.items()), **more)
+    return Policy(
+        projects=tuple(
+            Project(name, None, {"default": quota(gpu)}) for name, gpu in projects.items()
+        ),
+        **more,
+    )
 
 
 def workload(id_: str, project: str, gpu: float = 1, pods: int = 1, **more: Any) -> Workload:
     """`pods` pods named id-0, id-1, … of the same size."""
-    kept = {key: more.pop(key) for key in ("cpu", "memory", "gpu_memory", "gpu_devices", "labels", "anti_affinity", "affinity") if key in more}
+    kept = {
+        key: more.pop(key)
+        for key in (
+            "cpu",
+            "memory",
+            "gpu_memory",
+            "gpu_devices",
+            "labels",
+            "anti_affinity",
+            "affinity",
+        )
+        if key in more
+    }
     size = 0 if "gpu_memory" in kept else int(gpu * GPU)
-    return Workload(id_, project, tuple(Pod(f"{id_}-{i}", gpu=size, **kept) for i in range(pods)), **more)
+    return Workload(
+        id_, project, tuple(Pod(f"{id_}-{i}", gpu=size, **kept) for i in range(pods)), **more
+    )
 
 
 def world(policy: Policy, nodes: Iterable[Node], workloads: Iterable[Workload] = ()) -> Cluster:
@@ -74,34 +104,63 @@ def run(cluster: Cluster, cycles: int = 1, start: int = 0) -> Decisions:
 
 
 def picture(cluster: Cluster) -> dict[str, Any]:
-    """All that a cluster holds, down to its indexes, as plain values: two equal pictures mean two equal clusters."""
+    """All that a cluster holds, down to its indexes, as plain values: two equal pictures mean two
+    equal clusters.
+    """
     state = cluster._state
     state.refresh()
     return {
         "nodes": {
-            n.name: (n.node, n.pool, [[u for u in uses] for uses in n.gpu], n.cpu[:], n.memory[:], n.slots[:], n.idle, n.room, n.shared_now, n.shared_later)
+            n.name: (
+                n.node,
+                n.pool,
+                [[u for u in uses] for uses in n.gpu],
+                n.cpu[:],
+                n.memory[:],
+                n.slots[:],
+                n.idle,
+                n.room,
+                n.shared_now,
+                n.shared_later,
+            )
             for n in state.nodes.values()
         },
-        "buckets": {p.name: {k: list(v) for k, v in p.buckets.items()} for p in state.pools.values()},
+        "buckets": {
+            p.name: {k: list(v) for k, v in p.buckets.items()} for p in state.pools.values()
+        },
         "queues": {
             (p.name, q.name): (q.allocated, q.fixed, q.wanted, [key for key, _ in q.lenders])
-            for p in state.pools.values() for q in p.queues.values() if any(q.allocated) or any(q.wanted) or q.lenders
+            for p in state.pools.values()
+            for q in p.queues.values()
+            if any(q.allocated) or any(q.wanted) or q.lenders
         },
         "pods": {
-            m.key: (m.status, m.spot(), m.charge, m.old_spot(), m.nominated) for w in state.works.values() for m in w.members.values()
+            m.key: (m.status, m.spot(), m.charge, m.old_spot(), m.nominated)
+            for w in state.works.values()
+            for m in w.members.values()
         },
-        "works": {w.id: (w.started, w.stale_since, w.held, [(s.active, s.used, s.pending, s.running) for s in w.podsets]) for w in state.works.values()},
+        "works": {
+            w.id: (
+                w.started,
+                w.stale_since,
+                w.held,
+                [(s.active, s.used, s.pending, s.running) for s in w.podsets],
+            )
+            for w in state.works.values()
+        },
         "waiting": {id_: sorted(state.waiting[id_].members) for id_ in state.waiting},
         "apart": sorted(state.apart),
         "stale": sorted(state.stale),
         "unsettled": sorted(m.key for m in state.unsettled),
         "reservations": {p.name: p.reservation for p in state.pools.values()},
         "usage": {key: usage for key, usage in state.usage.items() if any(usage)},
-    }  # fmt: skip
+    }
 
 
 def copy_of(cluster: Cluster) -> Cluster:
-    """A cold cluster that was told the same: nothing is remembered from earlier cycles. Only between cycles, when nothing is unsettled."""
+    """A cold cluster that was told the same: nothing is remembered from earlier cycles. Only
+    between cycles, when nothing is unsettled.
+    """
     state = cluster._state
     cold = Cluster(cluster.policy)
     for node in state.nodes.values():
@@ -125,7 +184,8 @@ def copy_of(cluster: Cluster) -> Cluster:
     return cold
 
 
-# -- random worlds -------------------------------------------------------------------------------------------------
+# -- random worlds
+# -------------------------------------------------------------------------------------------------
 
 amounts_of_gpu = st.sampled_from([0, 1, 2, 3, 4, 6])
 limits = st.sampled_from([None, None, None, 1, 2, 4])
@@ -134,27 +194,48 @@ limits = st.sampled_from([None, None, None, 1, 2, 4])
 @st.composite
 def policies(draw: st.DrawFn) -> Policy:
     departments = [
-        Department(f"d{i}", None, {p: quota(draw(st.sampled_from([0, 2, 4, 6])), draw(st.sampled_from([None, None, 6])), rank=draw(st.sampled_from([100, 100, 50])))
-                                   for p in ("default", "big")})
+        Department(
+            f"d{i}",
+            None,
+            {
+                p: quota(
+                    draw(st.sampled_from([0, 2, 4, 6])),
+                    draw(st.sampled_from([None, None, 6])),
+                    rank=draw(st.sampled_from([100, 100, 50])),
+                )
+                for p in ("default", "big")
+            },
+        )
         for i in range(draw(st.integers(0, 2)))
-    ]  # fmt: skip
+    ]
     projects = []
     for i in range(draw(st.integers(1, 4))):
-        rules = {p: quota(draw(amounts_of_gpu), draw(limits), rank=draw(st.sampled_from([100, 100, 200]))) for p in ("default", "big")}
+        rules = {
+            p: quota(
+                draw(amounts_of_gpu), draw(limits), rank=draw(st.sampled_from([100, 100, 200]))
+            )
+            for p in ("default", "big")
+        }
         parent = draw(st.sampled_from([d.name for d in departments])) if departments else None
         projects.append(Project(f"p{i}", parent, rules, created=i % 2))
     strategy = draw(st.sampled_from(["binpack", "binpack", "spread"]))
     return Policy(
         node_pools=(
             NodePool(
-                "default", gpu=strategy, victims=draw(st.sampled_from(["fair", "fair", "smallest"])),
-                usage=draw(st.sampled_from(["cluster", "siblings"])), defragment=draw(st.sampled_from([False, False, True])),
+                "default",
+                gpu=strategy,
+                victims=draw(st.sampled_from(["fair", "fair", "smallest"])),
+                usage=draw(st.sampled_from(["cluster", "siblings"])),
+                defragment=draw(st.sampled_from([False, False, True])),
                 reserve_after=draw(st.sampled_from([None, None, 3000])),
             ),
             NodePool("big"),
-        ), departments=tuple(departments), projects=tuple(projects),
-        topologies=(Topology("fabric", ("rack",)),), options=Options(staleness_grace=draw(st.sampled_from([0, 5000]))),
-    )  # fmt: skip
+        ),
+        departments=tuple(departments),
+        projects=tuple(projects),
+        topologies=(Topology("fabric", ("rack",)),),
+        options=Options(staleness_grace=draw(st.sampled_from([0, 5000]))),
+    )
 
 
 @st.composite
@@ -167,8 +248,20 @@ def nodes(draw: st.DrawFn) -> list[Node]:
         cpu = draw(st.sampled_from([8000, 3000]))
         mig = draw(st.sampled_from([{}, {}, {"3g.40gb": 2}]))
         labels = {"rack": f"r{i % 2}"}
-        made.append(Node(f"n{i}", pool, gpus=gpus, gpu_memory=1000, cpu=cpu, memory=1 << 20, max_pods=draw(st.sampled_from([110, 4])), ready=ready,
-                         labels=labels, mig=mig))  # fmt: skip
+        made.append(
+            Node(
+                f"n{i}",
+                pool,
+                gpus=gpus,
+                gpu_memory=1000,
+                cpu=cpu,
+                memory=1 << 20,
+                max_pods=draw(st.sampled_from([110, 4])),
+                ready=ready,
+                labels=labels,
+                mig=mig,
+            )
+        )
     return made
 
 
@@ -201,16 +294,30 @@ def workloads(draw: st.DrawFn, id_: str, created: int) -> Workload:
     topology = TopologyConstraint("fabric", "rack") if draw(st.integers(0, 5)) == 0 else None
     priority = draw(st.sampled_from([50, 50, 75, 100]))
     return Workload(
-        id_, project, members, priority=priority, preemptible=priority < 100, created=created, groups=groups, topology=topology,
-        min_pods=None if grouped else draw(st.sampled_from([None, None, 1])), node_pools=draw(st.sampled_from([(), ("default",), ("big", "default")])),
-    )  # fmt: skip
+        id_,
+        project,
+        members,
+        priority=priority,
+        preemptible=priority < 100,
+        created=created,
+        groups=groups,
+        topology=topology,
+        min_pods=None if grouped else draw(st.sampled_from([None, None, 1])),
+        node_pools=draw(st.sampled_from([(), ("default",), ("big", "default")])),
+    )
 
 
 @st.composite
 def steps(draw: st.DrawFn, count: int) -> list[list[tuple[str, int]]]:
     """What happens between cycles: names of happenings with a number to choose by."""
     kinds = ["submit", "submit", "submit", "end", "drain", "return", "fail", "whatif"]
-    return [[(draw(st.sampled_from(kinds)), draw(st.integers(0, 50))) for _ in range(draw(st.integers(0, 4)))] for _ in range(count)]
+    return [
+        [
+            (draw(st.sampled_from(kinds)), draw(st.integers(0, 50)))
+            for _ in range(draw(st.integers(0, 4)))
+        ]
+        for _ in range(count)
+    ]
 
 
 Facts = list[Fact]

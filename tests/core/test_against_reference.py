@@ -1,7 +1,9 @@
-"""The engine against a second reading of the rules (`reference.py`), on random worlds of whole GPUs.
+"""The engine against a second reading of the rules (`reference.py`), on random worlds of whole
+GPUs.
 
-They may differ in one thing, and the engine must then be the kinder one: a victim that the rules would move although it could stay
-where it is stays (docs/decisions, where scheduling differs). So a pod that is moved counts like one that runs.
+They may differ in one thing, and the engine must then be the kinder one: a victim that the rules
+would move although it could stay where it is stays (docs/decisions, where scheduling differs). So a
+pod that is moved counts like one that runs.
 """
 
 from __future__ import annotations
@@ -20,27 +22,44 @@ Choices = random.Random
 
 
 def world(choose: Choices, *, gangs: bool) -> World:
-    """A few nodes, up to three departments in a tree, up to four projects, some jobs that run and some that wait."""
+    """A few nodes, up to three departments in a tree, up to four projects, some jobs that run and
+    some that wait.
+    """
     nodes = {f"n{i}": choose.choice([1, 2, 2, 4, 8]) for i in range(choose.randint(1, 4))}
     queues = {}
     departments = [f"d{i}" for i in range(choose.randint(0, 3))]
     for i, name in enumerate(departments):
         parent = choose.choice([None, *departments[:i]])
         queues[name] = Queue(
-            name, parent, choose.choice([0, 2, 4, 8, BIG]), choose.choice([BIG, BIG, 6]), choose.choice([0, 1, 2]), 100 + 100 * (i % 2)
+            name,
+            parent,
+            choose.choice([0, 2, 4, 8, BIG]),
+            choose.choice([BIG, BIG, 6]),
+            choose.choice([0, 1, 2]),
+            100 + 100 * (i % 2),
         )
     if not departments:
         queues["default"] = Queue("default", None, BIG, BIG, 1, 100)
     projects = [f"p{i}" for i in range(choose.randint(1, 4))]
     for name in projects:
         parent = choose.choice([None, *departments]) if departments else "default"
-        rules = choose.choice([0, 1, 2, 4, BIG]), choose.choice([BIG, BIG, 4]), choose.choice([0, 1, 3]), choose.choice([50, 100])
+        rules = (
+            choose.choice([0, 1, 2, 4, BIG]),
+            choose.choice([BIG, BIG, 4]),
+            choose.choice([0, 1, 3]),
+            choose.choice([50, 100]),
+        )
         queues[name] = Queue(name, parent, *rules)
     result = World(nodes, queues, {})
     for i in range(choose.randint(1, 14)):
         name, size = f"w{i:02}", choose.choice([1, 1, 1, 2, 4])
-        tasks = [Task(name, f"{name}-{j}", size) for j in range(choose.choice([1, 1, 2, 3]) if gangs else 1)]
-        result.jobs[name] = Job(name, choose.choice(projects), choose.choice([50, 50, 75, 100]), i, tasks)
+        tasks = [
+            Task(name, f"{name}-{j}", size)
+            for j in range(choose.choice([1, 1, 2, 3]) if gangs else 1)
+        ]
+        result.jobs[name] = Job(
+            name, choose.choice(projects), choose.choice([50, 50, 75, 100]), i, tasks
+        )
         if choose.random() < 0.65:
             start(result, result.jobs[name], choose)
     return result
@@ -49,7 +68,9 @@ def world(choose: Choices, *, gangs: bool) -> World:
 def start(in_world: World, job: Job, choose: Choices) -> None:
     """Runs the job where there is room, unless a limit is in the way."""
     queues, size = in_world.queues, sum(task.gpus for task in job.tasks)
-    if any(in_world.allocated(name) + size > queues[name].limit for name in in_world.path(job.queue)):
+    if any(
+        in_world.allocated(name) + size > queues[name].limit for name in in_world.path(job.queue)
+    ):
         return
     for task in job.tasks:
         roomy = [node for node in in_world.nodes if in_world.room(node)[0] >= task.gpus]
@@ -64,22 +85,40 @@ def scenario(of: World) -> dict[str, Any]:
     """The same world as a scenario file."""
 
     def rules(queue: Queue) -> dict[str, Any]:
-        amounts = {key: "unlimited" if amount == BIG else amount for key, amount in (("quota", queue.quota), ("limit", queue.limit))}
-        return {"name": queue.name, "gpu": {**amounts, "over_quota_weight": queue.weight}, "rank": queue.rank}
+        amounts = {
+            key: "unlimited" if amount == BIG else amount
+            for key, amount in (("quota", queue.quota), ("limit", queue.limit))
+        }
+        return {
+            "name": queue.name,
+            "gpu": {**amounts, "over_quota_weight": queue.weight},
+            "rank": queue.rank,
+        }
 
     return {
         "actions": ["allocate", "consolidation", "reclaim", "preempt"],
         "options": {"max_consolidation_victims": "unlimited"},
         "nodes": [{"name": name, "gpus": gpus} for name, gpus in of.nodes.items()],
-        "departments": [{**rules(q), "parent": q.parent} for q in of.queues.values() if q.name.startswith("d") and q.name != "default"],
-        "projects": [{**rules(q), "department": q.parent} for q in of.queues.values() if q.name.startswith("p")],
+        "departments": [
+            {**rules(q), "parent": q.parent}
+            for q in of.queues.values()
+            if q.name.startswith("d") and q.name != "default"
+        ],
+        "projects": [
+            {**rules(q), "department": q.parent}
+            for q in of.queues.values()
+            if q.name.startswith("p")
+        ],
         "workloads": [
             {
                 "name": job.name,
                 "project": job.queue,
                 "priority": job.priority,
                 "created": job.created,
-                "pods": [{"name": task.name, "gpu": task.gpus, "state": task.state, "node": task.node} for task in job.tasks],
+                "pods": [
+                    {"name": task.name, "gpu": task.gpus, "state": task.state, "node": task.node}
+                    for task in job.tasks
+                ],
             }
             for job in of.jobs.values()
         ],
@@ -101,5 +140,10 @@ def test_engine_and_reference_agree(seed: int, gangs: bool) -> None:
 
     for queue, share in cycle["fair_share"]["default"].items():
         assert share["gpu"] == random_world.fair[queue]
-    found = {key.partition("/")[2]: outcome(pod["state"], key.partition("/")[2] in ran) for key, pod in cycle["pods"].items()}
-    assert found == {task.name: outcome(task.state, task.name in ran) for task in random_world.tasks()}
+    found = {
+        key.partition("/")[2]: outcome(pod["state"], key.partition("/")[2] in ran)
+        for key, pod in cycle["pods"].items()
+    }
+    assert found == {
+        task.name: outcome(task.state, task.name in ran) for task in random_world.tasks()
+    }

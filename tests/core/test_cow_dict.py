@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from jupyter_gpushare.core.cluster.cow_dict import CowDict
 
 KEYS = st.text(max_size=3) | st.integers(0, 30).map(str)
-STEPS = st.lists(st.tuples(st.sampled_from(["set", "delete", "copy"]), KEYS, st.integers()), max_size=60)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["set", "delete", "copy"]), KEYS, st.integers()), max_size=60
+)
 
 
 @given(STEPS)
@@ -30,7 +32,9 @@ def test_copies_are_what_was_there(steps: list[tuple[str, str, int]]) -> None:
     for known, copy in [*copies, (plain, shelves)]:
         assert {key: copy[key] for key in copy} == known
         assert len(copy) == len(known)
-        assert all((key in copy, copy.get(key)) == (key in known, known.get(key)) for _, key, _ in steps)
+        assert all(
+            (key in copy, copy.get(key)) == (key in known, known.get(key)) for _, key, _ in steps
+        )
 
 
 def test_a_copy_can_be_written_to_as_well() -> None:

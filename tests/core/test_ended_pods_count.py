@@ -1,4 +1,6 @@
-"""Batch work: a pod that has succeeded counts towards its gang's minimum, so that one which lost its place can come back without it."""
+"""Batch work: a pod that has succeeded counts towards its gang's minimum, so that one which lost
+its place can come back without it.
+"""
 
 from __future__ import annotations
 

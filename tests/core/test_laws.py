@@ -15,12 +15,32 @@ from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cluster.nodes import HELD, LEAVING, PROMISED
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
 from jupyter_gpushare.core.model.decisions import Decisions
-from jupyter_gpushare.core.model.events import NodeChanged, NodeJoined, PodEnded, PodReleased, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    NodeChanged,
+    NodeJoined,
+    PodEnded,
+    PodReleased,
+    WorkloadEnded,
+    WorkloadSubmitted,
+)
 from jupyter_gpushare.core.model.model import Node, Policy, Workload
-from tests.core.strategies import copy_of, nodes, picture, policies, release, steps, workloads, world
+from tests.core.strategies import (
+    copy_of,
+    nodes,
+    picture,
+    policies,
+    release,
+    steps,
+    workloads,
+    world,
+)
 from tests.example_counts import examples
 
-EXAMPLES = settings(max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", examples(40))), deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(
+    max_examples=int(os.environ.get("GPUSHARE_EXAMPLES", examples(40))),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
 
 
 class History:
@@ -64,15 +84,37 @@ class History:
 
     def told(self) -> str:
         """The world in short, for whoever reads a failure."""
-        lines = [f"node {n.name} {n.pool} gpus={n.gpus} cpu={n.cpu} pods={n.max_pods} {n.labels} mig={n.mig} ready={n.ready}" for n in self.nodes]
+        lines = [
+            f"node {n.name} {n.pool} gpus={n.gpus} cpu={n.cpu} pods={n.max_pods} {n.labels} mig={n.mig} ready={n.ready}"
+            for n in self.nodes
+        ]
         for pool in self.policy.node_pools:
             lines.append(f"pool {pool.name} {pool.gpu}")
         for queue in (*self.policy.departments, *self.policy.projects):
-            rules = {p: (r.quota.gpu, r.limit.gpu if r.limit.gpu < 10**9 else None, r.rank) for p, r in queue.pools.items()}
-            lines.append(f"queue {queue.name} in={getattr(queue, 'department', None)} {rules} created={queue.created}")
+            rules = {
+                p: (r.quota.gpu, r.limit.gpu if r.limit.gpu < 10**9 else None, r.rank)
+                for p, r in queue.pools.items()
+            }
+            lines.append(
+                f"queue {queue.name} in={getattr(queue, 'department', None)} {rules} created={queue.created}"
+            )
         for w in self.asked:
-            pods = [(p.name, p.gpu, p.gpu_memory, p.gpu_devices, p.mig, p.cpu, p.group, dict(p.node_selector)) for p in w.pods]
-            lines.append(f"{w.id} {w.project} prio={w.priority} created={w.created} min={w.min_pods} pools={w.node_pools} top={w.topology} {pods}")
+            pods = [
+                (
+                    p.name,
+                    p.gpu,
+                    p.gpu_memory,
+                    p.gpu_devices,
+                    p.mig,
+                    p.cpu,
+                    p.group,
+                    dict(p.node_selector),
+                )
+                for p in w.pods
+            ]
+            lines.append(
+                f"{w.id} {w.project} prio={w.priority} created={w.created} min={w.min_pods} pools={w.node_pools} top={w.topology} {pods}"
+            )
         return "\n".join(lines)
 
     def cycle(self) -> Decisions:
@@ -94,14 +136,18 @@ class History:
 @EXAMPLES
 @given(st.data())
 def test_nothing_is_ever_promised_twice(data: st.DataObject) -> None:
-    """Devices, CPU and pod slots of nodes, limits, and the quota of non-preemptible work are never over-committed; gangs start whole."""
+    """Devices, CPU and pod slots of nodes, limits, and the quota of non-preemptible work are never
+    over-committed; gangs start whole.
+    """
     history = History(data)
     for happenings in data.draw(steps(5)):
         for _ in range(2):
             history.submit()
         for kind, which in happenings:
             history.happen(kind, which)
-        before = {id_: [s.active for s in w.podsets] for id_, w in history.cluster.workloads.items()}
+        before = {
+            id_: [s.active for s in w.podsets] for id_, w in history.cluster.workloads.items()
+        }
         decisions = history.cycle()
         check_nodes(history.cluster)
         check_queues(history.cluster)
@@ -119,7 +165,9 @@ def check_nodes(cluster: Cluster) -> None:
             assert uses[HELD] + uses[LEAVING] <= capacity, (node.name, device, uses)
             assert min(uses) >= 0
         assert node.cpu[HELD] + max(node.cpu[LEAVING], node.cpu[PROMISED]) <= node.node.cpu
-        assert node.slots[HELD] + max(node.slots[LEAVING], node.slots[PROMISED]) <= node.node.max_pods
+        assert (
+            node.slots[HELD] + max(node.slots[LEAVING], node.slots[PROMISED]) <= node.node.max_pods
+        )
 
 
 def check_queues(cluster: Cluster) -> None:
@@ -128,10 +176,14 @@ def check_queues(cluster: Cluster) -> None:
             assert queue.allocated.fits_in(queue.limit), (pool.name, queue.name)
             assert queue.fixed.fits_in(queue.quota), (pool.name, queue.name)
             members = [
-                m for w in cluster.workloads.values() for m in w.members.values()
-                if m.status in ("running", "bound", "pipelined") and m.node is not None and m.node.pool == pool.name
+                m
+                for w in cluster.workloads.values()
+                for m in w.members.values()
+                if m.status in ("running", "bound", "pipelined")
+                and m.node is not None
+                and m.node.pool == pool.name
                 and queue in pool.queue(w.project).path
-            ]  # fmt: skip
+            ]
             assert sum(m.charge.gpu for m in members) == queue.gpu
 
 
@@ -144,7 +196,11 @@ def check_gangs(cluster: Cluster, before: dict[str, list[int]]) -> None:
                 assert podset.active == 0 or podset.active >= podset.minimum, (work.id, podset.name)
                 assert bound == 0 or bound >= podset.minimum, (work.id, podset.name)
         if work.workload.topology is not None:
-            active = [m for m in work.members.values() if m.status in ("running", "bound", "pipelined") and m.node is not None]
+            active = [
+                m
+                for m in work.members.values()
+                if m.status in ("running", "bound", "pipelined") and m.node is not None
+            ]
             assert len({m.node.node.labels["rack"] for m in active}) <= 1, work.id
 
 
@@ -161,12 +217,19 @@ def check_evictions(cluster: Cluster, decisions: Decisions) -> None:
             assert victim.project == taker.project
             assert victim.priority < taker.priority
         if eviction.action == "reclaim" and eviction.by is not None:
-            assert cluster.workloads[eviction.workload].project != cluster.workloads[eviction.by].project
+            assert (
+                cluster.workloads[eviction.workload].project
+                != cluster.workloads[eviction.by].project
+            )
 
 
 def check_reasons(cluster: Cluster, decisions: Decisions) -> None:
     """Everybody who waits is told why, and nobody else."""
-    waiting = {w.id for w in cluster.workloads.values() if any(m.status == "pending" for m in w.members.values())}
+    waiting = {
+        w.id
+        for w in cluster.workloads.values()
+        if any(m.status == "pending" for m in w.members.values())
+    }
     assert waiting <= set(decisions.reasons)
     for id_, reason in decisions.reasons.items():
         assert reason.message
@@ -208,7 +271,9 @@ def told(decisions: Decisions) -> dict[str, Any]:
 @EXAMPLES
 @given(st.data())
 def test_what_is_remembered_changes_no_decision(data: st.DataObject) -> None:
-    """A cluster that went through many cycles, with its verdicts remembered, decides as a cold one that was told the same."""
+    """A cluster that went through many cycles, with its verdicts remembered, decides as a cold one
+    that was told the same.
+    """
     history = History(data)
     for happenings in data.draw(steps(6)):
         history.submit()
@@ -221,7 +286,9 @@ def test_what_is_remembered_changes_no_decision(data: st.DataObject) -> None:
         if cold is not None:
             assert told(cycle(cold, history.now)) == told(decisions)
         history.release(decisions)
-        if history.cluster._state.unsettled:  # a cycle in which little happens, so that the next one can be compared
+        if (
+            history.cluster._state.unsettled
+        ):  # a cycle in which little happens, so that the next one can be compared
             for id_ in [e.workload for e in decisions.pipelines]:
                 if id_ in history.cluster.workloads and data.draw(st.booleans()):
                     history.cluster.apply(WorkloadEnded(id_))
@@ -231,7 +298,10 @@ def test_what_is_remembered_changes_no_decision(data: st.DataObject) -> None:
 @given(st.data())
 def test_the_order_in_which_it_was_told_changes_no_decision(data: st.DataObject) -> None:
     policy, machines = data.draw(policies()), data.draw(nodes())
-    asked = [data.draw(workloads(f"w{i}", data.draw(st.integers(0, 3)))) for i in range(data.draw(st.integers(1, 10)))]
+    asked = [
+        data.draw(workloads(f"w{i}", data.draw(st.integers(0, 3))))
+        for i in range(data.draw(st.integers(1, 10)))
+    ]
     shuffled_nodes, shuffled = machines[:], asked[:]
     random.Random(data.draw(st.integers(0, 100))).shuffle(shuffled)
     random.Random(1).shuffle(shuffled_nodes)
@@ -263,7 +333,11 @@ def test_a_steady_cluster_stays_still(data: st.DataObject) -> None:
 def test_a_full_cluster_does_nothing(cycles: int) -> None:
     from tests.core.strategies import policy_of, workload
 
-    cluster = world(policy_of({"A": 4, "B": 4}), [Node("n0", gpus=8)], [workload(f"a{i}", "AB"[i % 2], created=i) for i in range(12)])
+    cluster = world(
+        policy_of({"A": 4, "B": 4}),
+        [Node("n0", gpus=8)],
+        [workload(f"a{i}", "AB"[i % 2], created=i) for i in range(12)],
+    )
     cluster.apply(NodeJoined(Node("n1", gpus=0)))
     assert len(cycle(cluster, 0).binds) == 8
     for i in range(cycles):

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core.model.errors import OutOfTurn
-from jupyter_gpushare.core.model.lease import HOLDING, TRANSITIONS, LeaseFact, LeaseState, diagram, step
+from jupyter_gpushare.core.model.lease import (
+    HOLDING,
+    TRANSITIONS,
+    LeaseFact,
+    LeaseState,
+    diagram,
+    step,
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -36,7 +43,10 @@ def test_life(life: str) -> None:
     assert state == end
 
 
-@pytest.mark.parametrize(("state", "fact"), [("pending", "attach"), ("attached", "grant"), ("lost", "resume"), ("ended", "end")])
+@pytest.mark.parametrize(
+    ("state", "fact"),
+    [("pending", "attach"), ("attached", "grant"), ("lost", "resume"), ("ended", "end")],
+)
 def test_a_fact_without_a_place_is_refused_by_name(state: str, fact: str) -> None:
     with pytest.raises(OutOfTurn, match=f"{state} .* {fact}"):
         step(LeaseState(state), LeaseFact(fact))
@@ -46,7 +56,11 @@ def test_every_life_can_end_and_the_end_is_final() -> None:
     """From every state the end is one fact away, and nothing leads out of it."""
     assert set(TRANSITIONS) == set(LeaseState)
     assert TRANSITIONS[LeaseState.ENDED] == {}
-    assert all(row[LeaseFact.END] is LeaseState.ENDED for state, row in TRANSITIONS.items() if state is not LeaseState.ENDED)
+    assert all(
+        row[LeaseFact.END] is LeaseState.ENDED
+        for state, row in TRANSITIONS.items()
+        if state is not LeaseState.ENDED
+    )
 
 
 def test_every_state_is_reached_and_every_fact_has_a_place() -> None:
@@ -56,7 +70,12 @@ def test_every_state_is_reached_and_every_fact_has_a_place() -> None:
 
 def test_a_spot_is_gained_only_by_a_grant() -> None:
     """No fact but the scheduler's commit leads from a state without a spot to one with a spot."""
-    gains = {fact for state, row in TRANSITIONS.items() for fact, target in row.items() if state not in HOLDING and target in HOLDING}
+    gains = {
+        fact
+        for state, row in TRANSITIONS.items()
+        for fact, target in row.items()
+        if state not in HOLDING and target in HOLDING
+    }
     assert gains == {LeaseFact.GRANT}
 
 

@@ -23,9 +23,19 @@ def with_pool(policy: Policy, **options: object) -> Policy:
 
 @pytest.mark.parametrize(("victims", "lost"), [("fair", {"gang"}), ("smallest", {"small"})])
 def test_smallest_victims(victims: str, lost: set[str]) -> None:
-    """By the order of fairness the newest pays, even a gang of five for one GPU; the option takes the one that suffices."""
+    """By the order of fairness the newest pays, even a gang of five for one GPU; the option takes
+    the one that suffices.
+    """
     policy = with_pool(policy_of({"A": 4, "B": 0}), victims=victims)
-    cluster = world(policy, [Node("n0", gpus=8)], [workload("small", "B", created=0), workload("x", "A", 2), workload("gang", "B", pods=5, created=1)])
+    cluster = world(
+        policy,
+        [Node("n0", gpus=8)],
+        [
+            workload("small", "B", created=0),
+            workload("x", "A", 2),
+            workload("gang", "B", pods=5, created=1),
+        ],
+    )
     cycle(cluster, 0)
     cluster.apply(WorkloadSubmitted(workload("w", "A", created=2)))
     decisions = cycle(cluster, 1000)
@@ -34,7 +44,9 @@ def test_smallest_victims(victims: str, lost: set[str]) -> None:
 
 
 def stream(reserve_after: int | None) -> tuple[bool, set[str]]:
-    """A gang of two whole nodes waits while small requests come and go; whether it started, and the reasons of the last small ones."""
+    """A gang of two whole nodes waits while small requests come and go; whether it started, and the
+    reasons of the last small ones.
+    """
     policy = with_pool(policy_of({"A": 0}), reserve_after=reserve_after)
     small = [workload(f"s{i}", "A", created=i) for i in range(8)]
     cluster = world(policy, [Node("n0", gpus=4), Node("n1", gpus=4), Node("n2", gpus=1)], small)
@@ -42,7 +54,9 @@ def stream(reserve_after: int | None) -> tuple[bool, set[str]]:
     cluster.apply(WorkloadSubmitted(workload("gang", "A", 4, pods=2, created=8000)))
     codes: set[str] = set()
     for i in range(8, 40):
-        running = sorted((w.created, w.id) for w in cluster.workloads.values() if w.running and w.id != "gang")
+        running = sorted(
+            (w.created, w.id) for w in cluster.workloads.values() if w.running and w.id != "gang"
+        )
         if running:
             cluster.apply(WorkloadEnded(running[0][1]))
         cluster.apply(WorkloadSubmitted(workload(f"s{i}", "A", created=1000 * i)))
@@ -73,25 +87,38 @@ def test_those_who_wait_for_a_reservation_are_told() -> None:
     assert [b.workload for b in cycle(cluster, 22_000).binds] == ["late"]
 
 
-@pytest.mark.parametrize(("usage", "shares"), [("cluster", {"A": 3, "B": 7}), ("siblings", {"A": 1, "B": 9})])
+@pytest.mark.parametrize(
+    ("usage", "shares"), [("cluster", {"A": 3, "B": 7}), ("siblings", {"A": 1, "B": 9})]
+)
 def test_usage_among_siblings(usage: str, shares: dict[str, int]) -> None:
-    """Of a small department's projects, who used more gets less; measured against the capacity the difference is weaker."""
+    """Of a small department's projects, who used more gets less; measured against the capacity the
+    difference is weaker.
+    """
     policy = with_pool(policy_of({"A": 0, "B": 0}), usage=usage, time_based=TimeBased(k=1000))
     asks = [workload(f"{p}{i}", p, created=i) for p in "AB" for i in range(10)]
     cluster = world(policy, [Node("n0", gpus=10)], asks)
     cluster.apply(UsageMeasured("A", "default", (600_000, 0, 0)))
     cluster.apply(UsageMeasured("B", "default", (100_000, 0, 0)))
-    found = {q.queue: q.fair_share.gpu // 1000 for q in cycle(cluster, 0).queues if q.kind == "project"}
+    found = {
+        q.queue: q.fair_share.gpu // 1000 for q in cycle(cluster, 0).queues if q.kind == "project"
+    }
     assert found == shares
 
 
 def test_defragment_keeps_whole_gpus_whole() -> None:
     """Halves fill up the node that whole requests could not use for want of CPU anyway."""
-    nodes = [Node("n0", gpus=2, gpu_memory=1000, cpu=64_000), Node("n1", gpus=2, gpu_memory=1000, cpu=4_000)]
+    nodes = [
+        Node("n0", gpus=2, gpu_memory=1000, cpu=64_000),
+        Node("n1", gpus=2, gpu_memory=1000, cpu=4_000),
+    ]
     typical = [workload(f"t{i}", "A", 2, cpu=32_000, created=i) for i in range(6)]
     spots = {}
     for on in (False, True):
-        cluster = world(with_pool(policy_of({"A": 8}), defragment=on), nodes, [workload("half", "A", 0.5, cpu=1000, created=-1), *typical])
+        cluster = world(
+            with_pool(policy_of({"A": 8}), defragment=on),
+            nodes,
+            [workload("half", "A", 0.5, cpu=1000, created=-1), *typical],
+        )
         decisions = cycle(cluster, 0)
         spots[on] = {b.workload: b.spot.node for b in decisions.binds}
         release(cluster, decisions)
@@ -101,7 +128,13 @@ def test_defragment_keeps_whole_gpus_whole() -> None:
 
 
 def test_defaults_change_nothing() -> None:
-    plain, named = NodePool("default"), pool(victims="fair", reserve_after=None, usage="cluster", defragment=False)[0]
+    plain, named = (
+        NodePool("default"),
+        pool(victims="fair", reserve_after=None, usage="cluster", defragment=False)[0],
+    )
     asks = [workload(f"w{i}", "A", created=i) for i in range(3)]
-    one, other = (world(replace(policy_of({"A": 2}), node_pools=(p,)), [Node("n0", gpus=2)], asks) for p in (plain, named))
+    one, other = (
+        world(replace(policy_of({"A": 2}), node_pools=(p,)), [Node("n0", gpus=2)], asks)
+        for p in (plain, named)
+    )
     assert run(one, 3) == run(other, 3) or run(one).binds == run(other).binds

@@ -17,7 +17,9 @@ from jupyter_gpushare.core.model.requirements import PodRequirements
 from tests.core.strategies import nodes, pods, policy_of, release, world
 from tests.example_counts import examples
 
-EXAMPLES = settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
+EXAMPLES = settings(
+    max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def asked(id_: str, created: int = 0, **request: int) -> Workload:
@@ -26,7 +28,11 @@ def asked(id_: str, created: int = 0, **request: int) -> Workload:
 
 def packed(machines: list[Node], *workloads: Workload) -> Cluster:
     """A pool with the option, after one cycle."""
-    cluster = world(policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)), machines, workloads)
+    cluster = world(
+        policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)),
+        machines,
+        workloads,
+    )
     cycle(cluster, 0)
     return cluster
 
@@ -39,14 +45,26 @@ def place_of(cluster: Cluster, id_: str) -> tuple[str, tuple[int, ...]]:
 
 def test_kinds_are_counted_in_whole_percents() -> None:
     """Rare kinds, CPU-only pods and MIG instances are left out; ties go by what is asked for."""
-    half, whole, rare = PodRequirements(Pod("a", gpu=500)), PodRequirements(Pod("b", gpu=GPU)), PodRequirements(Pod("c", gpu=250))
-    counts = {half: 300, whole: 300, rare: 2, PodRequirements(Pod("d", cpu=1000)): 500, PodRequirements(Pod("e", mig=(("1g.10gb", 1),))): 500}
+    half, whole, rare = (
+        PodRequirements(Pod("a", gpu=500)),
+        PodRequirements(Pod("b", gpu=GPU)),
+        PodRequirements(Pod("c", gpu=250)),
+    )
+    counts = {
+        half: 300,
+        whole: 300,
+        rare: 2,
+        PodRequirements(Pod("d", cpu=1000)): 500,
+        PodRequirements(Pod("e", mig=(("1g.10gb", 1),))): 500,
+    }
     assert typical(counts) == ((half, 50), (whole, 50))
     assert typical({half: 290, whole: 310, rare: 0}) == ((whole, 52), (half, 48))
 
 
 def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> None:
-    """0.3 beside 0.3 would leave 0.4, of no use to those who ask for 0.5; on the free device it leaves 0.7. Bin-packing goes beside."""
+    """0.3 beside 0.3 would leave 0.4, of no use to those who ask for 0.5; on the free device it
+    leaves 0.7. Bin-packing goes beside.
+    """
     typical_ones = [asked(f"t{i:02}", created=10 + i, gpu=500, cpu=1000) for i in range(40)]
     first, second = asked("a", created=0, gpu=300), asked("b", created=1, gpu=300)
     machines = [Node("n0", gpus=2, cpu=100_000)]
@@ -58,7 +76,9 @@ def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> 
 
 
 def test_cpu_is_taken_where_it_can_feed_gpus_longest() -> None:
-    """A CPU-only pod goes to the node with CPU to spare, though the other one is first by name and neither is short of it yet."""
+    """A CPU-only pod goes to the node with CPU to spare, though the other one is first by name and
+    neither is short of it yet.
+    """
     waiting = [asked(f"t{i:02}", created=10 + i, gpu=GPU, cpu=2000) for i in range(9)]
     machines = [Node("n0", gpus=8, cpu=16_000), Node("n1", gpus=8, cpu=64_000)]
     cluster = packed(machines, asked("c", created=0, cpu=4000), *waiting)
@@ -70,20 +90,33 @@ def test_pods_without_gpus_prefer_machines_without() -> None:
     assert place_of(cluster, "c")[0] == "n1"
     packing = cluster._state.pools["default"].defragmenter
     assert packing is not None
-    assert [offer.node.name for offer in packing.offers(PodRequirements(Pod("d", cpu=1)))] == ["n1", "n0"]
+    assert [offer.node.name for offer in packing.offers(PodRequirements(Pod("d", cpu=1)))] == [
+        "n1",
+        "n0",
+    ]
 
 
 @EXAMPLES
 @given(data=st.data())
 def test_scores_that_are_remembered_are_those_of_a_fresh_look(data: st.DataObject) -> None:
-    """After whatever happened, also on trial, the places offered are those that a new object offers; and what finds a place with the
-    option finds one without it, and the other way round."""
-    cluster = world(policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)), data.draw(nodes()))
+    """After whatever happened, also on trial, the places offered are those that a new object
+    offers; and what finds a place with the option finds one without it, and the other way round.
+    """
+    cluster = world(
+        policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)),
+        data.draw(nodes()),
+    )
     pool = cluster._state.pools["default"]
     cycle(cluster, 0)
     for number in range(data.draw(st.integers(2, 8))):
         pod = data.draw(pods(f"w{number}"))
-        cluster.apply(WorkloadSubmitted(Workload(f"w{number}", "p", (pod,), created=number, preemptible=data.draw(st.booleans()))))
+        cluster.apply(
+            WorkloadSubmitted(
+                Workload(
+                    f"w{number}", "p", (pod,), created=number, preemptible=data.draw(st.booleans())
+                )
+            )
+        )
         if data.draw(st.booleans()):
             release(cluster, cycle(cluster, number))
         if data.draw(st.booleans()):

@@ -9,7 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jupyter_gpushare.core.cycle.projection import STEPS, foresee
-from jupyter_gpushare.core.model.events import PodEvicted, PodReleased, WorkloadEnded, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    PodEvicted,
+    PodReleased,
+    WorkloadEnded,
+    WorkloadSubmitted,
+)
 from jupyter_gpushare.core.model.model import Node, Policy, Project
 from tests.core.strategies import picture, policy_of, quota, run, workload, world
 from tests.example_counts import examples
@@ -19,7 +24,11 @@ NOTICE = 30_000
 
 def starts(cluster, coming, now=0, **more):
     """Workload -> when it starts at the latest."""
-    return {id_: at for at, started in foresee(cluster, coming, now, notice=NOTICE, **more) for id_ in started}
+    return {
+        id_: at
+        for at, started in foresee(cluster, coming, now, notice=NOTICE, **more)
+        for id_ in started
+    }
 
 
 def full(*waiting, gpus=1, running=1):
@@ -40,7 +49,10 @@ def test_who_waits_starts_when_what_runs_has_to_end():
 
 def test_who_stands_behind_others_starts_after_them():
     cluster = full(workload("w", "p", created=8), workload("x", "p", created=9), gpus=2, running=2)
-    assert starts(cluster, [(5000, WorkloadEnded("r0")), (9000, WorkloadEnded("r1"))]) == {"w": 5000, "x": 9000}
+    assert starts(cluster, [(5000, WorkloadEnded("r0")), (9000, WorkloadEnded("r1"))]) == {
+        "w": 5000,
+        "x": 9000,
+    }
 
 
 def test_without_an_end_nothing_is_bound():
@@ -56,7 +68,12 @@ def test_what_must_leave_counts_from_the_end_of_its_notice():
 
 
 def test_somebody_on_trial_waits_for_those_who_would_have_to_make_room():
-    policy = Policy(projects=(Project("p", None, {"default": quota(1)}), Project("q", None, {"default": quota(0)})))
+    policy = Policy(
+        projects=(
+            Project("p", None, {"default": quota(1)}),
+            Project("q", None, {"default": quota(0)}),
+        )
+    )
     cluster = world(policy, [Node("n", gpus=1)], [workload("r0", "q")])
     run(cluster, 2)
     asked = workload("asked", "p", created=5)
@@ -66,11 +83,18 @@ def test_somebody_on_trial_waits_for_those_who_would_have_to_make_room():
 
 def test_one_that_lost_its_place_does_not_end_when_it_would_have():
     """The longest running time begins anew with the next lease."""
-    policy = Policy(projects=(Project("p", None, {"default": quota(1)}), Project("q", None, {"default": quota(0)})))
+    policy = Policy(
+        projects=(
+            Project("p", None, {"default": quota(1)}),
+            Project("q", None, {"default": quota(0)}),
+        )
+    )
     cluster = world(policy, [Node("n", gpus=1)], [workload("r0", "q")])
     run(cluster, 2)
     asked = workload("asked", "p", created=5)
-    assert starts(cluster, [(NOTICE * 2, WorkloadEnded("r0"))], now=0, asked=asked) == {"asked": NOTICE}
+    assert starts(cluster, [(NOTICE * 2, WorkloadEnded("r0"))], now=0, asked=asked) == {
+        "asked": NOTICE
+    }
 
 
 def test_many_ends_are_taken_together_and_none_is_lost():
@@ -80,16 +104,24 @@ def test_many_ends_are_taken_together_and_none_is_lost():
     found = starts(cluster, coming)
     assert set(found) == {one.id for one in waiting}
     assert len(set(found.values())) <= STEPS + 1
-    assert all(found[f"w{i:02}"] >= 1000 * (i + 1) for i in range(30)), "never earlier than the exact moment"
+    assert all(found[f"w{i:02}"] >= 1000 * (i + 1) for i in range(30)), (
+        "never earlier than the exact moment"
+    )
 
 
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 4), st.lists(st.integers(0, 50_000), max_size=6), st.integers(0, 3))
 def test_it_changes_nothing_whether_it_is_played_to_the_end_or_not(waiting, ends, looks):
-    cluster = full(*[workload(f"w{i}", "p", gpu=0.5, created=50 + i) for i in range(waiting)], gpus=3, running=3)
+    cluster = full(
+        *[workload(f"w{i}", "p", gpu=0.5, created=50 + i) for i in range(waiting)],
+        gpus=3,
+        running=3,
+    )
     before = picture(cluster)
     coming = [(at, WorkloadEnded(f"r{i}")) for i, at in enumerate(ends)]
-    with closing(foresee(cluster, coming, 0, notice=NOTICE, asked=workload("asked", "p", created=99))) as seen:
+    with closing(
+        foresee(cluster, coming, 0, notice=NOTICE, asked=workload("asked", "p", created=99))
+    ) as seen:
         for _ in range(looks):
             next(seen, None)
     assert picture(cluster) == before

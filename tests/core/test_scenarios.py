@@ -1,12 +1,16 @@
-"""Small worlds and what must come of them: every rule of the scheduling rules that decides a result, as a scenario.
+"""Small worlds and what must come of them: every rule of the scheduling rules that decides a
+result, as a scenario.
 
-The cases are written from the rules, not from the engine; `rule` names the section. `scenarios/*.yaml` hold lists of them. Shorthand,
-so that a world can be read at a glance (anything may also be written in full, as in a scenario file):
+The cases are written from the rules, not from the engine; `rule` names the section.
+`scenarios/*.yaml` hold lists of them. Shorthand, so that a world can be read at a glance (anything
+may also be written in full, as in a scenario file):
 
     nodes:     "n0 8 rack=r1"              a node with 8 GPUs of 80 GiB and a label
     projects:  "A quota=4 weight=2 in=d"   a project; departments alike
-    workloads: "a: A 1 @n0/g0,g1 p=75"     one pod of 1 GPU that runs; without @ it is pending; `1x3` is three pods named a-0 to a-2
-    expect:    one mapping per cycle; `bound: a b-1` are all pods in that state (`a` is a-0 when it has one pod)
+    workloads: "a: A 1 @n0/g0,g1 p=75"     one pod of 1 GPU that runs; without @ it is pending;
+                                           `1x3` is three pods named a-0 to a-2
+    expect:    one mapping per cycle; `bound: a b-1` are all pods in that state (`a` is a-0 when it
+               has one pod)
 """
 
 from __future__ import annotations
@@ -45,13 +49,19 @@ def test_scenario(case: dict[str, Any]) -> None:
     assert len(result["cycles"]) == len(expected)
     for i, (outcome, wanted) in enumerate(zip(result["cycles"], expected, strict=True), start=1):
         found = {key: seen(outcome, key, value) for key, value in wanted.items()}
-        assert found == {key: named(value) if key in STATES else value for key, value in wanted.items()}, f"cycle {i} (rule {case['rule']})"
+        assert found == {
+            key: named(value) if key in STATES else value for key, value in wanted.items()
+        }, f"cycle {i} (rule {case['rule']})"
 
 
 @pytest.mark.parametrize("settled", [True, False], ids=["settled", "at once"])
 @pytest.mark.parametrize("case", list(cases()))
-def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(case: dict[str, Any], settled: bool) -> None:
-    """Dump, read, run: the next cycle says the same, pod by pod and GPU by GPU; also through JSON text."""
+def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(
+    case: dict[str, Any], settled: bool
+) -> None:
+    """Dump, read, run: the next cycle says the same, pod by pod and GPU by GPU; also through JSON
+    text.
+    """
     scenario = scenario_of(Document(case["case"], written_out(case)), case["case"])
     cluster = build(scenario)
     step(cluster, scenario, 0)
@@ -62,8 +72,14 @@ def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(case: dict[str, 
     copy = build(parse_scenario(text))
     again, original = cycle(copy, 0), cycle(cluster, scenario.interval)
 
-    assert json.loads(json.dumps(snapshot(copy, 0))) == json.loads(json.dumps(snapshot(cluster, scenario.interval)))
-    assert (again.binds, again.pipelines, again.evictions) == (original.binds, original.pipelines, original.evictions)
+    assert json.loads(json.dumps(snapshot(copy, 0))) == json.loads(
+        json.dumps(snapshot(cluster, scenario.interval))
+    )
+    assert (again.binds, again.pipelines, again.evictions) == (
+        original.binds,
+        original.pipelines,
+        original.evictions,
+    )
     assert dict(again.reasons) == dict(original.reasons)
     assert again.queues == original.queues
 
@@ -80,38 +96,58 @@ def seen(result: dict[str, Any], key: str, wanted: Any) -> Any:
     if key == "charged":
         return {pod: pods[pod]["gpu"] for pod in wanted}
     if key == "fair":
-        return {queue: next(pool[queue]["gpu"] for pool in result["fair_share"].values() if queue in pool) for queue in wanted}
+        return {
+            queue: next(
+                pool[queue]["gpu"] for pool in result["fair_share"].values() if queue in pool
+            )
+            for queue in wanted
+        }
     if key == "reason":
         return {w: (result["workloads"][w]["reason"] or {}).get("code") for w in wanted}
     if key == "state":
         return {w: result["workloads"][w]["state"] for w in wanted}
     if key in ("idle", "leaving"):
-        return {node: result["nodes"][node]["idle_gpus" if key == "idle" else "releasing_gpus"] for node in wanted}
+        return {
+            node: result["nodes"][node]["idle_gpus" if key == "idle" else "releasing_gpus"]
+            for node in wanted
+        }
     if key == "nodes_of":
-        return {state: sorted(at["node"] for at in pods.values() if at["state"] == state) for state in wanted}
-    return {**result["counts"], **{state: sum(at["state"] == state for at in pods.values()) for state in STATES}}[
-        key.removesuffix("_count")
-    ]
+        return {
+            state: sorted(at["node"] for at in pods.values() if at["state"] == state)
+            for state in wanted
+        }
+    return {
+        **result["counts"],
+        **{state: sum(at["state"] == state for at in pods.values()) for state in STATES},
+    }[key.removesuffix("_count")]
 
 
 def name_of(pod: str, result: dict[str, Any]) -> str:
     """`a` for the only pod of a, else `a-1`."""
     workload, _, name = pod.partition("/")
-    return workload if sum(other.startswith(f"{workload}/") for other in result["pods"]) == 1 else name
+    return (
+        workload if sum(other.startswith(f"{workload}/") for other in result["pods"]) == 1 else name
+    )
 
 
 def named(value: str | None) -> list[str]:
     return sorted((value or "").split())
 
 
-# -- shorthand -------------------------------------------------------------------------------------------------------
+# -- shorthand
+# -------------------------------------------------------------------------------------------------------
 
 
 def written_out(case: dict[str, Any]) -> dict[str, Any]:
     world = {key: value for key, value in case.items() if key not in ("case", "rule", "expect")}
     if isinstance(case["expect"], list):
         world.setdefault("cycles", len(case["expect"]))
-    for key, long in (("nodes", node), ("departments", department), ("projects", project), ("workloads", workload)):
+    for key, long in (
+        ("nodes", node),
+        ("departments", department),
+        ("projects", project),
+        ("workloads", workload),
+    ):
         if key in world:
             world[key] = [long(entry) if isinstance(entry, str) else entry for entry in world[key]]
     return world
@@ -139,11 +175,20 @@ def department(text: str) -> dict[str, Any]:
     name, *rest = text.split()
     options = dict(word.split("=") for word in rest)
     keys = {"quota": "quota", "limit": "limit", "weight": "over_quota_weight"}
-    result: dict[str, Any] = {"name": name, "gpu": {long: options[short] for short, long in keys.items() if short in options}}
+    result: dict[str, Any] = {
+        "name": name,
+        "gpu": {long: options[short] for short, long in keys.items() if short in options},
+    }
     for key in ("rank",):
         if key in options:
             result[key] = int(options[key])
-    result.update({key: options[key] for key in ("created", "reclaim_min_runtime", "preempt_min_runtime", "parent") if key in options})
+    result.update(
+        {
+            key: options[key]
+            for key in ("created", "reclaim_min_runtime", "preempt_min_runtime", "parent")
+            if key in options
+        }
+    )
     if "in" in options:
         result["department"] = options["in"]
     return result
@@ -161,7 +206,9 @@ def workload(text: str) -> dict[str, Any]:
     pods = []
     for i in range(int(count or 1)):
         pod: dict[str, Any] = {"name": f"{name}-{i}"}
-        pod["gpu" if not size.endswith("GiB") else "gpu_memory"] = float(size) if not size.endswith("GiB") else size
+        pod["gpu" if not size.endswith("GiB") else "gpu_memory"] = (
+            float(size) if not size.endswith("GiB") else size
+        )
         if "devices" in options:
             pod["gpu_devices"] = int(options["devices"])
         if "cpu" in options:
@@ -169,10 +216,21 @@ def workload(text: str) -> dict[str, Any]:
         if placed is not None:
             where, _, gpus = placed.split(";")[i if ";" in placed else 0].partition("/")
             if where:
-                pod.update(node=where, state="releasing" if "releasing" in words else "running", gpus=gpus.split(",") if gpus else [])
+                pod.update(
+                    node=where,
+                    state="releasing" if "releasing" in words else "running",
+                    gpus=gpus.split(",") if gpus else [],
+                )
         pods.append(pod)
-    result: dict[str, Any] = {"name": name, "project": project_name, "priority": int(options.get("p", 50)), "pods": pods}
-    result.update({key: options[key] for key in ("created", "started", "stale_for") if key in options})
+    result: dict[str, Any] = {
+        "name": name,
+        "project": project_name,
+        "priority": int(options.get("p", 50)),
+        "pods": pods,
+    }
+    result.update(
+        {key: options[key] for key in ("created", "started", "stale_for") if key in options}
+    )
     if "min" in options:
         result["min_pods"] = int(options["min"])
     if "pools" in options:

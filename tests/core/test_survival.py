@@ -40,10 +40,26 @@ CASES = {
     "of nine the longest is nine in ten": (GRANTED, 0, WaitEstimate(5, 9, 9)),
     "who has waited goes by those who waited longer": (GRANTED, 3, WaitEstimate(4, None, 6)),
     "who has waited longer than all others is told nothing": (GRANTED, 9, None),
-    "one that was given up before all grants changes nothing": (GRANTED + given_up(0), 0, WaitEstimate(5, 9, 9)),
-    "those who gave up late make it longer": (GRANTED + given_up(10, 10, 10), 0, WaitEstimate(7, None, 9)),
-    "most who wait still leave half of it open": (GRANTED[:5] + given_up(*[9] * 20), 0, WaitEstimate(None, None, 5)),
-    "who gave up at the time of a grant still waited then": ([*GRANTED, *given_up(5)], 0, WaitEstimate(6, None, 9)),
+    "one that was given up before all grants changes nothing": (
+        GRANTED + given_up(0),
+        0,
+        WaitEstimate(5, 9, 9),
+    ),
+    "those who gave up late make it longer": (
+        GRANTED + given_up(10, 10, 10),
+        0,
+        WaitEstimate(7, None, 9),
+    ),
+    "most who wait still leave half of it open": (
+        GRANTED[:5] + given_up(*[9] * 20),
+        0,
+        WaitEstimate(None, None, 5),
+    ),
+    "who gave up at the time of a grant still waited then": (
+        [*GRANTED, *given_up(5)],
+        0,
+        WaitEstimate(6, None, 9),
+    ),
 }
 
 
@@ -52,7 +68,11 @@ def test_expectation(past, so_far, expected):
     assert curve(past).expected(so_far) == expected
 
 
-PASTS = st.lists(st.builds(Past, st.integers(0, 1000), st.sampled_from([True, True, False])), min_size=25, max_size=60)
+PASTS = st.lists(
+    st.builds(Past, st.integers(0, 1000), st.sampled_from([True, True, False])),
+    min_size=25,
+    max_size=60,
+)
 SO_FAR = st.integers(0, 100) | st.just(0)
 
 
@@ -87,7 +107,10 @@ def test_the_order_of_the_past_does_not_matter(past, so_far, random):
 def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
     """What would go wrong if those who gave up were left out."""
     longest = max((one.waited for one in past), default=0)
-    before, after = curve(past).expected(), curve([*past, Past(longest + more, granted=False)]).expected()
+    before, after = (
+        curve(past).expected(),
+        curve([*past, Past(longest + more, granted=False)]).expected(),
+    )
     assume(before is not None)
     for name in ("median", "p90"):
         known, then = getattr(before, name), getattr(after, name)
@@ -98,12 +121,18 @@ def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
 def test_where_all_were_granted_it_is_the_order_statistic_that_covers_the_next_wait(waits):
     found = curve(Past(wait) for wait in waits).expected()
     ordered, count = sorted(waits), len(waits)
-    assert (found.median, found.p90) == (ordered[math.ceil((count + 1) / 2) - 1], ordered[math.ceil(0.9 * (count + 1) - 1e-9) - 1])
+    assert (found.median, found.p90) == (
+        ordered[math.ceil((count + 1) / 2) - 1],
+        ordered[math.ceil(0.9 * (count + 1) - 1e-9) - 1],
+    )
 
 
 @given(PASTS, SO_FAR, st.integers(2, 50))
 def test_the_unit_of_time_does_not_matter(past, so_far, factor):
     found = curve(past).expected(so_far)
     scaled = curve(Past(one.waited * factor, one.granted) for one in past).expected(so_far * factor)
-    wanted = found and WaitEstimate(*(None if one is None else one * factor for one in (found.median, found.p90)), found.based_on)
+    wanted = found and WaitEstimate(
+        *(None if one is None else one * factor for one in (found.median, found.p90)),
+        found.based_on,
+    )
     assert scaled == wanted

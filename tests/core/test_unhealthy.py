@@ -1,4 +1,6 @@
-"""A GPU that is ill takes nothing new, whatever is asked for; the rest of its node goes on, and what runs on it runs."""
+"""A GPU that is ill takes nothing new, whatever is asked for; the rest of its node goes on, and
+what runs on it runs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,10 @@ from tests.example_counts import examples
 RICH = Quota(quota=Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
 POLICY = Policy(projects=(Project("p", pools={"default": RICH}),))
 
-asks = st.lists(st.sampled_from([100, 300, 500, 700, 1000, 2000]) | st.tuples(st.just(2), st.just(250)), max_size=12)
+asks = st.lists(
+    st.sampled_from([100, 300, 500, 700, 1000, 2000]) | st.tuples(st.just(2), st.just(250)),
+    max_size=12,
+)
 
 
 def pod(ask: object) -> Pod:
@@ -24,7 +29,9 @@ def pod(ask: object) -> Pod:
 
 @settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), asks, asks)
-def test_nothing_new_is_placed_on_an_ill_gpu(gpus: int, ill: set[int], later: set[int], first: list, second: list) -> None:
+def test_nothing_new_is_placed_on_an_ill_gpu(
+    gpus: int, ill: set[int], later: set[int], first: list, second: list
+) -> None:
     node = Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(ill))
     cluster = Cluster(POLICY)
     cluster.apply(NodeJoined(node))
@@ -37,10 +44,14 @@ def test_nothing_new_is_placed_on_an_ill_gpu(gpus: int, ill: set[int], later: se
 
     cluster.apply(NodeChanged(Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(later))))
     for number, ask in enumerate(second):
-        cluster.apply(WorkloadSubmitted(Workload(f"b{number}", "p", (pod(ask),), created=100 + number)))
+        cluster.apply(
+            WorkloadSubmitted(Workload(f"b{number}", "p", (pod(ask),), created=100 + number))
+        )
     decisions = cycle(cluster, 1)
     assert not {device for bind in decisions.binds for device in bind.spot.devices} & later
-    assert not {evict.workload for evict in decisions.evictions if evict.action != "consolidation"}, "what runs on it runs"
+    assert not {
+        evict.workload for evict in decisions.evictions if evict.action != "consolidation"
+    }, "what runs on it runs"
 
 
 def test_who_needs_it_waits_and_is_not_told_that_it_never_fits() -> None:

@@ -8,7 +8,14 @@ import pytest
 
 from jupyter_gpushare.core.model.amounts import UNLIMITED
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.units import gpu_text, memory_text, read_cpu, read_duration, read_gpu, read_memory
+from jupyter_gpushare.core.model.units import (
+    gpu_text,
+    memory_text,
+    read_cpu,
+    read_duration,
+    read_gpu,
+    read_memory,
+)
 
 READ = {
     "a tenth is exact": (read_gpu(0.1), 100),
@@ -66,4 +73,8 @@ def test_refusing(read: Callable[[object], int], value: object, message: str) ->
 
 def test_writing_reads_back() -> None:
     assert [gpu_text(500), gpu_text(2000), gpu_text(UNLIMITED)] == ["0.5", "2", "unlimited"]
-    assert [memory_text(512), memory_text(31_232), memory_text(81_920)] == ["512 MiB", "30.5 GiB", "80 GiB"]
+    assert [memory_text(512), memory_text(31_232), memory_text(81_920)] == [
+        "512 MiB",
+        "30.5 GiB",
+        "80 GiB",
+    ]

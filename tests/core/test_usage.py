@@ -11,11 +11,16 @@ TEN = Amounts(10_000, 0, 0)
 
 def hour(start: int, **held: int) -> UsageSample:
     """One hour from hour `start` on ten GPUs; what queues held, in GPUs."""
-    return UsageSample(start * HOUR, HOUR, TEN, {queue: Amounts(1000 * gpus) for queue, gpus in held.items()})
+    return UsageSample(
+        start * HOUR, HOUR, TEN, {queue: Amounts(1000 * gpus) for queue, gpus in held.items()}
+    )
 
 
 def test_usage_is_the_share_of_capacity_over_time() -> None:
-    assert usage_of([hour(0, a=6, b=1), hour(1, a=6)], 2 * HOUR, window=24 * HOUR) == {"a": (600_000, 0, 0), "b": (50_000, 0, 0)}
+    assert usage_of([hour(0, a=6, b=1), hour(1, a=6)], 2 * HOUR, window=24 * HOUR) == {
+        "a": (600_000, 0, 0),
+        "b": (50_000, 0, 0),
+    }
 
 
 def test_what_is_older_than_the_window_is_forgotten_to_the_millisecond() -> None:

@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.estimates.wait_history import AT_ONCE, DAY, WEEK, WaitHistory, WaitSample, size_class
+from jupyter_gpushare.core.estimates.wait_history import (
+    AT_ONCE,
+    DAY,
+    WEEK,
+    WaitHistory,
+    WaitSample,
+    size_class,
+)
 
 NOW = 10 * WEEK
 MINUTE = 60_000
@@ -16,23 +23,40 @@ HALF, TWO = size_class(500), size_class(2000)
 def waits(number, length, *, size=HALF, pool="a", project="p", ago=DAY // 2, granted=True):
     """So many, one after the other: nobody stands in a line."""
     begun = [NOW - ago + i * (length + 1) for i in range(number)]
-    return [WaitSample(f"{pool}-{project}-{size}-{ago}-{i}", project, pool, size, at, at + length, granted) for i, at in enumerate(begun)]
+    return [
+        WaitSample(
+            f"{pool}-{project}-{size}-{ago}-{i}", project, pool, size, at, at + length, granted
+        )
+        for i, at in enumerate(begun)
+    ]
 
 
 def line(number, each):
     """All asked at about one time, and one after the other got it."""
     start = NOW - DAY // 2
-    return [WaitSample(f"w{i:03}", "p", "a", HALF, start + i, start + (i + 1) * each, True) for i in range(number)]
+    return [
+        WaitSample(f"w{i:03}", "p", "a", HALF, start + i, start + (i + 1) * each, True)
+        for i in range(number)
+    ]
 
 
 def test_those_of_like_size_and_the_last_day_come_first():
-    past = WaitHistory([*waits(9, 5 * MINUTE), *waits(9, 50 * MINUTE, size=TWO, project="q"), *waits(9, 7 * MINUTE, ago=3 * DAY)], NOW)
+    past = WaitHistory(
+        [
+            *waits(9, 5 * MINUTE),
+            *waits(9, 50 * MINUTE, size=TWO, project="q"),
+            *waits(9, 7 * MINUTE, ago=3 * DAY),
+        ],
+        NOW,
+    )
     found = past.expected("a", HALF, 1, 0)
     assert (found.expected.median, found.size, found.days) == (5 * MINUTE, HALF, 1)
 
 
 def test_then_the_last_week_then_those_of_any_size():
-    past = WaitHistory([*waits(5, 50 * MINUTE, size=TWO, project="q"), *waits(9, 7 * MINUTE, ago=3 * DAY)], NOW)
+    past = WaitHistory(
+        [*waits(5, 50 * MINUTE, size=TWO, project="q"), *waits(9, 7 * MINUTE, ago=3 * DAY)], NOW
+    )
     week, any_size = past.expected("a", HALF, 1, 0), past.expected("a", size_class(8000), 1, 0)
     assert (week.expected.median, week.size, week.days) == (7 * MINUTE, HALF, 7)
     assert (any_size.size, any_size.days, any_size.expected.based_on) == (None, 7, 14)
@@ -60,14 +84,18 @@ def test_a_longer_line_takes_longer_in_proportion():
 
 
 def test_who_asks_now_stands_behind_those_of_the_same_project_that_still_wait():
-    going_on = [WaitSample(f"g{i}", project, "a", HALF, NOW - MINUTE) for i, project in enumerate("ppq")]
+    going_on = [
+        WaitSample(f"g{i}", project, "a", HALF, NOW - MINUTE) for i, project in enumerate("ppq")
+    ]
     past = WaitHistory([*waits(9, 5 * MINUTE), *going_on], NOW)
     assert [past.place(project, "a") for project in "pqr"] == [3, 2, 1]
 
 
 def test_those_who_still_wait_make_it_longer():
     going_on = [WaitSample(f"g{i}", f"p{i}", "a", HALF, NOW - 60 * MINUTE) for i in range(9)]
-    found = WaitHistory([*waits(9, 5 * MINUTE), *waits(9, 80 * MINUTE, project="q"), *going_on], NOW).expected("a", HALF, 1, 0)
+    found = WaitHistory(
+        [*waits(9, 5 * MINUTE), *waits(9, 80 * MINUTE, project="q"), *going_on], NOW
+    ).expected("a", HALF, 1, 0)
     assert found.expected.median == 80 * MINUTE
 
 
@@ -89,12 +117,23 @@ def test_more_is_never_of_a_smaller_class(pair):
 WAITS = st.lists(
     st.builds(
         lambda n, project, begun, length, granted: WaitSample(
-            f"w{n}", project, "a", HALF, NOW - begun, NOW - begun + length if length < begun else None, granted and length < begun
+            f"w{n}",
+            project,
+            "a",
+            HALF,
+            NOW - begun,
+            NOW - begun + length if length < begun else None,
+            granted and length < begun,
         ),
-        st.integers(0, 10**9), st.sampled_from("pq"), st.integers(0, 2 * WEEK), st.integers(0, WEEK), st.booleans(),
+        st.integers(0, 10**9),
+        st.sampled_from("pq"),
+        st.integers(0, 2 * WEEK),
+        st.integers(0, WEEK),
+        st.booleans(),
     ),
-    max_size=40, unique_by=lambda wait: wait.id,
-)  # fmt: skip
+    max_size=40,
+    unique_by=lambda wait: wait.id,
+)
 
 
 @given(WAITS, st.integers(1, 50), st.integers(0, WEEK))
@@ -110,5 +149,8 @@ def test_what_is_said_is_never_negative_and_in_order(past, place, so_far):
 def test_everybody_stands_somewhere_behind_no_more_than_began_before(past):
     seen = WaitHistory(past, NOW)
     for wait in past:
-        ahead = sum(other.project == wait.project and (other.begun, other.id) < (wait.begun, wait.id) for other in past)
+        ahead = sum(
+            other.project == wait.project and (other.begun, other.id) < (wait.begun, wait.id)
+            for other in past
+        )
         assert 1 <= seen.place(wait.project, "a", wait.id) <= ahead + 1

@@ -1,4 +1,6 @@
-"""The documentation is true: its links lead somewhere, its commands run, and every command is in it."""
+"""The documentation is true: its links lead somewhere, its commands run, and every command is in
+it.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def shown_commands() -> list[str]:
-    lines = {line.partition("  #")[0].strip() for page in PAGES for line in COMMAND.findall(page.read_text())}
+    lines = {
+        line.partition("  #")[0].strip()
+        for page in PAGES
+        for line in COMMAND.findall(page.read_text())
+    }
     return sorted(line for line in lines if line.split()[0] in RUNS)
 
 
@@ -36,7 +42,9 @@ def shown_commands() -> list[str]:
 def test_commands_run(line: str) -> None:
     """What a reader copies from a page works in the root of the repository."""
     command = [sys.executable, "-m", "jupyter_gpushare.cli", *shlex.split(line)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -52,19 +60,33 @@ def test_every_decision_is_listed() -> None:
 
 
 def test_the_reference_is_fresh() -> None:
-    """In an interpreter of its own: click keeps a command's help option from its first call, and other tests call commands."""
-    checked = subprocess.run([sys.executable, ROOT / "docs/render_reference.py", "--check"], capture_output=True, text=True, timeout=60, check=False)
+    """In an interpreter of its own: click keeps a command's help option from its first call, and
+    other tests call commands.
+    """
+    checked = subprocess.run(
+        [sys.executable, ROOT / "docs/render_reference.py", "--check"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
-def rooms() -> list[Path]:
-    """Folders of code whose `__init__` is a page that says what is where."""
-    inner = sorted(page.parent for page in (ROOT / "jupyter_gpushare/scheduler").glob("*/__init__.py"))
-    return [ROOT / "node_agent", ROOT / "node_agent/rules", *(ROOT / "jupyter_gpushare" / name for name in ("core", "kernel", "server_extension", "scheduler")), *inner]
+def packages() -> list[Path]:
+    """Packages whose `__init__` says what each of their modules is for."""
+    roots = ("jupyter_gpushare/core", "jupyter_gpushare/scheduler", "node_agent")
+    roots += ("jupyter_gpushare/server_extension", "jupyter_gpushare/kernel")
+    found = {page.parent for root in roots for page in (ROOT / root).rglob("__init__.py")}
+    return sorted(one for one in found if "migrations" not in one.parts)
 
 
-@pytest.mark.parametrize("room", rooms(), ids=lambda room: str(room.relative_to(ROOT)))
-def test_a_rooms_page_names_every_file_in_it(room: Path) -> None:
-    named = set(re.findall(r"`([a-z_]+)`", (room / "__init__.py").read_text()))
-    there = {path.stem for path in room.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()} - {"__init__"}
+@pytest.mark.parametrize("package", packages(), ids=lambda package: str(package.relative_to(ROOT)))
+def test_a_package_docstring_names_every_module(package: Path) -> None:
+    named = set(re.findall(r"\w+", (package / "__init__.py").read_text()))
+    there = {
+        path.stem
+        for path in package.iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    } - {"__init__"}
     assert sorted(there - named) == []

@@ -1,4 +1,6 @@
-"""Compiles the played driver once per driver version and machine: a folder with libcuda.so.1, libnvidia-ml.so.1 and libfakegpu.so."""
+"""Compiles the played driver once per driver version and machine: a folder with libcuda.so.1,
+libnvidia-ml.so.1 and libfakegpu.so.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,34 @@ from typing import Final
 __all__ = ["libraries"]
 
 HERE: Final = Path(__file__).parent
-PARTS: Final = {"cuda.c": "libcuda.so.1", "nvml.c": "libnvidia-ml.so.1", "control.c": "libfakegpu.so"}
-FLAGS: Final = ["-std=gnu11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-pthread"]
+PARTS: Final = {
+    "cuda.c": "libcuda.so.1",
+    "nvml.c": "libnvidia-ml.so.1",
+    "control.c": "libfakegpu.so",
+}
+FLAGS: Final = [
+    "-std=gnu11",
+    "-O1",
+    "-g",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-fPIC",
+    "-shared",
+    "-pthread",
+]
 
 
 def libraries(driver: int = 580) -> Path:
-    """The folder for LD_LIBRARY_PATH; `driver` (major version) decides which symbols exist. Built when the sources changed."""
+    """The folder for LD_LIBRARY_PATH; `driver` (major version) decides which symbols exist. Built
+    when the sources changed.
+    """
     sources = [path for name in ("state.h", *PARTS) if (path := HERE / name).is_file()]
     text = b"".join(path.read_bytes() for path in sources) + f"{driver} {FLAGS}".encode()
-    folder = Path(tempfile.gettempdir()) / f"gpushare-fakegpu-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
+    folder = (
+        Path(tempfile.gettempdir())
+        / f"gpushare-fakegpu-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
+    )
     if not folder.is_dir():
         fresh = Path(tempfile.mkdtemp(prefix="gpushare-fakegpu-new-"))
         for source, library in PARTS.items():
@@ -37,7 +58,10 @@ def libraries(driver: int = 580) -> Path:
 def _compile(source: Path, target: Path, driver: int) -> None:
     soname = f"-Wl,-soname,{target.name}"
     done = subprocess.run(
-        ["cc", *FLAGS, f"-DFAKE_DRIVER={driver}", soname, "-o", target, source], capture_output=True, text=True, check=False
+        ["cc", *FLAGS, f"-DFAKE_DRIVER={driver}", soname, "-o", target, source],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise RuntimeError(f"{source.name} does not compile:\n{done.stderr}")

@@ -1,4 +1,6 @@
-"""What user code does to a GPU, by ctypes on libcuda.so.1: allocate, fill, read, compute. For toys and for kernels of tests."""
+"""What user code does to a GPU, by ctypes on libcuda.so.1: allocate, fill, read, compute. For toys
+and for kernels of tests.
+"""
 
 from __future__ import annotations
 
@@ -65,12 +67,16 @@ class Gpu:
     def fill(self, pointer: int, value: int, size: int) -> None:
         """Set every byte."""
         self._here()
-        self._call("cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(value), ctypes.c_size_t(size))
+        self._call(
+            "cuMemsetD8_v2", ctypes.c_uint64(pointer), ctypes.c_ubyte(value), ctypes.c_size_t(size)
+        )
 
     def launch(self, milliseconds: int) -> None:
         """A kernel that runs so long; returns at once."""
         self._here()
-        self._call("cuLaunchKernel", ctypes.c_void_p(milliseconds), 1, 1, 1, 1, 1, 1, 0, None, None, None)
+        self._call(
+            "cuLaunchKernel", ctypes.c_void_p(milliseconds), 1, 1, 1, 1, 1, 1, 0, None, None, None
+        )
 
     def synchronize(self) -> None:
         """Wait for what was launched."""

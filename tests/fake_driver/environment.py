@@ -12,7 +12,9 @@ __all__ = ["TruthfulGround"]
 
 
 class TruthfulGround:
-    """Kernels are lists of toys. `growth`: as the caps would say; a kernel that is missing has no cap."""
+    """Kernels are lists of toys. `growth`: as the caps would say; a kernel that is missing has no
+    cap.
+    """
 
     def __init__(self, world: GpuWorld, kernels: dict[str, list[Toy]]) -> None:
         self.world, self.kernels = world, kernels
@@ -25,7 +27,11 @@ class TruthfulGround:
         """Nothing lags here."""
         gpus = range(len(self.world.uuids))
         held = {
-            name: {ident: found for toy in toys if (ident := started(toy.pid)) and (found := self._held(toy))}
+            name: {
+                ident: found
+                for toy in toys
+                if (ident := started(toy.pid)) and (found := self._held(toy))
+            }
             for name, toys in self.kernels.items()
         }
         free = {gpu: (self.world.total - self.world.used(gpu)) // MIB for gpu in gpus}
@@ -34,7 +40,11 @@ class TruthfulGround:
     def _held(self, toy: Toy) -> dict[int, int]:
         if toy in self.bare:
             return {0: 0}
-        return {gpu: -(-used // MIB) for gpu in range(len(self.world.uuids)) if (used := self.world.used_by(toy.pid, gpu))}
+        return {
+            gpu: -(-used // MIB)
+            for gpu in range(len(self.world.uuids))
+            if (used := self.world.used_by(toy.pid, gpu))
+        }
 
     def members(self, kernel_id: str) -> Sequence[ProcessId]:
         """Those that live."""

@@ -1,4 +1,6 @@
-"""A played GPU machine: how many GPUs, which driver, what goes wrong, and what is true. Its processes find it by two environment variables."""
+"""A played GPU machine: how many GPUs, which driver, what goes wrong, and what is true. Its
+processes find it by two environment variables.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,19 @@ __all__ = ["GIB", "MIB", "Faults", "GpuWorld", "Toy"]
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
 ROOT: Final = Path(__file__).parents[2]
-CUDA_OF: Final = {535: 12020, 550: 12040, 560: 12060, 565: 12070, 570: 12080, 575: 12090, 580: 13000, 590: 13010, 595: 13020, 610: 13030, 615: 13040}  # fmt: skip
+CUDA_OF: Final = {
+    535: 12020,
+    550: 12040,
+    560: 12060,
+    565: 12070,
+    570: 12080,
+    575: 12090,
+    580: 13000,
+    590: 13010,
+    595: 13020,
+    610: 13030,
+    615: 13040,
+}
 STATES: Final = {-1: "unknown", 0: "running", 1: "locked", 2: "checkpointed", 3: "failed"}
 
 
@@ -36,18 +50,30 @@ class Faults:
 
 
 class GpuWorld:
-    """One machine. `with GpuWorld(gpus=2) as world:` makes it the one that `world.environment()` names."""
+    """One machine. `with GpuWorld(gpus=2) as world:` makes it the one that `world.environment()`
+    names.
+    """
 
     def __init__(
-        self, *, gpus: int = 1, driver: int = 580, memory: int = 80 * GIB, model: str = "NVIDIA A100-SXM4-80GB", context: int = 256 * MIB
+        self,
+        *,
+        gpus: int = 1,
+        driver: int = 580,
+        memory: int = 80 * GIB,
+        model: str = "NVIDIA A100-SXM4-80GB",
+        context: int = 256 * MIB,
     ) -> None:
         self.driver, self.model, self.total = driver, model, memory
         self.folder = Path(tempfile.mkdtemp(prefix="gpushare-gpus-"))
         self.path = self.folder / "node"
         self.libraries = libraries(driver)
         self._c = ctypes.CDLL(str(self.libraries / "libfakegpu.so"))
-        self._c.fake_used_by.restype = self._c.fake_used_on.restype = self._c.fake_calls.restype = ctypes.c_uint64
-        if self._c.fake_create(str(self.path).encode(), driver, f"{driver}.65.06".encode(), CUDA_OF[driver]):
+        self._c.fake_used_by.restype = self._c.fake_used_on.restype = self._c.fake_calls.restype = (
+            ctypes.c_uint64
+        )
+        if self._c.fake_create(
+            str(self.path).encode(), driver, f"{driver}.65.06".encode(), CUDA_OF[driver]
+        ):
             raise OSError(f"cannot make {self.path}")
         self.uuids: list[str] = []
         self._toys: list[Toy] = []
@@ -59,10 +85,18 @@ class GpuWorld:
     def at(cls, path: Path, driver: int, memory: int, uuids: list[str]) -> GpuWorld:
         """The machine that another process made: to look at."""
         found = cls.__new__(cls)
-        found.driver, found.model, found.total, found.path, found.uuids = driver, "", memory, path, uuids
+        found.driver, found.model, found.total, found.path, found.uuids = (
+            driver,
+            "",
+            memory,
+            path,
+            uuids,
+        )
         found.libraries = libraries(driver)
         found._c = ctypes.CDLL(str(found.libraries / "libfakegpu.so"))
-        found._c.fake_used_by.restype = found._c.fake_used_on.restype = found._c.fake_calls.restype = ctypes.c_uint64
+        found._c.fake_used_by.restype = found._c.fake_used_on.restype = (
+            found._c.fake_calls.restype
+        ) = ctypes.c_uint64
         return found
 
     def __enter__(self) -> GpuWorld:
@@ -84,7 +118,9 @@ class GpuWorld:
 
     @contextlib.contextmanager
     def here(self) -> Iterator[None]:
-        """This process lives on this machine too (libraries must be loaded by full path: the loader has read its environment)."""
+        """This process lives on this machine too (libraries must be loaded by full path: the loader
+        has read its environment).
+        """
         old = os.environ.get("GPUSHARE_FAKE_GPU")
         os.environ["GPUSHARE_FAKE_GPU"] = str(self.path)
         try:
@@ -101,19 +137,27 @@ class GpuWorld:
                 raise OSError(f"no machine at {self.path}")
             return int(getattr(self._c, name)(*args))
 
-    # ---- what it is -----------------------------------------------------------------------------------------------
+    # ---- what it is ------------------------------------------------------------------------------
 
     def add_gpu(self, model: str, memory: int, mig_parent: int = -1) -> int:
         """One more GPU, or an instance of one; its index."""
         name = uuid.uuid4()
         text = f"{'GPU' if mig_parent < 0 else 'MIG'}-{name}"
-        index = self._call("fake_add_gpu", text.encode(), name.bytes, model.encode(), ctypes.c_uint64(memory), mig_parent)
+        index = self._call(
+            "fake_add_gpu",
+            text.encode(),
+            name.bytes,
+            model.encode(),
+            ctypes.c_uint64(memory),
+            mig_parent,
+        )
         self.uuids.append(text)
         return index
 
     def set(self, name: str, value: int, gpu: int = -1) -> None:
-        """lag_ms, context_bytes, remap_is_noop, masked_is_noop, persistence, spoils, lists_bare, copy_mib_s; of a GPU: reserved, healthy,
-        mig_mode, mps, ..."""
+        """lag_ms, context_bytes, remap_is_noop, masked_is_noop, persistence, spoils, lists_bare,
+        copy_mib_s; of a GPU: reserved, healthy, mig_mode, mps, ...
+        """
         if self._call("fake_set", name.encode(), gpu, ctypes.c_uint64(value)):
             raise KeyError(name)
 
@@ -122,7 +166,9 @@ class GpuWorld:
         self._call("fake_add_process", pid, gpu, ctypes.c_uint64(size), cgroup.encode())
 
     def process(self, pid: int, *, graphics: int = 0, sm_util: int = 0, busy_ms: int = 0) -> None:
-        """Which lists a process is in (0 compute, 1 graphics, 2 both), and how busy it keeps its GPUs for how long."""
+        """Which lists a process is in (0 compute, 1 graphics, 2 both), and how busy it keeps its
+        GPUs for how long.
+        """
         if self._call("fake_set_process", pid, graphics, sm_util, ctypes.c_int64(busy_ms)):
             raise KeyError(pid)
 
@@ -130,10 +176,22 @@ class GpuWorld:
         """An event for those who wait (XID: kind 8, data is the code)."""
         self._call("fake_add_event", gpu, ctypes.c_uint64(kind), ctypes.c_uint64(data))
 
-    # ---- what goes wrong ------------------------------------------------------------------------------------------
+    # ---- what goes wrong -------------------------------------------------------------------------
 
-    def fault(self, call: str, kind: int, code: int = 999, *, times: int = 1, skip: int = 0, delay_ms: int = 0, pid: int = 0) -> int:
-        """The next `times` calls (-1: all) of this name go wrong, after `skip` good ones; `pid`: only those about this process."""
+    def fault(
+        self,
+        call: str,
+        kind: int,
+        code: int = 999,
+        *,
+        times: int = 1,
+        skip: int = 0,
+        delay_ms: int = 0,
+        pid: int = 0,
+    ) -> int:
+        """The next `times` calls (-1: all) of this name go wrong, after `skip` good ones; `pid`:
+        only those about this process.
+        """
         return self._call("fake_add_fault", call.encode(), kind, code, times, skip, delay_ms, pid)
 
     def hits(self, fault: int) -> int:
@@ -144,7 +202,7 @@ class GpuWorld:
         """Everything works again; calls that hang return."""
         self._call("fake_clear_faults")
 
-    # ---- what is true ---------------------------------------------------------------------------------------------
+    # ---- what is true ----------------------------------------------------------------------------
 
     def state(self, pid: int) -> str:
         """running, locked, checkpointed, failed, bricked, unknown."""
@@ -170,10 +228,15 @@ class GpuWorld:
     def limits(self, cgroup: str, gpu: int) -> tuple[int, int] | None:
         """(soft, hard) in force for a cgroup path; None: none was ever set."""
         soft, hard = ctypes.c_uint64(), ctypes.c_uint64()
-        found = self._call("fake_limit_of", cgroup.encode(), gpu, ctypes.byref(soft), ctypes.byref(hard)) == 0
+        found = (
+            self._call(
+                "fake_limit_of", cgroup.encode(), gpu, ctypes.byref(soft), ctypes.byref(hard)
+            )
+            == 0
+        )
         return (soft.value, hard.value) if found else None
 
-    # ---- who lives there ------------------------------------------------------------------------------------------
+    # ---- who lives there -------------------------------------------------------------------------
 
     def toy(self, **environment: str) -> Toy:
         """A process that uses the GPUs as it is told; see toy.py for its words."""
@@ -183,13 +246,19 @@ class GpuWorld:
 
 
 class Toy:
-    """One toy process; `do("alloc", 0, size)` returns what it answered, `start` does not wait for it."""
+    """One toy process; `do("alloc", 0, size)` returns what it answered, `start` does not wait for
+    it.
+    """
 
     def __init__(self, world: GpuWorld, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.fake_driver.memory_holder"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            [sys.executable, "-m", "tests.fake_driver.memory_holder"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
             env=os.environ | world.environment() | environment,
-        )  # fmt: skip
+        )
         self.pid = self._process.pid
 
     def start(self, *words: object) -> None:

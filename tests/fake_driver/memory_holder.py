@@ -1,7 +1,8 @@
 """A process that does to its GPUs what it is told, one line in, one line out.
 
-alloc ORDINAL SIZE | managed ORDINAL SIZE | write POINTER TEXT | read POINTER LENGTH | free POINTER | launch ORDINAL MS | sync ORDINAL |
-memory ORDINAL | uuid ORDINAL | count (cuInit, and no context) | alive.
+alloc ORDINAL SIZE | managed ORDINAL SIZE | write POINTER TEXT | read POINTER LENGTH | free POINTER
+| launch ORDINAL MS | sync ORDINAL | memory ORDINAL | uuid ORDINAL | count (cuInit, and no context)
+| alive.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What else only a real driver can tell: who may suspend whom, what it lists and when, what it makes of unusual processes, what a look costs."""
+"""What else only a real driver can tell: who may suspend whom, what it lists and when, what it
+makes of unusual processes, what a look costs.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +28,15 @@ NOBODY: Final = 65534
 
 
 def lag(ask: Ask) -> Iterator[Row]:
-    """How long after a copy, and after a death, the driver's lists and free memory still show what was."""
+    """How long after a copy, and after a death, the driver's lists and free memory still show what
+    was.
+    """
     nvml, hand = Nvml(), CheckpointClient()
     hand.version()
-    yield {"what": "memory in use that nobody is named for, nobody here, MiB", "is": _nameless(nvml)}
+    yield {
+        "what": "memory in use that nobody is named for, nobody here, MiB",
+        "is": _nameless(nvml),
+    }
     with bench.Worker() as worker:
         worker.do("hold", ask.small)
         yield {"what": "the same, one process here, MiB", "is": _nameless(nvml)}
@@ -42,7 +49,10 @@ def lag(ask: Ask) -> Iterator[Row]:
         with bench.Worker() as worker:
             worker.do("hold", ask.small)
             seen = not unlisted(worker.pid)
-            yield {"what": f"NVML lists the worker by the pid that it has here ({what})", "is": "yes" if seen else "no"}
+            yield {
+                "what": f"NVML lists the worker by the pid that it has here ({what})",
+                "is": "yes" if seen else "no",
+            }
             if what == "suspended":
                 hand.lock(worker.pid, bench.LOCK_MS)
                 hand.checkpoint(worker.pid)
@@ -79,16 +89,26 @@ def rights(ask: Ask) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         home = _open_home(Path(folder)) if os.getuid() == 0 else bench.Home()
         who = os.getuid() if home.user is None else home.user
-        yield {"who": f"uid {os.getuid()} on a process of uid {who} (by {home.python})", "outcome": _said(lambda: _round_of(home))}
+        yield {
+            "who": f"uid {os.getuid()} on a process of uid {who} (by {home.python})",
+            "outcome": _said(lambda: _round_of(home)),
+        }
         if home.user is not None:
-            yield {"who": f"uid {who} on its own process", "outcome": _said(lambda: _by_itself(ask, home))}
+            yield {
+                "who": f"uid {who} on its own process",
+                "outcome": _said(lambda: _by_itself(ask, home)),
+            }
 
 
 def _open_home(folder: Path) -> bench.Home:
     """A copy of the tree that everybody may read, and a Python that everybody may run."""
     folder.chmod(0o755)
     for name in ("tests", "node_agent", "jupyter_gpushare"):
-        shutil.copytree(bench.ROOT / name, folder / name, ignore=shutil.ignore_patterns("labextension", "node_modules", "__pycache__"))
+        shutil.copytree(
+            bench.ROOT / name,
+            folder / name,
+            ignore=shutil.ignore_patterns("labextension", "node_modules", "__pycache__"),
+        )
     for python in (sys.executable, "/usr/bin/python3"):
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             subprocess.run([python, "-c", ""], user=NOBODY, check=True, timeout=20)
@@ -115,9 +135,25 @@ def _round_of(home: bench.Home) -> str:
 
 def _by_itself(ask: Ask, home: bench.Home) -> str:
     done = subprocess.run(
-        [home.python, "-m", "tests.gpu.parts", "own", "--sizes", str(ask.small), "--total", str(ask.total)], user=home.user, group=home.user,
-        extra_groups=[], capture_output=True, text=True, check=False, cwd=home.folder, timeout=60,
-    )  # fmt: skip
+        [
+            home.python,
+            "-m",
+            "tests.gpu.parts",
+            "own",
+            "--sizes",
+            str(ask.small),
+            "--total",
+            str(ask.total),
+        ],
+        user=home.user,
+        group=home.user,
+        extra_groups=[],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=home.folder,
+        timeout=60,
+    )
     return done.stdout.strip() or done.stderr.strip().rpartition("\n")[2]
 
 
@@ -126,11 +162,15 @@ def own(_: Ask) -> Iterator[Row]:
 
 
 def odd(_: Ask) -> Iterator[Row]:
-    """Processes that are no plain users of a GPU: what NVML and the driver make of them. Each has a worker of its own, which may be spoilt."""
+    """Processes that are no plain users of a GPU: what NVML and the driver make of them. Each has a
+    worker of its own, which may be spoilt.
+    """
     nvml, hand = Nvml(), CheckpointClient()
     for what, kind, word in (
-        ("it has only counted the GPUs", "counter", ""), ("its forked child", "driver", "fork"), ("it has unified memory", "driver", "managed"),
-    ):  # fmt: skip
+        ("it has only counted the GPUs", "counter", ""),
+        ("its forked child", "driver", "fork"),
+        ("it has unified memory", "driver", "managed"),
+    ):
         with bench.Worker(kind) as worker:
             pid = worker.pid
             if kind == "driver":
@@ -140,20 +180,36 @@ def odd(_: Ask) -> Iterator[Row]:
                 pid = int(worker.do("fork"))
             if word == "managed":
                 worker.do("managed", 64 * MIB)
-                yield {"process": what, "asked": "its maps of /dev/nvidia-uvm", "answer": f"before {before}, with it {_mapped(pid)}"}
+                yield {
+                    "process": what,
+                    "asked": "its maps of /dev/nvidia-uvm",
+                    "answer": f"before {before}, with it {_mapped(pid)}",
+                }
             listed = {one.pid: one.size for one in nvml.processes(0)}
-            yield {"process": what, "asked": "NVML lists it", "answer": f"yes, {listed[pid]} bytes" if pid in listed else "no"}
+            yield {
+                "process": what,
+                "asked": "NVML lists it",
+                "answer": f"yes, {listed[pid]} bytes" if pid in listed else "no",
+            }
             for step, answer in bench.tried(hand, pid):
                 yield {"process": what, "asked": step, "answer": answer}
             if kind == "driver":
-                yield {"process": what, "asked": "the worker's bytes", "answer": _said(lambda one=worker: one.do("check", within=20))}
+                yield {
+                    "process": what,
+                    "asked": "the worker's bytes",
+                    "answer": _said(lambda one=worker: one.do("check", within=20)),
+                }
     hand.close()
     nvml.close()
 
 
 def _mapped(pid: int) -> str:
     """How many of its mappings are of /dev/nvidia-uvm, by what may be done in them."""
-    rights = [line.split()[1] for line in text_of(f"/proc/{pid}/maps").split("; ") if line.endswith("nvidia-uvm")]
+    rights = [
+        line.split()[1]
+        for line in text_of(f"/proc/{pid}/maps").split("; ")
+        if line.endswith("nvidia-uvm")
+    ]
     return ", ".join(f"{rights.count(one)} x {one}" for one in sorted(set(rights))) or "none"
 
 
@@ -183,7 +239,13 @@ def hidden(_: Ask) -> Iterator[Row]:
     uuid = nvml.gpus[0].uuid
     nvml.close()
     for name, code in (("driver", HIDDEN), ("torch", HIDDEN_TORCH)):
-        done = subprocess.run([sys.executable, "-c", code.format(uuid=uuid)], capture_output=True, text=True, check=False, timeout=50)
+        done = subprocess.run(
+            [sys.executable, "-c", code.format(uuid=uuid)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=50,
+        )
         for line in done.stdout.splitlines() or done.stderr.splitlines()[-1:]:
             yield {"by": name, "said": line}
 
@@ -195,9 +257,12 @@ def polling(_: Ask) -> Iterator[Row]:
         for worker in (one, two):
             worker.do("hold", 32 * MIB)
         for name, call in (
-            ("memory", lambda: nvml.memory(0)), ("processes", lambda: nvml.processes(0)), ("utilization", lambda: nvml.utilization(0)),
-            ("process_utilization", lambda: nvml.process_utilization(0, 0)), ("recovery_action", lambda: nvml.recovery_action(0)),
-        ):  # fmt: skip
+            ("memory", lambda: nvml.memory(0)),
+            ("processes", lambda: nvml.processes(0)),
+            ("utilization", lambda: nvml.utilization(0)),
+            ("process_utilization", lambda: nvml.process_utilization(0, 0)),
+            ("recovery_action", lambda: nvml.recovery_action(0)),
+        ):
             yield {"call": name, **_cost(call)}
     nvml.close()
 

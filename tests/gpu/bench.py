@@ -1,4 +1,6 @@
-"""The experiments: each takes a hand in the driver and gives numbers and verdicts; nothing here knows what a report looks like."""
+"""The experiments: each takes a hand in the driver and gives numbers and verdicts; nothing here
+knows what a report looks like.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,22 @@ from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Outcom
 from node_agent.devices.nvidia.cuda import CudaDriver, CudaError
 
 __all__ = [
-    "Bare", "Framework", "Hand", "Home", "Missing", "Round", "Worker", "capped", "framework", "host_memory", "neighbour_lock_ms", "out_of_room",
-    "round_trip", "tried", "waited",
-]  # fmt: skip
+    "Bare",
+    "Framework",
+    "Hand",
+    "Home",
+    "Missing",
+    "Round",
+    "Worker",
+    "capped",
+    "framework",
+    "host_memory",
+    "neighbour_lock_ms",
+    "out_of_room",
+    "round_trip",
+    "tried",
+    "waited",
+]
 
 ROOT: Final = Path(__file__).parents[2]
 MIB: Final = 1 << 20
@@ -40,7 +55,9 @@ class Silent(Exception):
 
 
 class Hand(Protocol):
-    """The calls: the product's (`CheckpointClient`, through its helper process) or the driver's alone (`Bare`)."""
+    """The calls: the product's (`CheckpointClient`, through its helper process) or the driver's
+    alone (`Bare`).
+    """
 
     def lock(self, pid: int, timeout_ms: int) -> None: ...
     def checkpoint(self, pid: int, mib: int = 0) -> None: ...
@@ -67,7 +84,9 @@ class Bare:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a worker lives: which Python, in which copy of this tree, as which user (None: as everybody here)."""
+    """Where a worker lives: which Python, in which copy of this tree, as which user (None: as
+    everybody here).
+    """
 
     python: str = sys.executable
     folder: Path = ROOT
@@ -79,14 +98,22 @@ class Worker:
 
     def __init__(self, kind: str = "driver", home: Home = Home()) -> None:
         self._process = subprocess.Popen(
-            [home.python, "-m", "tests.gpu.worker", kind], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=home.folder, user=home.user
+            [home.python, "-m", "tests.gpu.worker", kind],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=home.folder,
+            user=home.user,
         )
         self.pid = self._process.pid
         self._rest = b""
         hello = self._hear(ANSWER_S)
         if hello != "ready":
             self.end()
-            raise Missing(hello) if hello.startswith("missing") else Silent(f"a worker ({kind}) did not start: {hello}")
+            raise (
+                Missing(hello)
+                if hello.startswith("missing")
+                else Silent(f"a worker ({kind}) did not start: {hello}")
+            )
 
     def __enter__(self) -> Worker:
         return self
@@ -95,7 +122,9 @@ class Worker:
         self.end()
 
     def do(self, *words: object, within: float = ANSWER_S) -> str:
-        """Its answer; raises RuntimeError with an error that it met, Silent when it says nothing in time."""
+        """Its answer; raises RuntimeError with an error that it met, Silent when it says nothing in
+        time.
+        """
         self.tell(*words)
         answer = self._hear(within)
         if answer.startswith("error"):
@@ -123,7 +152,9 @@ class Worker:
         assert self._process.stdout is not None
         deadline = time.monotonic() + within
         while b"\n" not in self._rest:
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._process.stdout], [], [], max(0.0, deadline - time.monotonic())
+            )
             if not ready:
                 raise Silent(f"no answer within {within:.0f} s")
             piece = os.read(self._process.stdout.fileno(), 65536)
@@ -146,7 +177,9 @@ class Worker:
 
 @dataclass(frozen=True)
 class Round:
-    """Seconds of one suspend and resume of `size` bytes; `right`: every byte came back; `longest_pause_ms`: of its Python meanwhile."""
+    """Seconds of one suspend and resume of `size` bytes; `right`: every byte came back;
+    `longest_pause_ms`: of its Python meanwhile.
+    """
 
     size: int
     seconds: dict[str, float]
@@ -176,7 +209,9 @@ def round_trip(hand: Hand, worker: Worker, size: int, *, stay_s: float = 0.2) ->
 
 
 def host_memory(hand: Hand, size: int) -> Iterator[dict[str, object]]:
-    """By how many MiB each counter of the host grew while `size` bytes were saved, and what was left of it when they were back."""
+    """By how many MiB each counter of the host grew while `size` bytes were saved, and what was
+    left of it when they were back.
+    """
     with Worker() as worker:
         worker.do("hold", size)
         before = _counters(worker.pid)
@@ -188,7 +223,12 @@ def host_memory(hand: Hand, size: int) -> Iterator[dict[str, object]]:
         after = _counters(worker.pid)
     for name in before:
         if name in saved and name in after:
-            yield {"counter": name, "grew_mib": saved[name] - before[name], "left_mib": after[name] - before[name], "size": size}
+            yield {
+                "counter": name,
+                "grew_mib": saved[name] - before[name],
+                "left_mib": after[name] - before[name],
+                "size": size,
+            }
 
 
 def _counters(pid: int) -> dict[str, int]:
@@ -211,8 +251,9 @@ def _counters(pid: int) -> dict[str, int]:
 
 @dataclass(frozen=True)
 class Framework:
-    """Whether a framework's values survive, and what its Python does meanwhile. `while_waiting`: "answers", or that it stands still, while
-    one of its threads waits for the GPU that is away."""
+    """Whether a framework's values survive, and what its Python does meanwhile. `while_waiting`:
+    "answers", or that it stands still, while one of its threads waits for the GPU that is away.
+    """
 
     name: str
     right: bool
@@ -222,19 +263,27 @@ class Framework:
 
 
 def framework(hand: Hand, size: int, name: str) -> Framework:
-    """Twice: the second time shows whether the first left anything behind. Raises Missing, CudaError, RuntimeError, Silent."""
+    """Twice: the second time shows whether the first left anything behind. Raises Missing,
+    CudaError, RuntimeError, Silent.
+    """
     with Worker(name) as worker:
         worker.do("hold", size)
         rounds = [round_trip(hand, worker, size) for _ in range(2)]
         waiting = _waits(hand, worker, size)
         right = worker.do("check") == "right"
     return Framework(
-        name, right and all(one.right for one in rounds), max(one.longest_pause_ms for one in rounds), waiting, rounds[-1].seconds
-    )  # fmt: skip
+        name,
+        right and all(one.right for one in rounds),
+        max(one.longest_pause_ms for one in rounds),
+        waiting,
+        rounds[-1].seconds,
+    )
 
 
 def _waits(hand: Hand, worker: Worker, size: int) -> str:
-    """A thread calls the GPU while it is away. If the call keeps the interpreter's lock, nobody in the process can answer."""
+    """A thread calls the GPU while it is away. If the call keeps the interpreter's lock, nobody in
+    the process can answer.
+    """
     hand.lock(worker.pid, LOCK_MS)
     hand.checkpoint(worker.pid, size // MIB)
     worker.do("beat")
@@ -249,7 +298,11 @@ def _waits(hand: Hand, worker: Worker, size: int) -> str:
     if not answers:
         worker.hear()
     worker.do("touched")
-    return f"answers, longest pause {answers} ms" if answers else f"stands still (no answer within {STILL_S:.0f} s)"
+    return (
+        f"answers, longest pause {answers} ms"
+        if answers
+        else f"stands still (no answer within {STILL_S:.0f} s)"
+    )
 
 
 def capped(name: str, total: int) -> Iterator[dict[str, object]]:
@@ -279,16 +332,27 @@ def capped(name: str, total: int) -> Iterator[dict[str, object]]:
 
 
 def out_of_room(hand: Hand, size: int, total: int) -> Iterator[dict[str, object]]:
-    """What a restore into a GPU that is full says, and whether it can be tried again when there is room."""
+    """What a restore into a GPU that is full says, and whether it can be tried again when there is
+    room.
+    """
     with Worker() as saved:
         saved.do("hold", size)
         hand.lock(saved.pid, LOCK_MS)
         hand.checkpoint(saved.pid, size // MIB)
         with Worker() as other:
-            yield {"step": "GPU filled by another process", "outcome": f"{_fill(other, total) / GIB:.1f} GiB"}
-            yield {"step": "restore without room", "outcome": _outcome(lambda: hand.restore(saved.pid, (), size // MIB))}
+            yield {
+                "step": "GPU filled by another process",
+                "outcome": f"{_fill(other, total) / GIB:.1f} GiB",
+            }
+            yield {
+                "step": "restore without room",
+                "outcome": _outcome(lambda: hand.restore(saved.pid, (), size // MIB)),
+            }
         time.sleep(2.0)
-        yield {"step": "restore with room again", "outcome": _outcome(lambda: hand.restore(saved.pid, (), size // MIB))}
+        yield {
+            "step": "restore with room again",
+            "outcome": _outcome(lambda: hand.restore(saved.pid, (), size // MIB)),
+        }
         unlocked = _outcome(lambda: hand.unlock(saved.pid))
         yield {"step": "unlock", "outcome": unlocked}
         if unlocked == "done":
@@ -316,16 +380,20 @@ def _outcome(call: Callable[[], object]) -> str:
 
 
 def tried(hand: CheckpointClient, pid: int) -> Iterator[tuple[str, str]]:
-    """What the driver says to each step of a suspend and resume of any process, and in which state it leaves it; to the end of what it allows."""
+    """What the driver says to each step of a suspend and resume of any process, and in which state
+    it leaves it; to the end of what it allows.
+    """
 
     def state() -> str:
         return _outcome(lambda: hand.state(pid).name)
 
     yield "state", state()
     for step, call in (
-        ("lock", lambda: hand.lock(pid, 5_000)), ("checkpoint", lambda: hand.checkpoint(pid, 64)), ("restore", lambda: hand.restore(pid, (), 64)),
+        ("lock", lambda: hand.lock(pid, 5_000)),
+        ("checkpoint", lambda: hand.checkpoint(pid, 64)),
+        ("restore", lambda: hand.restore(pid, (), 64)),
         ("unlock", lambda: hand.unlock(pid)),
-    ):  # fmt: skip
+    ):
         said = _outcome(call)
         yield step, f"{said}; state {state()}"
         if said != "done" and step == "lock":
@@ -333,7 +401,9 @@ def tried(hand: CheckpointClient, pid: int) -> Iterator[tuple[str, str]]:
 
 
 def neighbour_lock_ms(hand: Hand, *, kernel_ms: int = 0, times: int = 20) -> list[float]:
-    """How long a neighbour that computes in kernels of that length (0: that rests) takes to be locked, in ms; it is unlocked at once."""
+    """How long a neighbour that computes in kernels of that length (0: that rests) takes to be
+    locked, in ms; it is unlocked at once.
+    """
     taken = []
     with Worker() as worker:
         worker.do("hold", 32 * MIB)

@@ -1,4 +1,6 @@
-"""GPU memory whose every page is unlike every other, by the driver's own calls: what is written, what must be read again, and how fast."""
+"""GPU memory whose every page is unlike every other, by the driver's own calls: what is written,
+what must be read again, and how fast.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,14 @@ again:
   ret;
 }
 """
-"""A kernel that runs for as many nanoseconds as it is told, on one thread: the driver compiles it."""
+"""A kernel that runs for as many nanoseconds as it is told, on one thread: the driver compiles it.
+"""
 
 
 class Blocks:
-    """Blocks on GPU 0. A played driver keeps 4 KiB of a block and repeats them: there every page is the same."""
+    """Blocks on GPU 0. A played driver keeps 4 KiB of a block and repeats them: there every page is
+    the same.
+    """
 
     def __init__(self) -> None:
         self.gpu = Gpu(0)
@@ -54,7 +59,10 @@ class Blocks:
         """Pinned, where the driver gives it: the fastest way there is."""
         at = ctypes.c_void_p()
         self.gpu._here()
-        if hasattr(self.library, "cuMemAllocHost_v2") and self.library.cuMemAllocHost_v2(ctypes.byref(at), ctypes.c_size_t(size)) == 0:
+        if (
+            hasattr(self.library, "cuMemAllocHost_v2")
+            and self.library.cuMemAllocHost_v2(ctypes.byref(at), ctypes.c_size_t(size)) == 0
+        ):
             return ctypes.c_void_p(at.value)
         return ctypes.cast(ctypes.create_string_buffer(size), ctypes.c_void_p)
 
@@ -62,7 +70,11 @@ class Blocks:
         """The number of each page into its first eight bytes."""
         if self.played:
             return
-        words = memoryview((ctypes.c_ubyte * CHUNK).from_address(self._wanted.value)).cast("B").cast("Q")
+        words = (
+            memoryview((ctypes.c_ubyte * CHUNK).from_address(self._wanted.value))
+            .cast("B")
+            .cast("Q")
+        )
         words[:: PAGE // 8] = memoryview(array.array("Q", range(first, first + CHUNK // PAGE)))
 
     def _call(self, name: str, *args: Any) -> None:
@@ -75,7 +87,12 @@ class Blocks:
         self.blocks.append((pointer, size, first))
         for at in range(0, size, CHUNK):
             self._stamp(first + at // PAGE)
-            self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer + at), self._wanted, ctypes.c_size_t(min(CHUNK, size - at)))
+            self._call(
+                "cuMemcpyHtoD_v2",
+                ctypes.c_uint64(pointer + at),
+                self._wanted,
+                ctypes.c_size_t(min(CHUNK, size - at)),
+            )
 
     def take(self, size: int) -> None:
         """Allocated, and never looked at."""
@@ -90,7 +107,9 @@ class Blocks:
             part = min(CHUNK, size - at)
             self._stamp(first + at // PAGE)
             ctypes.memset(self._found, 0, part)
-            self._call("cuMemcpyDtoH_v2", self._found, ctypes.c_uint64(pointer + at), ctypes.c_size_t(part))
+            self._call(
+                "cuMemcpyDtoH_v2", self._found, ctypes.c_uint64(pointer + at), ctypes.c_size_t(part)
+            )
             if self._memcmp(self._wanted, self._found, ctypes.c_size_t(part)):
                 return False
         return True
@@ -99,8 +118,16 @@ class Blocks:
         """GB/s from the host to the device and back, the best of five."""
         pointer, host = self.gpu.alloc(size), self._host(size)
         ctypes.memset(host, 1, size)
-        up = self._best(lambda: self._call("cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), host, ctypes.c_size_t(size)))
-        down = self._best(lambda: self._call("cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), ctypes.c_size_t(size)))
+        up = self._best(
+            lambda: self._call(
+                "cuMemcpyHtoD_v2", ctypes.c_uint64(pointer), host, ctypes.c_size_t(size)
+            )
+        )
+        down = self._best(
+            lambda: self._call(
+                "cuMemcpyDtoH_v2", host, ctypes.c_uint64(pointer), ctypes.c_size_t(size)
+            )
+        )
         self.gpu.free(pointer)
         return size / up / 1e9, size / down / 1e9
 
@@ -134,4 +161,6 @@ class Blocks:
         length = ctypes.c_uint64(milliseconds * 1_000_000)
         values = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(length), ctypes.c_void_p))
         self._keep = length, values
-        return lambda: self._call("cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, values, None)
+        return lambda: self._call(
+            "cuLaunchKernel", function, 1, 1, 1, 1, 1, 1, 0, None, values, None
+        )

@@ -1,17 +1,21 @@
-"""`python -m tests.gpu.measure`: what suspending costs on the GPU of this machine, as a page of docs/measurements.
+"""`python -m tests.gpu.measure`: what suspending costs on the GPU of this machine, as a page of
+docs/measurements.
 
 A machine that can fetch nothing gets what is needed from tests/gpu/wheels.py.
 
-    python -m tests.gpu.measure --plan                      # what would be done, and how long it takes; touches no GPU
-    python -m tests.gpu.measure --budget 540 --state FOLDER # as much as fits into nine minutes; again, for the rest
+    python -m tests.gpu.measure --plan                      # what would be done, and how long it
+    takes; touches no GPU
+    python -m tests.gpu.measure --budget 540 --state FOLDER # as much as fits into nine minutes;
+    again, for the rest
     python -m tests.gpu.measure --part story --part room    # these, also when they are done already
 
-Needs nobody's hand. Each part runs in a process of its own, is killed after its time, and keeps what it has said; the results
-(`results.json`), everything that was printed (`log`) and the page are written after every part, so that a machine that is taken away
-takes one part with it. A framework that is not installed is said to be so.
+Needs nobody's hand. Each part runs in a process of its own, is killed after its time, and keeps
+what it has said; the results (`results.json`), everything that was printed (`log`) and the page are
+written after every part, so that a machine that is taken away takes one part with it. A framework
+that is not installed is said to be so.
 
-On a played driver (tests/fake_driver) it runs too, so that the script itself is tried; what it writes then says that it measured nothing, and
-goes nowhere near docs/.
+On a played driver (tests/fake_driver) it runs too, so that the script itself is tried; what it
+writes then says that it measured nothing, and goes nowhere near docs/.
 """
 
 from __future__ import annotations
@@ -60,9 +64,13 @@ def main() -> int:
     results.about(model=model, driver=driver, total=total, played=played, sizes=sizes)
     parts = chosen(tuple(sizes))
     if unknown := set(args.part) - {part.name for part in parts}:
-        raise SystemExit(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(part.name for part in parts)}")
+        raise SystemExit(
+            f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(part.name for part in parts)}"
+        )
     until = time.monotonic() + args.budget
-    for part in sorted(parts, key=lambda part: results.went_wrong(part.name)):  # what failed before is tried again at the end
+    for part in sorted(
+        parts, key=lambda part: results.went_wrong(part.name)
+    ):  # what failed before is tried again at the end
         if part.name in args.part if args.part else not results.is_done(part.name):
             _run(replace(part, limit_s=min(part.limit_s, args.limit)), sizes, total, results, until)
             path = _write(args.out, results, parts)
@@ -73,13 +81,36 @@ def main() -> int:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What suspending costs on the GPU of this machine.")
-    parser.add_argument("--sizes", default="0.5,4,16,64", help="GiB, separated by commas, smallest first")
-    parser.add_argument("--out", type=Path, default=DOCS, help="where the page goes (default: docs/measurements)")
-    parser.add_argument("--state", type=Path, default=ROOT / ".gpu-measurements", help="where results are kept, to go on from there")
-    parser.add_argument("--budget", type=float, default=3600, help="seconds; a part that does not fit any more is not begun")
-    parser.add_argument("--limit", type=float, default=3600, help="seconds; no part may take longer, whatever its own limit")
-    parser.add_argument("--part", action="append", default=[], help="only this one (may be given more than once)")
+    parser = argparse.ArgumentParser(
+        description="What suspending costs on the GPU of this machine."
+    )
+    parser.add_argument(
+        "--sizes", default="0.5,4,16,64", help="GiB, separated by commas, smallest first"
+    )
+    parser.add_argument(
+        "--out", type=Path, default=DOCS, help="where the page goes (default: docs/measurements)"
+    )
+    parser.add_argument(
+        "--state",
+        type=Path,
+        default=ROOT / ".gpu-measurements",
+        help="where results are kept, to go on from there",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=3600,
+        help="seconds; a part that does not fit any more is not begun",
+    )
+    parser.add_argument(
+        "--limit",
+        type=float,
+        default=3600,
+        help="seconds; no part may take longer, whatever its own limit",
+    )
+    parser.add_argument(
+        "--part", action="append", default=[], help="only this one (may be given more than once)"
+    )
     parser.add_argument("--fresh", action="store_true", help="forget earlier results")
     parser.add_argument("--plan", action="store_true", help="print what would be done, and end")
     return parser.parse_args()
@@ -97,13 +128,22 @@ def _plan(parts: Sequence[Part], results: _Results) -> Iterator[str]:
 
 
 def _gpu() -> tuple[str, str, int]:
-    """Model, driver and bytes of GPU 0; asked in a process of its own, because a driver may hang at the first word."""
+    """Model, driver and bytes of GPU 0; asked in a process of its own, because a driver may hang at
+    the first word.
+    """
     code = (
         "import json; from node_agent.devices.nvidia.nvml import Nvml; n = Nvml(); "
         "print(json.dumps([n.gpus[0].model, n.driver_version(), n.memory(0).total]))"
     )
     try:
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT, timeout=60)
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            timeout=60,
+        )
     except subprocess.TimeoutExpired:
         raise SystemExit("the NVIDIA driver does not answer (NVML, 60 s)") from None
     if done.returncode:
@@ -119,28 +159,60 @@ def _run(part: Part, sizes: Sequence[int], total: int, results: _Results, until:
         return
     _say(f"{part.name}: {part.question} ...")
     limit, begun, mark = min(part.limit_s, left), time.monotonic(), uuid.uuid4().hex
-    command = [sys.executable, "-m", "tests.gpu.parts", part.name, "--sizes", ",".join(map(str, sizes)), "--total", str(total)]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.gpu.parts",
+        part.name,
+        "--sizes",
+        ",".join(map(str, sizes)),
+        "--total",
+        str(total),
+    ]
     with results.log.open("ab") as log:
         log.write(f"==== {part.name}\n".encode())
         log.flush()
         process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=log, cwd=ROOT, env=os.environ | {RUN: mark}, start_new_session=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=ROOT,
+            env=os.environ | {RUN: mark},
+            start_new_session=True,
         )
         results.begin(part.name)
         end = threading.Timer(limit, process.kill)
         end.start()
         assert process.stdout is not None
-        reader = threading.Thread(target=_read, args=(process.stdout, part.name, results), daemon=True)
+        reader = threading.Thread(
+            target=_read, args=(process.stdout, part.name, results), daemon=True
+        )
         reader.start()
         reader.join(limit + 10)  # a child of the dead part may hold the pipe open
         end.cancel()
         _clear(mark)
         reader.join(5)
-        with contextlib.suppress(subprocess.TimeoutExpired):  # it may be deep in the driver, where no signal reaches it
+        with contextlib.suppress(
+            subprocess.TimeoutExpired
+        ):  # it may be deep in the driver, where no signal reaches it
             process.wait(20)
     seconds = time.monotonic() - begun
-    state = "done" if process.returncode == 0 else "hung" if seconds >= part.limit_s else "cut" if seconds >= limit else "failed"
-    why = "" if state == "done" else _last_words(results.log) if state == "failed" else f"ended after {seconds:.0f} s"
+    state = (
+        "done"
+        if process.returncode == 0
+        else "hung"
+        if seconds >= part.limit_s
+        else "cut"
+        if seconds >= limit
+        else "failed"
+    )
+    why = (
+        ""
+        if state == "done"
+        else _last_words(results.log)
+        if state == "failed"
+        else f"ended after {seconds:.0f} s"
+    )
     results.end(part.name, state, round(seconds, 1), why)
     _say(f"{part.name}: {state} after {seconds:.0f} s{': ' + why if why else ''}")
 
@@ -157,20 +229,28 @@ def _clear(mark: str) -> None:
     for _ in range(3):
         for folder in Path("/proc").iterdir():
             with contextlib.suppress(OSError, ValueError):
-                if folder.name.isdecimal() and wanted in (folder / "environ").read_bytes().split(b"\0"):
+                if folder.name.isdecimal() and wanted in (folder / "environ").read_bytes().split(
+                    b"\0"
+                ):
                     os.kill(int(folder.name), signal.SIGKILL)
         time.sleep(0.1)
 
 
 def _last_words(log: Path) -> str:
-    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip() and not line.startswith(" ")]
+    lines = [
+        line
+        for line in log.read_text(errors="replace").splitlines()
+        if line.strip() and not line.startswith(" ")
+    ]
     return lines[-1][:300] if lines else "it said nothing"
 
 
 def _write(folder: Path, results: _Results, parts: Sequence[Part]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / file_name(results.body)
-    path.write_text(page(results.body, [(part.name, part.question) for part in parts]), encoding="utf-8")
+    path.write_text(
+        page(results.body, [(part.name, part.question) for part in parts]), encoding="utf-8"
+    )
     return path
 
 
@@ -193,7 +273,9 @@ class _Results:
         """The machine. Results of another one are not mixed with its own."""
         known = {name: self.body["about"].get(name) for name in of}
         if self.body["about"] and known != of:
-            raise SystemExit(f"{self._path} has results of something else ({known}); give another --state, or --fresh")
+            raise SystemExit(
+                f"{self._path} has results of something else ({known}); give another --state, or --fresh"
+            )
         self.body["about"] = of | {"date": datetime.datetime.now(datetime.UTC).date().isoformat()}
         self._save()
 
@@ -209,7 +291,12 @@ class _Results:
 
     def begin(self, name: str) -> None:
         """What it said before is forgotten."""
-        self.body["parts"][name] = {"state": "cut", "seconds": 0, "why": "the machine was gone before it ended", "rows": []}
+        self.body["parts"][name] = {
+            "state": "cut",
+            "seconds": 0,
+            "why": "the machine was gone before it ended",
+            "rows": [],
+        }
         self._save()
 
     def row(self, name: str, row: dict[str, Any]) -> None:

@@ -1,4 +1,6 @@
-"""Results as a page of docs/measurements. Pure: what was not measured is said to be so, and nothing is computed that was not."""
+"""Results as a page of docs/measurements. Pure: what was not measured is said to be so, and nothing
+is computed that was not.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +41,29 @@ def _lines(results: Results, parts: Sequence[tuple[str, str]]) -> Iterator[str]:
     yield from _copies(results, [name for name, _ in parts if name.startswith("copies-")])
     yield from _memory(_rows(results, "memory"))
     yield from _frameworks(results)
-    yield from _table("The product's caps on the real frameworks", _rows(results, "caps"), ("framework", "what", "outcome"))
+    yield from _table(
+        "The product's caps on the real frameworks",
+        _rows(results, "caps"),
+        ("framework", "what", "outcome"),
+    )
     yield from _table("A restore without room", _rows(results, "room"), ("step", "outcome"))
     yield from _neighbours(_rows(results, "neighbours"))
     yield from _table("How long NVML shows what is gone", _rows(results, "lag"), ("what", "is"))
     yield from _table("Who may suspend whom", _rows(results, "rights"), ("who", "outcome"))
     yield from _table("Unusual processes", _rows(results, "odd"), ("process", "asked", "answer"))
-    yield from _table("A GPU that is shown after a process has looked for one", _rows(results, "hidden"), ("by", "said"))
-    yield from _table("What one look costs", _rows(results, "polling"), ("call", "median_ms", "worst_ms", "cpu_ms", "problem"))
-    yield from _table("Two notebooks through the whole product", _rows(results, "story"), ("what", "is"))
+    yield from _table(
+        "A GPU that is shown after a process has looked for one",
+        _rows(results, "hidden"),
+        ("by", "said"),
+    )
+    yield from _table(
+        "What one look costs",
+        _rows(results, "polling"),
+        ("call", "median_ms", "worst_ms", "cpu_ms", "problem"),
+    )
+    yield from _table(
+        "Two notebooks through the whole product", _rows(results, "story"), ("what", "is")
+    )
     yield from _tiers(_rows(results, "tiers"))
     yield from _table("The machine", _rows(results, "machine"), ("what", "is"))
 
@@ -85,20 +101,31 @@ def _copies(results: Results, names: Sequence[str]) -> Iterator[str]:
             for pair in (("lock", "checkpoint"), ("restore", "unlock"))
         ]
         cells = [
-            f"{size / GIB:g}", row["kind"], *(f"{seconds[step]:.3f}" for step in STEPS),
-            *(f"{size / max(seconds[step], 1e-9) / 1e9:.1f}" for step in ("checkpoint", "restore")), f"{row['up']:.1f}, {row['down']:.1f}",
-            *verdicts, "right" if row["right"] else "**WRONG**",
-        ]  # fmt: skip
+            f"{size / GIB:g}",
+            row["kind"],
+            *(f"{seconds[step]:.3f}" for step in STEPS),
+            *(f"{size / max(seconds[step], 1e-9) / 1e9:.1f}" for step in ("checkpoint", "restore")),
+            f"{row['up']:.1f}, {row['down']:.1f}",
+            *verdicts,
+            "right" if row["right"] else "**WRONG**",
+        ]
         yield f"| {' | '.join(cells)} |"
     yield ""
 
 
 def _verdict(row: Results, alone: dict[str, float] | None, pair: tuple[str, str]) -> str:
     """Within the bar, or how much of it is the driver's."""
-    took, bar = sum(row["seconds"][step] for step in pair), BAR_S + row["size"] / (BAR_SHARE * row["up"] * 1e9)
+    took, bar = (
+        sum(row["seconds"][step] for step in pair),
+        BAR_S + row["size"] / (BAR_SHARE * row["up"] * 1e9),
+    )
     if took <= bar:
         return f"within ({took:.2f} of {bar:.2f} s)"
-    drivers = f"{sum(alone[step] for step in pair):.2f} s are the driver's" if alone else "the driver's part was not measured"
+    drivers = (
+        f"{sum(alone[step] for step in pair):.2f} s are the driver's"
+        if alone
+        else "the driver's part was not measured"
+    )
     return f"over ({took:.2f} of {bar:.2f} s; {drivers})"
 
 
@@ -112,7 +139,11 @@ def _memory(rows: list[Results]) -> Iterator[str]:
 
 
 def _frameworks(results: Results) -> Iterator[str]:
-    found = [(name, _rows(results, name), results["parts"].get(name, {})) for name in FRAMEWORKS if name in results["parts"]]
+    found = [
+        (name, _rows(results, name), results["parts"].get(name, {}))
+        for name in FRAMEWORKS
+        if name in results["parts"]
+    ]
     if not found:
         return
     yield "## Frameworks, suspended and resumed three times\n"

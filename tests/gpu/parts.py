@@ -1,7 +1,8 @@
-"""What is measured, part by part: each answers one question, alone, within its time, and gives rows as it goes.
+"""What is measured, part by part: each answers one question, alone, within its time, and gives rows
+as it goes.
 
-A part runs in a process of its own (`python -m tests.gpu.parts NAME`, see measure.py): what hangs in a driver is killed with it, and what it
-has said by then is kept.
+A part runs in a process of its own (`python -m tests.gpu.parts NAME`, see measure.py): what hangs
+in a driver is killed with it, and what it has said by then is kept.
 """
 
 from __future__ import annotations
@@ -43,14 +44,34 @@ def _machine(_: Ask) -> Iterator[Row]:
     nvml = Nvml()
     yield {"what": "GPUs", "is": ", ".join(f"{gpu.model} {gpu.uuid}" for gpu in nvml.gpus)}
     yield {"what": "driver", "is": nvml.driver_version()}
-    yield {"what": "GPU memory, MiB (total, the driver's own)", "is": f"{nvml.memory(0).total // MIB}, {nvml.memory(0).reserved // MIB}"}
+    yield {
+        "what": "GPU memory, MiB (total, the driver's own)",
+        "is": f"{nvml.memory(0).total // MIB}, {nvml.memory(0).reserved // MIB}",
+    }
     yield {"what": "kernel", "is": f"{platform.release()} {platform.machine()}"}
     yield {"what": "Python, user", "is": f"{platform.python_version()}, uid {os.getuid()}"}
     yield {"what": "CPUs", "is": str(os.cpu_count())}
-    yield {"what": "host memory", "is": ", ".join(Path("/proc/meminfo").read_text().splitlines()[:3])}
-    for path in ("/proc/sys/kernel/yama/ptrace_scope", "/proc/self/cgroup", "/sys/fs/cgroup/memory.max", "/proc/driver/nvidia/version"):
+    yield {
+        "what": "host memory",
+        "is": ", ".join(Path("/proc/meminfo").read_text().splitlines()[:3]),
+    }
+    for path in (
+        "/proc/sys/kernel/yama/ptrace_scope",
+        "/proc/self/cgroup",
+        "/sys/fs/cgroup/memory.max",
+        "/proc/driver/nvidia/version",
+    ):
         yield {"what": path, "is": text_of(path)}
-    for name in ("torch", "jax", "jaxlib", "cupy-cuda13x", "cupy-cuda12x", "nvidia-ml-py", "jupyter-server", "ipykernel"):
+    for name in (
+        "torch",
+        "jax",
+        "jaxlib",
+        "cupy-cuda13x",
+        "cupy-cuda12x",
+        "nvidia-ml-py",
+        "jupyter-server",
+        "ipykernel",
+    ):
         yield {"what": name, "is": _version(name)}
     nvml.close()
 
@@ -72,7 +93,9 @@ def _tiers(_: Ask) -> Iterator[Row]:
 
 
 def _copies(size: int) -> Callable[[Ask], Iterator[Row]]:
-    """Cold: the helper has just been started; warm: it has worked before; driver: its calls alone, nothing of ours around them."""
+    """Cold: the helper has just been started; warm: it has worked before; driver: its calls alone,
+    nothing of ours around them.
+    """
 
     def run(_: Ask) -> Iterator[Row]:
         with bench.Worker() as worker:
@@ -128,7 +151,11 @@ def _neighbours(_: Ask) -> Iterator[Row]:
     hand = CheckpointClient()
     for kernel_ms in (0, 1, 50, 400):
         taken = bench.neighbour_lock_ms(hand, kernel_ms=kernel_ms)
-        yield {"kernel_ms": kernel_ms, "median_ms": round(statistics.median(taken), 2), "worst_ms": round(taken[-1], 2)}
+        yield {
+            "kernel_ms": kernel_ms,
+            "median_ms": round(statistics.median(taken), 2),
+            "worst_ms": round(taken[-1], 2),
+        }
     hand.close()
 
 
@@ -146,10 +173,22 @@ FIXED: Final = (
     Part("tiers", "what the product's self-test says here", 15, 180, _tiers),
 )
 AFTER: Final = (
-    Part("torch", "PyTorch: values right, Python answers while suspended", 30, 200, _framework("torch")),
+    Part(
+        "torch",
+        "PyTorch: values right, Python answers while suspended",
+        30,
+        200,
+        _framework("torch"),
+    ),
     Part("story", "two notebooks share the GPU through the whole product", 120, 420, _story),
     Part("memory", "host memory per byte, and where it is charged", 25, 120, _memory),
-    Part("torch-expandable", "PyTorch with expandable segments", 30, 200, _framework("torch-expandable")),
+    Part(
+        "torch-expandable",
+        "PyTorch with expandable segments",
+        30,
+        200,
+        _framework("torch-expandable"),
+    ),
     Part("jax", "JAX", 30, 200, _framework("jax")),
     Part("cupy", "CuPy", 30, 200, _framework("cupy")),
     Part("caps", "the product's caps on the real frameworks", 40, 200, _caps),
@@ -165,7 +204,9 @@ PARTS: Final = (*FIXED, *AFTER)
 
 
 def chosen(sizes: tuple[int, ...]) -> list[Part]:
-    """All parts in the order of what is wanted most: the largest copy comes last, a machine may be gone by then."""
+    """All parts in the order of what is wanted most: the largest copy comes last, a machine may be
+    gone by then.
+    """
     copies = [
         Part(
             f"copies-{size / GIB:g}",

@@ -1,7 +1,9 @@
-"""Two notebooks share one real GPU through the whole product: A bursts, B arrives, A is saved, B runs, A comes back at its next cell.
+"""Two notebooks share one real GPU through the whole product: A bursts, B arrives, A is saved, B
+runs, A comes back at its next cell.
 
-A has a tenth of the GPU and takes three; B has 85 hundredths and needs eight tenths. So A's image is the only one in host memory (a machine
-may have less of that than the GPU has), and B lets go of its memory before A's next cell.
+A has a tenth of the GPU and takes three; B has 85 hundredths and needs eight tenths. So A's image
+is the only one in host memory (a machine may have less of that than the GPU has), and B lets go of
+its memory before A's next cell.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ TORCH: Final = {
     "right": "step = 1 << 26\nprint(all(torch.equal(x[i:i+step], torch.arange(i, min(i+step, {count}), dtype=torch.int64, device='cuda'))"
     " for i in range(0, {count}, step)))",
     "free": "del x; torch.cuda.empty_cache()",
-}  # fmt: skip
+}
 DRIVER: Final = {
     "take": "from tests.fake_driver.driver import Gpu\ng = Gpu(); x = g.alloc({size}); g.fill(x, {value}, {size})",
     "right": "print(set(g.read(x + {size} - 4096, 4096)) | set(g.read(x, 4096)) == {{{value}}})",
@@ -43,7 +45,15 @@ class RealServer(Server):
     @property
     def env(self) -> dict[str, str]:
         kept = {name: os.environ[name] for name in ("GPUSHARE_FAKE_GPU",) if name in os.environ}
-        return super().env | kept | {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])}
+        return (
+            super().env
+            | kept
+            | {
+                "PYTHONPATH": os.pathsep.join(
+                    [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+                )
+            }
+        )
 
     def _write_kernelspecs(self) -> None:
         super()._write_kernelspecs()
@@ -61,13 +71,18 @@ class RealServer(Server):
 
 
 def tell(total: int) -> Iterator[dict[str, str]]:
-    """On a GPU of `total` bytes, what happened, as it happens. Raises AssertionError when the product does not do its part."""
+    """On a GPU of `total` bytes, what happened, as it happens. Raises AssertionError when the
+    product does not do its part.
+    """
     folder = Path(tempfile.mkdtemp(prefix="gpushare-real-"))
     server = RealServer(folder / "w", gpus=1)
     try:
         begun = time.perf_counter()
         server.start()
-        yield {"what": "the server, the scheduler and the agent are up", "is": f"{time.perf_counter() - begun:.1f} s"}
+        yield {
+            "what": "the server, the scheduler and the agent are up",
+            "is": f"{time.perf_counter() - begun:.1f} s",
+        }
         yield from _tell(server, int(total * 0.3), int(total * 0.8))
     except BaseException:
         sys.stderr.write(server.logs()[-8000:] + "\n")
@@ -82,13 +97,20 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
     status = server.status()
     yield {
         "what": "tiers",
-        "is": ", ".join(status["tiers"]) + "".join(f"; no {tier}: {why}" for tier, why in status["tier_problems"].items()),
+        "is": ", ".join(status["tiers"])
+        + "".join(f"; no {tier}: {why}" for tier, why in status["tier_problems"].items()),
     }
     library, cells = ("torch", TORCH) if _torch_works() else ("driver", DRIVER)
-    yield {"what": "memory by", "is": f"{library}; A takes {a_size / GIB:.1f} GiB on a share of 0.1, B {b_size / GIB:.1f} GiB on 0.85"}
+    yield {
+        "what": "memory by",
+        "is": f"{library}; A takes {a_size / GIB:.1f} GiB on a share of 0.1, B {b_size / GIB:.1f} GiB on 0.85",
+    }
     a = server.notebook("a-tenth", "a.ipynb")
     a.until("attached", within=120)
-    of_a, of_b = ({"size": size, "count": size // 8, "value": value} for size, value in ((a_size, 7), (b_size, 9)))
+    of_a, of_b = (
+        {"size": size, "count": size // 8, "value": value}
+        for size, value in ((a_size, 7), (b_size, 9))
+    )
     yield _timed("A's first cell, sent to done", a, cells["take"].format(**of_a))
     eventually(lambda: a.view["memory_mib"]["borrowed"] > 0, "A borrows", 60)
     b = server.notebook("most", "b.ipynb")
@@ -109,7 +131,10 @@ def _tell(server: RealServer, a_size: int, b_size: int) -> Iterator[dict[str, st
 def _torch_works() -> bool:
     """Tried in a process of its own: it may be there and see no GPU."""
     done = subprocess.run(
-        [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"], capture_output=True, check=False, timeout=90
+        [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"],
+        capture_output=True,
+        check=False,
+        timeout=90,
     )
     return done.returncode == 0
 
@@ -117,12 +142,16 @@ def _torch_works() -> bool:
 def _ran(notebook: Notebook, code: str) -> str:
     """What a cell showed; its error in one line when it failed."""
     result = notebook.run(code, LONG_S)
-    assert result.ok, f"{code!r} in {notebook.path}: {result.reply.get('ename')}: {result.reply.get('evalue')}"
+    assert result.ok, (
+        f"{code!r} in {notebook.path}: {result.reply.get('ename')}: {result.reply.get('evalue')}"
+    )
     return result.text
 
 
 def _tested(status: dict) -> bool:
-    return "suspend" in status["tiers"] or "being tested" not in status["tier_problems"].get("suspend", "being tested")
+    return "suspend" in status["tiers"] or "being tested" not in status["tier_problems"].get(
+        "suspend", "being tested"
+    )
 
 
 def _timed(what: str, notebook: Notebook, code: str) -> dict[str, str]:

@@ -1,4 +1,6 @@
-"""On a real GPU: no byte is ever wrong, Python answers while its GPU memory is away, and two notebooks share through the whole product."""
+"""On a real GPU: no byte is ever wrong, Python answers while its GPU memory is away, and two
+notebooks share through the whole product.
+"""
 
 from __future__ import annotations
 

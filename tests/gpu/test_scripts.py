@@ -1,5 +1,7 @@
-"""The measuring script itself, on a played driver and with tiny sizes: it runs through, goes on where it was cut off, gives what it has when
-a part fails or hangs, and never passes for a measurement."""
+"""The measuring script itself, on a played driver and with tiny sizes: it runs through, goes on
+where it was cut off, gives what it has when a part fails or hangs, and never passes for a
+measurement.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,22 @@ def measure(world, tmp_path):
             str(tmp_path / "state"),
         ]
         done = subprocess.run(
-            [*command, *options], capture_output=True, text=True, cwd=ROOT, timeout=170, check=False, env=os.environ | world.environment()
+            [*command, *options],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            timeout=170,
+            check=False,
+            env=os.environ | world.environment(),
         )
         found = next((tmp_path / "out").glob("gpu-*.md"), None)
         assert found is not None, done.stderr
-        return done.returncode, done.stdout, found.read_text(), json.loads((tmp_path / "state/results.json").read_text())
+        return (
+            done.returncode,
+            done.stdout,
+            found.read_text(),
+            json.loads((tmp_path / "state/results.json").read_text()),
+        )
 
     return run
 
@@ -65,11 +78,17 @@ def sections(text: str) -> list[str]:
 
 
 def test_the_parts_that_matter_most_and_a_page_that_says_it_measured_nothing(measure):
-    _, _, text, results = measure(*parts("machine", "tiers", SMALL, LARGER, "memory", "torch", "room", "story"))
-    assert {name for name, part in results["parts"].items() if part["state"] != "done"} == set(), results
+    _, _, text, results = measure(
+        *parts("machine", "tiers", SMALL, LARGER, "memory", "torch", "room", "story")
+    )
+    assert {name for name, part in results["parts"].items() if part["state"] != "done"} == set(), (
+        results
+    )
     assert "these are not measurements" in text
     assert "WRONG" not in text
-    assert text.count("| right |") >= 6, "two sizes, cold, warm and by the driver alone; 64 GiB do not fit and are left out"
+    assert text.count("| right |") >= 6, (
+        "two sizes, cold, warm and by the driver alone; 64 GiB do not fit and are left out"
+    )
     assert re.search(r"restore without room \| .*\(2\)", text), "the driver's own code"
     assert "not installed (missing torch)" in text
     assert "| A is now | suspended |" in text
@@ -83,8 +102,13 @@ def test_a_part_that_fails_takes_no_other_with_it_and_is_done_the_next_time(meas
     world.fault("cuCheckpointProcessRestore", Faults.FAIL, 999, skip=1)
     status, said, text, results = measure(*parts(SMALL, "polling"))
     assert status == 1
-    assert (results["parts"][SMALL]["state"], results["parts"]["polling"]["state"]) == ("failed", "done")
-    assert [row["kind"] for row in results["parts"][SMALL]["rows"]] == ["cold"], "what it had said is kept"
+    assert (results["parts"][SMALL]["state"], results["parts"]["polling"]["state"]) == (
+        "failed",
+        "done",
+    )
+    assert [row["kind"] for row in results["parts"][SMALL]["rows"]] == ["cold"], (
+        "what it had said is kept"
+    )
     assert "CUDA_ERROR_UNKNOWN" in text
     assert f"not done: machine, tiers, {SMALL}" in said
     _, said, _, results = measure(*parts(SMALL))
@@ -95,7 +119,10 @@ def test_a_part_that_fails_takes_no_other_with_it_and_is_done_the_next_time(meas
 def test_a_part_that_hangs_is_ended_with_all_that_it_started(measure, world):
     world.fault("cuCheckpointProcessCheckpoint", Faults.HANG, times=-1)
     _, _, text, results = measure(*parts(SMALL, "polling"), "--limit", "6")
-    assert (results["parts"][SMALL]["state"], results["parts"]["polling"]["state"]) == ("hung", "done")
+    assert (results["parts"][SMALL]["state"], results["parts"]["polling"]["state"]) == (
+        "hung",
+        "done",
+    )
     assert re.search(rf"\| {SMALL} \| .* \| hung: ended after", text)
     assert left_on(world) == []
 
@@ -111,8 +138,12 @@ def left_on(world: GpuWorld) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("kind", "meanwhile"), {"driver": "answers, longest pause", "stubborn": "stands still"}.items())
-def test_an_interpreter_that_stands_still_while_a_call_waits_is_told_from_one_that_answers(world, monkeypatch, kind, meanwhile):
+@pytest.mark.parametrize(
+    ("kind", "meanwhile"), {"driver": "answers, longest pause", "stubborn": "stands still"}.items()
+)
+def test_an_interpreter_that_stands_still_while_a_call_waits_is_told_from_one_that_answers(
+    world, monkeypatch, kind, meanwhile
+):
     for name, value in world.environment().items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(bench, "STILL_S", 2.0)
@@ -133,16 +164,37 @@ def test_what_does_not_fit_into_the_budget_is_not_begun(measure):
 def test_results_of_another_machine_are_not_mixed_in(measure, world, tmp_path):
     measure(*parts("machine"))
     with GpuWorld(gpus=1, driver=615, memory=1 * GIB) as other:
-        command = [sys.executable, "-m", "tests.gpu.measure", "--sizes", SIZES, "--out", str(tmp_path), "--state", str(tmp_path / "state")]
+        command = [
+            sys.executable,
+            "-m",
+            "tests.gpu.measure",
+            "--sizes",
+            SIZES,
+            "--out",
+            str(tmp_path),
+            "--state",
+            str(tmp_path / "state"),
+        ]
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | other.environment(), timeout=60
+            command,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+            env=os.environ | other.environment(),
+            timeout=60,
         )
     assert "has results of something else" in done.stderr
 
 
 def test_the_plan_needs_no_gpu():
     done = subprocess.run(
-        [sys.executable, "-m", "tests.gpu.measure", "--plan"], capture_output=True, text=True, cwd=ROOT, check=True, timeout=60
+        [sys.executable, "-m", "tests.gpu.measure", "--plan"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=True,
+        timeout=60,
     )
     assert "copies-64" in done.stdout
 
@@ -150,13 +202,28 @@ def test_the_plan_needs_no_gpu():
 def test_a_source_tree_that_was_never_installed_is_enough(world):
     """A GPU machine has a copy of the tree, and no version that a build has written."""
     code = "import sys; sys.modules['jupyter_gpushare._version'] = None; import node_agent.app, jupyter_gpushare.server_extension.extension"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
 
 
 def test_it_writes_nothing_into_the_docs_on_a_played_driver(world):
     command = [sys.executable, "-m", "tests.gpu.measure"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False, env=os.environ | world.environment(), timeout=60)
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        check=False,
+        env=os.environ | world.environment(),
+        timeout=60,
+    )
     assert done.returncode != 0
     assert "nothing is measured" in done.stderr
 
@@ -164,11 +231,27 @@ def test_it_writes_nothing_into_the_docs_on_a_played_driver(world):
 def test_a_copy_over_the_bar_says_how_much_of_it_is_the_drivers():
     def row(kind: str, copy: float) -> dict:
         seconds = {"lock": 0.01, "checkpoint": copy, "restore": 0.2, "unlock": 0.01}
-        return {"kind": kind, "size": 16 * GIB, "seconds": seconds, "right": True, "up": 50.0, "down": 50.0}
+        return {
+            "kind": kind,
+            "size": 16 * GIB,
+            "seconds": seconds,
+            "right": True,
+            "up": 50.0,
+            "down": 50.0,
+        }
 
-    about = {"model": "NVIDIA H200", "driver": "580.1", "played": False, "date": "2026-01-01", "total": 140 * GIB}
+    about = {
+        "model": "NVIDIA H200",
+        "driver": "580.1",
+        "played": False,
+        "date": "2026-01-01",
+        "total": 140 * GIB,
+    }
     rows = [row("warm", 2.5), row("driver", 2.4)]
-    text = page({"about": about, "parts": {"copies-16": {"state": "done", "rows": rows}}}, [("copies-16", "?")])
+    text = page(
+        {"about": about, "parts": {"copies-16": {"state": "done", "rows": rows}}},
+        [("copies-16", "?")],
+    )
     assert "over (2.51 of 0.79 s; 2.41 s are the driver's)" in text
     assert "within (0.21 of 0.79 s)" in text
     assert "Played" not in text

@@ -1,9 +1,14 @@
-"""A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right: `python -m tests.gpu.worker KIND`.
+"""A process that holds memory on GPU 0 and says, word by word, whether every byte of it is right:
+`python -m tests.gpu.worker KIND`.
 
-KIND: `driver` (ctypes on libcuda alone), `stubborn` (the same, and its calls stop the whole interpreter), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`. Words on stdin, one line each; every answer is a line:
-`hold BYTES` (fill and remember), `take BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (a child that rests; its pid), `check`, `beat` (the longest pause of a thread that ticks, in ms, since the
-last `beat`), `touch` (begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels of that length,
-without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as the product caps this framework), `drop` (give caches back).
+KIND: `driver` (ctypes on libcuda alone), `stubborn` (the same, and its calls stop the whole
+interpreter), `counter` (has only counted the GPUs), `torch`, `torch-expandable`, `cupy`, `jax`.
+Words on stdin, one line each; every answer is a line: `hold BYTES` (fill and remember), `take
+BYTES` (allocate only), `managed BYTES` (unified memory), `fork` (a child that rests; its pid),
+`check`, `beat` (the longest pause of a thread that ticks, in ms, since the last `beat`), `touch`
+(begin a call to the GPU in a thread of its own), `touched` (wait for its end), `busy MS` (kernels
+of that length, without end), `copy BYTES` (GB/s host to device and back), `cap MIB TOTAL_MIB` (as
+the product caps this framework), `drop` (give caches back).
 """
 
 from __future__ import annotations
@@ -73,8 +78,15 @@ class ByTorch:
 
     def hold(self, size: int) -> None:
         count = size // 8
-        self.tensors.append(self.torch.arange(count, dtype=self.torch.int64, device="cuda").mul_(2654435761))
-        self.matrix = self.torch.arange(1024 * 1024, dtype=self.torch.float32, device="cuda").reshape(1024, 1024) / 1e6
+        self.tensors.append(
+            self.torch.arange(count, dtype=self.torch.int64, device="cuda").mul_(2654435761)
+        )
+        self.matrix = (
+            self.torch.arange(1024 * 1024, dtype=self.torch.float32, device="cuda").reshape(
+                1024, 1024
+            )
+            / 1e6
+        )
         self.product = (self.matrix @ self.matrix).sum().item()
 
     def take(self, size: int) -> None:
@@ -89,7 +101,9 @@ class ByTorch:
         """In pieces: what is expected takes room, too."""
         torch = self.torch
         for at in range(0, tensor.numel(), piece):
-            wanted = torch.arange(at, min(at + piece, tensor.numel()), dtype=torch.int64, device="cuda").mul_(2654435761)
+            wanted = torch.arange(
+                at, min(at + piece, tensor.numel()), dtype=torch.int64, device="cuda"
+            ).mul_(2654435761)
             if not torch.equal(tensor[at : at + piece], wanted):
                 return False
         return True
@@ -118,7 +132,13 @@ class ByCupy:
     def _right(self, array: Any, piece: int = 1 << 26) -> bool:
         pieces = range(0, array.size, piece)
         return all(
-            bool((array[at : at + piece] == self.cupy.arange(at, min(at + piece, array.size), dtype="uint64")).all()) for at in pieces
+            bool(
+                (
+                    array[at : at + piece]
+                    == self.cupy.arange(at, min(at + piece, array.size), dtype="uint64")
+                ).all()
+            )
+            for at in pieces
         )
 
     def touch(self) -> None:
@@ -186,7 +206,9 @@ class Product:
         self.frameworks = FrameworkCaps()
 
     def cap(self, mib: int, total_mib: int) -> None:
-        self.frameworks.told([{"uuid": "", "cap_mib": mib, "total_mib": total_mib, "visible": "0"}], running=False)
+        self.frameworks.told(
+            [{"uuid": "", "cap_mib": mib, "total_mib": total_mib, "visible": "0"}], running=False
+        )
         self.frameworks.apply()
 
     def drop(self) -> None:

@@ -54,9 +54,17 @@ class Notebook:
                 continue
             if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
                 break
-            if message["msg_type"] in ("stream", "display_data", "update_display_data", "execute_result", "error"):
+            if message["msg_type"] in (
+                "stream",
+                "display_data",
+                "update_display_data",
+                "execute_result",
+                "error",
+            ):
                 outputs.append(message)
-        while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"].get("msg_id") != msg_id:
+        while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"].get(
+            "msg_id"
+        ) != msg_id:
             pass
         return Result(reply["content"], outputs)
 
@@ -85,9 +93,17 @@ def notebook(agent, tmp_path):
 
     def start(**environ: str) -> Notebook:
         (tmp_path / "token").write_text("secret")
-        ours = {"GPUSHARE_KERNEL_ID": "k1", "GPUSHARE_AGENT": str(agent.path), "GPUSHARE_TOKEN_FILE": str(tmp_path / "token")}
+        ours = {
+            "GPUSHARE_KERNEL_ID": "k1",
+            "GPUSHARE_AGENT": str(agent.path),
+            "GPUSHARE_TOKEN_FILE": str(tmp_path / "token"),
+        }
         manager = KernelManager()
-        manager.start_kernel(extra_arguments=["--ext", "jupyter_gpushare"], env={**os.environ, **ours, **environ}, cwd=str(tmp_path))
+        manager.start_kernel(
+            extra_arguments=["--ext", "jupyter_gpushare"],
+            env={**os.environ, **ours, **environ},
+            cwd=str(tmp_path),
+        )
         client = manager.client()
         client.start_channels()
         started.append((manager, client))

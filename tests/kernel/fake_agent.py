@@ -18,7 +18,9 @@ def kernel_state(state: str, **more):
 
 
 class FakeAgent:
-    """Welcomes a kernel in state `state`; lets every cell go at once unless `holding`; answers questions from `answers`."""
+    """Welcomes a kernel in state `state`; lets every cell go at once unless `holding`; answers
+    questions from `answers`.
+    """
 
     def __init__(self, path: Path, state: str = "detached") -> None:
         self.path = path
@@ -51,7 +53,9 @@ class FakeAgent:
 
     def become(self, state: str, *, cap_mib: int = 0, devices: tuple = (), **more) -> None:
         self.kernel = kernel_state(state, **more)
-        self.send({"type": "kernel", "kernel": self.kernel, "cap_mib": cap_mib, "devices": list(devices)})
+        self.send(
+            {"type": "kernel", "kernel": self.kernel, "cap_mib": cap_mib, "devices": list(devices)}
+        )
 
     def hear(self, kind: str, timeout: float = 20) -> dict:
         """The next message of this kind; others before it are skipped."""
@@ -83,11 +87,26 @@ class FakeAgent:
     def _react(self, message: dict) -> None:
         match message["type"]:
             case "kernel_hello":
-                self.send({"type": "kernel_welcome", "node": "n", "simulated": self.simulated, "kernel": self.kernel})
+                self.send(
+                    {
+                        "type": "kernel_welcome",
+                        "node": "n",
+                        "simulated": self.simulated,
+                        "kernel": self.kernel,
+                    }
+                )
             case "cell_start" if not self.holding or message["exempt"]:
                 self.send({"type": "cell_go", "n": message["n"], "waited_ms": 0, "message": ""})
             case "cell_start":
-                self.send({"type": "cell_wait", "n": message["n"], "message": "Waiting for quota.", "reason": None, "position": 2})
+                self.send(
+                    {
+                        "type": "cell_wait",
+                        "n": message["n"],
+                        "message": "Waiting for quota.",
+                        "reason": None,
+                        "position": 2,
+                    }
+                )
             case "ask":
                 self.send({"type": "reply", "n": message["n"], **self._answer(message)})
 
@@ -95,4 +114,7 @@ class FakeAgent:
         try:
             return {"body": self.answers[message["action"]](message["body"]), "error": None}
         except ValueError as error:
-            return {"body": None, "error": {"code": "invalid-input", "message": str(error), "field": "project"}}
+            return {
+                "body": None,
+                "error": {"code": "invalid-input", "message": str(error), "field": "project"},
+            }

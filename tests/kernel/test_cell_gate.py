@@ -29,7 +29,10 @@ def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, note
     assert agent.hear("cell_end")["n"] == question["n"]
 
 
-@pytest.mark.parametrize(("state", "words"), [("attached", "GPU ready after"), ("detached", "The cell runs without a GPU.")])
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [("attached", "GPU ready after"), ("detached", "The cell runs without a GPU.")],
+)
 def test_the_end_of_a_wait_says_what_is_true(agent, notebook, state, words):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
@@ -100,7 +103,9 @@ def test_a_cell_waits_through_the_agents_restart(agent, notebook):
     assert nb.collect(cell).ok
 
 
-def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_without_it(agent, notebook):
+def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_without_it(
+    agent, notebook
+):
     agent.kernel["state"] = "attached"
     nb = notebook(GPUSHARE_AGENT_WAIT="1")
     assert nb.run("x = 1").ok
@@ -138,7 +143,9 @@ def test_a_cell_that_waits_for_its_share_goes_on_waiting_when_the_agent_dies(age
     agent.open()
     nb.until_shown(cell, "Waiting for quota.")
     agent.hear("cell_start"), agent.hear("kernel_hello")
-    agent.send({"type": "cell_go", "n": agent.hear("cell_start")["n"], "waited_ms": 0, "message": ""})
+    agent.send(
+        {"type": "cell_go", "n": agent.hear("cell_start")["n"], "waited_ms": 0, "message": ""}
+    )
     assert nb.collect(cell).ok
 
 
@@ -158,7 +165,11 @@ def test_the_wait_for_an_agent_can_be_interrupted_and_later_cells_run(agent, not
 
 def test_a_kernel_that_no_agent_answers_says_why_as_far_as_its_server_knew(agent, notebook):
     agent.close()
-    nb = notebook(GPUSHARE_AGENT_WAIT="1", GPUSHARE_WANTS_GPU="1", GPUSHARE_PROBLEM="no NVIDIA driver was found on this machine")
+    nb = notebook(
+        GPUSHARE_AGENT_WAIT="1",
+        GPUSHARE_WANTS_GPU="1",
+        GPUSHARE_PROBLEM="no NVIDIA driver was found on this machine",
+    )
     result = nb.run("print('ran')")
     assert result.ok
     assert "The cell runs without a GPU: no NVIDIA driver was found" in result.text
@@ -167,7 +178,10 @@ def test_a_kernel_that_no_agent_answers_says_why_as_far_as_its_server_knew(agent
     assert "try again" not in refused.text
 
 
-@pytest.mark.parametrize(("said", "seconds"), [(None, AWAY_S), ("2.5", 2.5), ("0", 0), ("-3", 0), ("soon", AWAY_S), ("inf", 3600)])
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [(None, AWAY_S), ("2.5", 2.5), ("0", 0), ("-3", 0), ("soon", AWAY_S), ("inf", 3600)],
+)
 def test_how_long_a_kernel_waits_for_its_agent(said, seconds):
     assert away_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
 
@@ -188,7 +202,9 @@ def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
 
 
 def test_a_cell_that_began_without_the_agent_says_that_it_needs_what_was_saved(agent, notebook):
-    """The agent died while it saved this kernel: the cell stands still in the driver, and only this brings the memory back."""
+    """The agent died while it saved this kernel: the cell stands still in the driver, and only this
+    brings the memory back.
+    """
     agent.kernel["state"] = "attached"
     nb = notebook(GPUSHARE_AGENT_WAIT="0")
     assert nb.run("x = 1").ok
@@ -224,18 +240,30 @@ def test_a_running_cell_ends_with_the_reason_when_its_kernel_is_to_be_relaunched
     nb.until_shown(cell, "begun")
     agent.send({"type": "end_cell", "message": "C needs a whole GPU."})
     result = nb.collect(cell)
-    assert (result.reply["ename"], result.reply["evalue"]) == ("GpuReclaimed", "C needs a whole GPU.")
+    assert (result.reply["ename"], result.reply["evalue"]) == (
+        "GpuReclaimed",
+        "C needs a whole GPU.",
+    )
     assert nb.run("print('alive')").text == "alive\n"
 
 
 def test_a_notice_shows_under_the_running_cell_and_calls_back(agent, notebook):
     agent.kernel["state"] = "attached"
     nb = notebook()
-    nb.run("from jupyter_gpushare import gpu\nimport threading\nseen = []\ncame = threading.Event()\n"
-           "@gpu.on_notice\ndef noticed(n):\n    seen.append(n['take_mib']); came.set()")  # fmt: skip
+    nb.run(
+        "from jupyter_gpushare import gpu\nimport threading\nseen = []\ncame = threading.Event()\n"
+        "@gpu.on_notice\ndef noticed(n):\n    seen.append(n['take_mib']); came.set()"
+    )
     cell = nb.submit("print('begun', flush=True)\nassert came.wait(20)\nprint(seen)")
     nb.until_shown(cell, "begun")
-    agent.send({"type": "notice", "message": "bob's notebook needs its share.", "deadline_ms": 9000, "take_mib": 7})
+    agent.send(
+        {
+            "type": "notice",
+            "message": "bob's notebook needs its share.",
+            "deadline_ms": 9000,
+            "take_mib": 7,
+        }
+    )
     result = nb.collect(cell)
     assert "bob's notebook needs its share." in result.text
     assert "[7]" in result.text
@@ -245,13 +273,24 @@ def test_what_happened_while_idle_is_told_once_at_the_next_cell(agent, notebook)
     nb = notebook()
     nb.run("1")
     agent.send({"type": "told", "message": "Moved to another GPU; nothing was lost."})
-    agent.become("attached")  # the line is ordered: when the next question comes, the message was read
+    agent.become(
+        "attached"
+    )  # the line is ordered: when the next question comes, the message was read
     assert "Moved to another GPU" in nb.run("import time; time.sleep(0.2)").text + nb.run("1").text
     assert "Moved" not in nb.run("1").text
 
 
-@pytest.mark.parametrize(("cell", "exempt"), {
-    "%gpu": True, "  \n%gpu wait\nx": True, "%%gpu 1.0\nx": True, "x = 1": False, "%gpus": False, "# %gpu": False, "": False,
-}.items())  # fmt: skip
+@pytest.mark.parametrize(
+    ("cell", "exempt"),
+    {
+        "%gpu": True,
+        "  \n%gpu wait\nx": True,
+        "%%gpu 1.0\nx": True,
+        "x = 1": False,
+        "%gpus": False,
+        "# %gpu": False,
+        "": False,
+    }.items(),
+)
 def test_what_is_exempt(cell, exempt):
     assert is_exempt(cell) is exempt

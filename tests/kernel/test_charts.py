@@ -11,9 +11,14 @@ GIB = 1024
 
 def sample(second, used, *, state="attached", borrowed=0, guaranteed=40 * GIB):
     return {
-        "time": f"2026-01-01T10:{second // 60:02}:{second % 60:02}.000+00:00", "state": state, "gpu": 0.5, "guaranteed_mib": guaranteed,
-        "used_mib": used, "borrowed_mib": borrowed, "utilization": None,
-    }  # fmt: skip
+        "time": f"2026-01-01T10:{second // 60:02}:{second % 60:02}.000+00:00",
+        "state": state,
+        "gpu": 0.5,
+        "guaranteed_mib": guaranteed,
+        "used_mib": used,
+        "borrowed_mib": borrowed,
+        "utilization": None,
+    }
 
 
 STORY = [
@@ -41,7 +46,13 @@ def test_each_line_has_a_character_per_time():
 
 
 def test_what_is_there_is_never_drawn_as_nothing():
-    assert row(history_text([sample(0, 1, guaranteed=0), sample(1, 80 * GIB, guaranteed=0)], 60), "used")[0] == "▁"
+    assert (
+        row(
+            history_text([sample(0, 1, guaranteed=0), sample(1, 80 * GIB, guaranteed=0)], 60),
+            "used",
+        )[0]
+        == "▁"
+    )
 
 
 def test_an_hour_that_is_covered_is_called_so():
@@ -55,7 +66,10 @@ def test_the_picture_is_well_formed_and_says_in_words_what_it_draws():
     assert title is not None
     assert "0 MiB used now, 40 GiB guaranteed, at most 80 GiB used" in (title.text or "")
     assert picture.get("role") == "img"
-    own, both = (area.get("points", "").split() for area in picture.iter("{http://www.w3.org/2000/svg}polygon"))
+    own, both = (
+        area.get("points", "").split()
+        for area in picture.iter("{http://www.w3.org/2000/svg}polygon")
+    )
     assert len(own) == len(both) == 2 * len(STORY) + 1
 
 

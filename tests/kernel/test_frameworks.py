@@ -1,4 +1,6 @@
-"""Frameworks in a real kernel on a played GPU: a cell fails with its framework's own error, and the kernel lives."""
+"""Frameworks in a real kernel on a played GPU: a cell fails with its framework's own error, and the
+kernel lives.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,16 @@ def shared(agent, notebook, world):
             self.nb = notebook(**world.environment(), PYTHONPATH=STAND_INS, **environ)
             self.run = self.nb.run
 
-        def cap(self, gib, *, uuid=world.uuids[1], visible=world.uuids[1], state="attached", **more):
+        def cap(
+            self, gib, *, uuid=world.uuids[1], visible=world.uuids[1], state="attached", **more
+        ):
             """Pushed, and a cell was run after it: lines keep their order."""
-            device = {"uuid": uuid, "cap_mib": gib * 1024, "total_mib": 80 * 1024, "visible": visible}
+            device = {
+                "uuid": uuid,
+                "cap_mib": gib * 1024,
+                "total_mib": 80 * 1024,
+                "visible": visible,
+            }
             agent.become(state, devices=(device,) if state == "attached" else (), **more)
             mark = f"mark-{next(self.told)}"
             agent.send({"type": "told", "message": mark})
@@ -68,14 +77,23 @@ def test_a_lowered_cap_counts_in_the_cell_that_runs(shared, agent, world):
         "print('begun', flush=True)\nwhile torch.cuda.get_per_process_memory_fraction(0) > 0.5: time.sleep(0.01)\nz = torch.full(30 << 30, 1)"
     )
     one.nb.until_shown(cell, "begun")
-    device = {"uuid": world.uuids[1], "cap_mib": 40 * 1024, "total_mib": 80 * 1024, "visible": world.uuids[1]}
-    agent.send({"type": "kernel", "kernel": agent.kernel, "cap_mib": 40 * 1024, "devices": [device]})
+    device = {
+        "uuid": world.uuids[1],
+        "cap_mib": 40 * 1024,
+        "total_mib": 80 * 1024,
+        "visible": world.uuids[1],
+    }
+    agent.send(
+        {"type": "kernel", "kernel": agent.kernel, "cap_mib": 40 * 1024, "devices": [device]}
+    )
     assert one.nb.collect(cell).reply["ename"] == "OutOfMemoryError"
     assert value(one.nb, "x.values()") == {7}
 
 
 def test_while_the_agent_is_away_a_kernel_goes_by_its_share_in_both_directions(shared, agent):
-    """A borrower borrows no more; an owner whose cap was low, because others had borrowed, may have what is its own."""
+    """A borrower borrows no more; an owner whose cap was low, because others had borrowed, may have
+    what is its own.
+    """
     memory = {"guaranteed": 40 * 1024, "used": 0, "borrowed": 0}
     one = shared(GPUSHARE_AGENT_WAIT="0")
     one.cap(60, memory_mib=memory)
@@ -116,7 +134,9 @@ def test_a_person_who_lowers_further_is_obeyed(shared):
     assert value(one.nb, "cupy.get_default_memory_pool().get_limit()") == 2 << 30
     assert one.run("torch.cuda.set_per_process_memory_fraction(1.0)").ok
     one.cap(40)
-    assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(39.5 / 80)
+    assert value(one.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(
+        39.5 / 80
+    )
 
 
 def test_the_kernel_sees_its_own_gpu_alone_unless_its_person_chose(shared, world):
@@ -130,14 +150,20 @@ def test_the_kernel_sees_its_own_gpu_alone_unless_its_person_chose(shared, world
     chosen.run("import torch")
     assert value(chosen.nb, "torch.cuda.device_count()") == 2
     chosen.run("torch.zeros(1)")
-    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(0)") == 1.0, "not a GPU of its share"
-    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(1)") == pytest.approx(39.5 / 80)
+    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(0)") == 1.0, (
+        "not a GPU of its share"
+    )
+    assert value(chosen.nb, "torch.cuda.get_per_process_memory_fraction(1)") == pytest.approx(
+        39.5 / 80
+    )
 
 
 def test_caches_are_given_back_when_the_agent_asks(shared, agent, world):
     one = shared()
     one.cap(60)
-    one.run("import torch, cupy, os\nx = torch.full(20 << 30, 7); y = cupy.full(10 << 30, 7); kept = torch.full(1 << 30, 3)")
+    one.run(
+        "import torch, cupy, os\nx = torch.full(20 << 30, 7); y = cupy.full(10 << 30, 7); kept = torch.full(1 << 30, 3)"
+    )
     one.run("del x, y")
     pid = value(one.nb, "os.getpid()")
     assert world.used_by(pid, 1) > 31 * GIB
@@ -147,7 +173,9 @@ def test_caches_are_given_back_when_the_agent_asks(shared, agent, world):
     assert value(one.nb, "kept.values()") == {3}
 
 
-def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells(shared, agent, world):
+def test_a_driver_that_does_not_answer_holds_up_neither_the_answer_nor_the_cells(
+    shared, agent, world
+):
     from tests.fake_driver.fake_gpu_machine import Faults
 
     one = shared()
@@ -187,11 +215,17 @@ def test_jax_reads_our_environment_and_a_persons_own_wins(shared):
     one = shared()
     one.cap(40)
     one.run("import jax")
-    assert value(one.nb, "jax.devices() and jax.options") == {"fraction": f"{39.5 / 80:.4f}", "preallocate": "false"}
+    assert value(one.nb, "jax.devices() and jax.options") == {
+        "fraction": f"{39.5 / 80:.4f}",
+        "preallocate": "false",
+    }
     own = shared(XLA_PYTHON_CLIENT_MEM_FRACTION=".2", XLA_PYTHON_CLIENT_PREALLOCATE="true")
     own.cap(40)
     own.run("import jax")
-    assert value(own.nb, "jax.devices() and jax.options") == {"fraction": ".2", "preallocate": "true"}
+    assert value(own.nb, "jax.devices() and jax.options") == {
+        "fraction": ".2",
+        "preallocate": "true",
+    }
 
 
 def test_a_framework_that_breaks_reaches_no_cell(shared):
@@ -205,7 +239,9 @@ def test_a_framework_that_breaks_reaches_no_cell(shared):
 def test_an_import_that_fails_fails_as_ever(shared):
     one = shared()
     assert one.run("import torch.nothing").reply["ename"] == "ModuleNotFoundError"
-    assert one.run("import importlib.util\nassert importlib.util.find_spec('torch').origin.endswith('torch/__init__.py')").ok
+    assert one.run(
+        "import importlib.util\nassert importlib.util.find_spec('torch').origin.endswith('torch/__init__.py')"
+    ).ok
 
 
 def test_the_allowance_for_the_context():
@@ -214,10 +250,19 @@ def test_the_allowance_for_the_context():
     assert net_of_context(0) == 0
 
 
-DEVICES = [{"uuid": "GPU-4c00aabb-0000-4000-8000-0000000000ff"}, {"uuid": "MIG-4cdd1122-3344-4556-8778-99aabbccddee"}]
+DEVICES = [
+    {"uuid": "GPU-4c00aabb-0000-4000-8000-0000000000ff"},
+    {"uuid": "MIG-4cdd1122-3344-4556-8778-99aabbccddee"},
+]
 SEEN = {
-    "by name, of GPUs and of instances": (["4cdd112233444556877899aabbccddee", "4c00aabb0000400080000000000000ff"], [(1, 0), (0, 1)]),
-    "what is no part of the share is left alone": (["f" * 32, "4c00aabb0000400080000000000000ff"], [(1, 0)]),
+    "by name, of GPUs and of instances": (
+        ["4cdd112233444556877899aabbccddee", "4c00aabb0000400080000000000000ff"],
+        [(1, 0), (0, 1)],
+    ),
+    "what is no part of the share is left alone": (
+        ["f" * 32, "4c00aabb0000400080000000000000ff"],
+        [(1, 0)],
+    ),
     "in order where the driver gives no names": (["", "", ""], [(0, 0), (1, 1)]),
     "nothing is seen": ([], []),
 }
@@ -225,7 +270,9 @@ SEEN = {
 
 @pytest.mark.parametrize(("here", "expected"), SEEN.values(), ids=SEEN)
 def test_which_ordinal_is_which_device_of_the_share(here, expected):
-    assert [(ordinal, DEVICES.index(device)) for ordinal, device in _match(here, DEVICES)] == expected
+    assert [
+        (ordinal, DEVICES.index(device)) for ordinal, device in _match(here, DEVICES)
+    ] == expected
 
 
 def test_defaults_never_replace_what_the_person_set():
@@ -237,7 +284,9 @@ def test_defaults_never_replace_what_the_person_set():
     assert environ["XLA_PYTHON_CLIENT_PREALLOCATE"] == "false"
 
 
-def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible_its_own_first(shared, world):
+def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible_its_own_first(
+    shared, world
+):
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
     one.run("import torch")
     assert value(one.nb, "torch.cuda.device_count()") == 0, "no share yet"
@@ -245,11 +294,15 @@ def test_hidden_until_there_is_a_share_and_where_memory_can_move_all_are_visible
     two.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
     two.run("import torch, os\nx = torch.full(1 << 30, 7)")
     assert value(two.nb, "torch.cuda.device_count()") == 2
-    assert value(two.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(39.5 / 80)
+    assert value(two.nb, "torch.cuda.get_per_process_memory_fraction(0)") == pytest.approx(
+        39.5 / 80
+    )
     assert world.used_by(value(two.nb, "os.getpid()"), 1) > GIB
 
 
-def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_remembers_the_old_name(shared, world, monkeypatch):
+def test_after_a_move_the_cap_stands_where_the_memory_is_although_pytorch_remembers_the_old_name(
+    shared, world, monkeypatch
+):
     one = shared(CUDA_VISIBLE_DEVICES="", GPUSHARE_HIDES_GPUS="1")
     one.cap(40, visible=f"{world.uuids[1]},{world.uuids[0]}")
     one.run("import torch, os\nx = torch.full(1 << 30, 7)")

@@ -39,20 +39,38 @@ def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
 
 def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
     def grant(body):
-        agent.become("attached", simulated=True, gpu_uuid="SIM-GPU-n-0", node="n", gpu_memory_total_mib=81920,
-                     project="vision", request={"gpu": 0.5, "gpu_memory_mib": None},
-                     memory_mib={"guaranteed": 40960, "used": 71680, "borrowed": 30720})  # fmt: skip
+        agent.become(
+            "attached",
+            simulated=True,
+            gpu_uuid="SIM-GPU-n-0",
+            node="n",
+            gpu_memory_total_mib=81920,
+            project="vision",
+            request={"gpu": 0.5, "gpu_memory_mib": None},
+            memory_mib={"guaranteed": 40960, "used": 71680, "borrowed": 30720},
+        )
         return {"kernel": agent.kernel}
 
     agent.answers["request"] = grant
     nb = notebook()
-    result = nb.run("%gpu request 0.5 --limit 1.0 --project vision --pool a100,default --priority train")
+    result = nb.run(
+        "%gpu request 0.5 --limit 1.0 --project vision --pool a100,default --priority train"
+    )
     assert agent.hear("ask")["body"] == {
-        "gpu": "0.5", "gpu_limit": "1.0", "project": "vision", "node_pools": ["a100", "default"], "priority_class": "train",
-    }  # fmt: skip
+        "gpu": "0.5",
+        "gpu_limit": "1.0",
+        "project": "vision",
+        "node_pools": ["a100", "default"],
+        "priority_class": "train",
+    }
     while not agent.hear("cell_start")["wait"]:
         pass
-    for words in ("(simulated GPU)", "SIM-GPU-n-0 on n", "0.5 GPU = 40 GiB guaranteed", "70 GiB of 80 GiB used, 30 GiB of it borrowed"):
+    for words in (
+        "(simulated GPU)",
+        "SIM-GPU-n-0 on n",
+        "0.5 GPU = 40 GiB guaranteed",
+        "70 GiB of 80 GiB used, 30 GiB of it borrowed",
+    ):
         assert words in result.text
 
 
@@ -80,7 +98,10 @@ def test_a_cell_with_its_own_share_runs_fails_and_gives_back(agent, notebook):
 def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, notebook):
     agent.answers["request"] = refuse_unknown_project
     nb = notebook()
-    assert nb.run("from jupyter_gpushare import gpu\nprint(gpu.status()['state'])").text == "detached\n"
+    assert (
+        nb.run("from jupyter_gpushare import gpu\nprint(gpu.status()['state'])").text
+        == "detached\n"
+    )
     assert "ask for a share" in nb.run("gpu.status()").text
     assert nb.run("import json; json.dumps(gpu.status())").ok
     result = nb.run("gpu.request(0.5, project='nope')")
@@ -94,7 +115,15 @@ def test_the_functions_take_what_the_magics_take(agent, notebook, pools):
     agent.answers["request"] = lambda body: asked.append(body) or {"kernel": agent.kernel}
     asks = f"gpu.request(0.5, limit=1, project='p', {pools}, priority='train', wait=False)"
     assert notebook().run(f"from jupyter_gpushare import gpu\n{asks};").ok
-    assert asked == [{"gpu": 0.5, "gpu_limit": 1, "project": "p", "node_pools": ["a", "b"], "priority_class": "train"}]
+    assert asked == [
+        {
+            "gpu": 0.5,
+            "gpu_limit": 1,
+            "project": "p",
+            "node_pools": ["a", "b"],
+            "priority_class": "train",
+        }
+    ]
 
 
 def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):

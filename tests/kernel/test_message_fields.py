@@ -1,4 +1,6 @@
-"""The kernel speaks plain dicts; these are the bodies of `messages.machine`, and loading it costs no server dependency."""
+"""The kernel speaks plain dicts; these are the bodies of `messages.machine`, and loading it costs
+no server dependency.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,8 @@ def test_every_message_in_the_source_is_among_these():
 
     import jupyter_gpushare.kernel as package
 
-    source = "".join(path.read_text() for path in Path(package.__path__[0]).glob("*.py"))
-    sent = set(re.findall(r'\{"type": "(\w+)"', source)) - {"away", "tick"}
+    source = "".join(path.read_text() for path in Path(package.__path__[0]).rglob("*.py"))
+    sent = set(re.findall(r'\{\s*"type": "(\w+)"', source)) - {"away", "tick"}
     assert sent == {message["type"] for message in SENT}
 
 
@@ -46,7 +48,12 @@ def test_a_kernel_that_asked_for_nothing_looks_like_the_body():
 
 def test_loading_the_extension_imports_none_of_the_servers_dependencies():
     code = f"import sys, jupyter_gpushare.kernel.magics; print([m for m in {HEAVY!r}.split() if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        == "[]"
+    )
 
 
 def test_a_kernel_that_was_not_started_through_us_has_no_agent():

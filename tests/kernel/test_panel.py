@@ -1,4 +1,6 @@
-"""`gpu.panel()` in a real kernel: live, quiet when nobody looks, and never in the way of a cell or of the gate."""
+"""`gpu.panel()` in a real kernel: live, quiet when nobody looks, and never in the way of a cell or
+of the gate.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +9,20 @@ import queue
 import pytest
 
 pytestmark = pytest.mark.slow
-HALF = {"request": {"gpu": 0.5, "gpu_memory_mib": None}, "project": "vision", "gpu_uuid": "SIM-GPU-n-0", "node": "n", "simulated": True}
+HALF = {
+    "request": {"gpu": 0.5, "gpu_memory_mib": None},
+    "project": "vision",
+    "gpu_uuid": "SIM-GPU-n-0",
+    "node": "n",
+    "simulated": True,
+}
 MEMORY = {"guaranteed": 40960, "used": 71680, "borrowed": 30720}
 
 
 class Page:
-    """A front end that shows one panel: it knows the widgets' state by the kernel's comm messages, and clicks."""
+    """A front end that shows one panel: it knows the widgets' state by the kernel's comm messages,
+    and clicks.
+    """
 
     def __init__(self, nb) -> None:
         self.nb = nb
@@ -22,8 +32,13 @@ class Page:
     def open(self) -> None:
         """Run the cell that shows the panel."""
         msg_id = self.nb.submit("from jupyter_gpushare import gpu\np = gpu.panel()\np")
-        self.listen_until(lambda message: message["msg_type"] == "status" and message["content"]["execution_state"] == "idle"
-                          and message["parent_header"].get("msg_id") == msg_id)  # fmt: skip
+        self.listen_until(
+            lambda message: (
+                message["msg_type"] == "status"
+                and message["content"]["execution_state"] == "idle"
+                and message["parent_header"].get("msg_id") == msg_id
+            )
+        )
         self.nb.client.get_shell_msg(timeout=20)
 
     def listen_until(self, seen, timeout: float = 20) -> None:
@@ -43,7 +58,8 @@ class Page:
         return next(
             comm
             for comm, state in self.states.items()
-            if state.get("_model_name") == model and all(state.get(name) == value for name, value in with_values.items())
+            if state.get("_model_name") == model
+            and all(state.get(name) == value for name, value in with_values.items())
         )
 
     @property
@@ -55,14 +71,24 @@ class Page:
             self.listen_until(lambda message: self._take(message) or words in self.card)
 
     def enabled(self) -> set[str]:
-        return {s["description"] for s in self.states.values() if s.get("_model_name") == "ButtonModel" and not s["disabled"]}
+        return {
+            s["description"]
+            for s in self.states.values()
+            if s.get("_model_name") == "ButtonModel" and not s["disabled"]
+        }
 
     def click(self, label: str) -> None:
-        self.tell(self._one("ButtonModel", description=label), {"method": "custom", "content": {"event": "click"}})
+        self.tell(
+            self._one("ButtonModel", description=label),
+            {"method": "custom", "content": {"event": "click"}},
+        )
 
     def views(self, number: int) -> None:
         """What JupyterLab says when a view of the panel came or went."""
-        self.tell(self._one("VBoxModel"), {"method": "update", "state": {"_view_count": number}, "buffer_paths": []})
+        self.tell(
+            self._one("VBoxModel"),
+            {"method": "update", "state": {"_view_count": number}, "buffer_paths": []},
+        )
 
     def tell(self, comm: str, data: dict) -> None:
         session = self.nb.client.session
@@ -70,15 +96,27 @@ class Page:
 
     def nothing_comes(self) -> bool:
         """Whether the kernel sends no widget update until it has answered one more cell."""
-        msg_id, before = self.nb.submit("0"), {comm: dict(state) for comm, state in self.states.items()}
-        self.listen_until(lambda m: m["parent_header"].get("msg_id") == msg_id and m["content"].get("execution_state") == "idle")
+        msg_id, before = (
+            self.nb.submit("0"),
+            {comm: dict(state) for comm, state in self.states.items()},
+        )
+        self.listen_until(
+            lambda m: (
+                m["parent_header"].get("msg_id") == msg_id
+                and m["content"].get("execution_state") == "idle"
+            )
+        )
         self.nb.client.get_shell_msg(timeout=20)
         return before == self.states
 
 
 @pytest.fixture
 def page(agent, notebook):
-    agent.answers |= {"request": lambda body: {"kernel": agent.kernel}, "suspend": lambda _: agent.kernel, "release": lambda _: {}}
+    agent.answers |= {
+        "request": lambda body: {"kernel": agent.kernel},
+        "suspend": lambda _: agent.kernel,
+        "release": lambda _: {},
+    }
     page = Page(notebook())
     page.open()
     return page
@@ -148,7 +186,9 @@ def test_an_agent_that_is_away_is_said_to_be(agent, page):
     agent.open()
     page.until_card("ask for a share")
     if "cannot be reached" in page.card:
-        page.listen_until(lambda message: page._take(message) or "cannot be reached" not in page.card)
+        page.listen_until(
+            lambda message: page._take(message) or "cannot be reached" not in page.card
+        )
 
 
 def test_closed_it_listens_no_more(agent, page):
@@ -158,7 +198,9 @@ def test_closed_it_listens_no_more(agent, page):
 
 
 def test_it_needs_no_module_that_a_front_end_does_not_bring_itself(page):
-    """VS Code and others have the widgets of ipywidgets; what is only on a server, or would be fetched, is not there."""
+    """VS Code and others have the widgets of ipywidgets; what is only on a server, or would be
+    fetched, is not there.
+    """
     standard = {"@jupyter-widgets/base", "@jupyter-widgets/controls"}
     models = page.states.values()
     assert {state["_model_module"] for state in models} == standard

@@ -1,4 +1,6 @@
-"""What a person reads of a share, as text and as HTML: the same words, none of a programmer's, and no line that a narrow notebook breaks."""
+"""What a person reads of a share, as text and as HTML: the same words, none of a programmer's, and
+no line that a narrow notebook breaks.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import re
 import pytest
 
 from jupyter_gpushare.kernel.connection import detached
-from jupyter_gpushare.kernel.display import text as view
+from jupyter_gpushare.kernel.display import text as text_view
 from jupyter_gpushare.kernel.display.html import DisplayValue, card_html, events_html, table_html
 from jupyter_gpushare.kernel.display.output import _box
 from jupyter_gpushare.kernel.magics import DEVICE_COLUMNS, QUEUE_COLUMNS
@@ -20,73 +22,109 @@ NARROW = 64
 
 def kernel(**changes):
     memory = {"guaranteed": 40960, "used": 71680, "borrowed": 30720}
-    event = {"time": "2026-01-01T10:00:00Z", "kind": "attached", "message": "Attached to simulated GPU 0."}
-    attached = {"state": "attached", "workload": "w1", "project": "vision", "node": "n0", "gpu_uuid": "SIM-GPU-n0-0", "simulated": True}
+    event = {
+        "time": "2026-01-01T10:00:00Z",
+        "kind": "attached",
+        "message": "Attached to simulated GPU 0.",
+    }
+    attached = {
+        "state": "attached",
+        "workload": "w1",
+        "project": "vision",
+        "node": "n0",
+        "gpu_uuid": "SIM-GPU-n0-0",
+        "simulated": True,
+    }
     return {
-        **NOTHING, **attached, "request": {"gpu": 0.5, "gpu_memory_mib": None}, "limit": {"gpu": 1.0, "gpu_memory_mib": None},
-        "memory_mib": memory, "gpu_memory_total_mib": 81920, "events": [event], **changes,
-    }  # fmt: skip
+        **NOTHING,
+        **attached,
+        "request": {"gpu": 0.5, "gpu_memory_mib": None},
+        "limit": {"gpu": 1.0, "gpu_memory_mib": None},
+        "memory_mib": memory,
+        "gpu_memory_total_mib": 81920,
+        "events": [event],
+        **changes,
+    }
 
 
 REASON = {
-    "code": "WaitingForQuota", "message": "Project vision uses its quota.", "helps": [{"message": "Ask for less."}],
+    "code": "WaitingForQuota",
+    "message": "Project vision uses its quota.",
+    "helps": [{"message": "Ask for less."}],
     "numbers": {"free_total": 0.5, "free_largest": 0.5, "requested": 1.0, "position": 3},
-}  # fmt: skip
-WAITING = kernel(state="pending", gpu_uuid=None, gpu_memory_total_mib=0, reason=REASON, queue_position=3, memory_mib=NOTHING["memory_mib"])
+}
+WAITING = kernel(
+    state="pending",
+    gpu_uuid=None,
+    gpu_memory_total_mib=0,
+    reason=REASON,
+    queue_position=3,
+    memory_mib=NOTHING["memory_mib"],
+)
 EXPECTED = {"expected_wait": {"message": "about 5 minutes"}}
-SAVED = kernel(state="suspended", memory_mib={"guaranteed": 40960, "used": 0, "borrowed": 0}, saved_mib=71680)
+SAVED = kernel(
+    state="suspended", memory_mib={"guaranteed": 40960, "used": 0, "borrowed": 0}, saved_mib=71680
+)
 
 
-@pytest.mark.parametrize("one", [kernel(), WAITING, SAVED, kernel(notice_deadline="2026-01-01T10:00:00Z", pinned=True)])
+@pytest.mark.parametrize(
+    "one", [kernel(), WAITING, SAVED, kernel(notice_deadline="2026-01-01T10:00:00Z", pinned=True)]
+)
 def test_no_line_of_a_share_is_longer_than_a_narrow_notebook(one):
-    assert max(map(len, view.kernel_text(one).split("\n"))) <= NARROW
+    assert max(map(len, text_view.kernel_text(one).split("\n"))) <= NARROW
 
 
 @pytest.mark.parametrize("one", [kernel(), WAITING, SAVED])
 def test_the_html_says_every_word_of_the_text(one):
     """All but the bar, which is drawn."""
     said = html.unescape(re.sub("<[^>]+>", " ", card_html(one)))
-    for _, text in view.kernel_rows(one):
+    for _, text in text_view.kernel_rows(one):
         assert text in said
 
 
 def test_a_reason_has_its_numbers_in_words_and_each_once():
-    text = view.reason_text(REASON, 3)
+    text = text_view.reason_text(REASON, 3)
     assert text.split("\n") == [
-        "Project vision uses its quota. [WaitingForQuota]", "in GPUs: asked for 1, free 0.5, free on one node 0.5", "place in the queue: 3",
+        "Project vision uses its quota. [WaitingForQuota]",
+        "in GPUs: asked for 1, free 0.5, free on one node 0.5",
+        "place in the queue: 3",
         "would help: Ask for less.",
-    ]  # fmt: skip
+    ]
 
 
 def test_the_share_itself_says_why_it_waits_without_code_and_numbers():
-    assert "[WaitingForQuota]" not in view.kernel_text(WAITING)
-    assert "in GPUs" not in view.kernel_text(WAITING)
+    assert "[WaitingForQuota]" not in text_view.kernel_text(WAITING)
+    assert "in GPUs" not in text_view.kernel_text(WAITING)
 
 
 def test_how_long_it_may_take_is_said_where_it_is_known():
-    assert "expected: about 5 minutes" in view.kernel_text(WAITING | EXPECTED)
-    assert "expected" not in view.kernel_text(WAITING)
-    assert "expected: about 5 minutes" in view.what_if_text(
+    assert "expected: about 5 minutes" in text_view.kernel_text(WAITING | EXPECTED)
+    assert "expected" not in text_view.kernel_text(WAITING)
+    assert "expected: about 5 minutes" in text_view.what_if_text(
         {"starts_now": False, "reason": REASON, "displaces": [], "alternatives": []} | EXPECTED
     )
 
 
 def test_memory_that_is_saved_is_said_to_be():
-    assert "0 MiB of 80 GiB used; 70 GiB saved in host memory" in view.kernel_text(SAVED)
+    assert "0 MiB of 80 GiB used; 70 GiB saved in host memory" in text_view.kernel_text(SAVED)
 
 
 @pytest.mark.parametrize("columns", [DEVICE_COLUMNS, QUEUE_COLUMNS])
 def test_tables_name_their_columns_as_people_do(columns):
     rows = [dict.fromkeys(columns, 0.5) | {"limit": None}]
     for name in columns.values():
-        assert name in view.table(rows, columns)
+        assert name in text_view.table(rows, columns)
         assert f">{name}</th>" in table_html(rows, columns)
         assert "_" not in name
 
 
 def test_numbers_stand_to_the_right_also_beside_unlimited_ones():
     rows = [{"queue": "a", "limit": None}, {"queue": "b", "limit": 10.0}]
-    assert view.table(rows, {"queue": "queue", "limit": "limit"}).split("\n") == ["queue  limit", "a          -", "b         10"]
+    assert text_view.table(rows, {"queue": "queue", "limit": "limit"}).split("\n") == [
+        "queue  limit",
+        "a          -",
+        "b         10",
+    ]
 
 
 def test_what_comes_from_elsewhere_cannot_be_markup():
@@ -106,6 +144,9 @@ def test_what_is_to_be_typed_is_shown_as_such():
 
 
 def test_nothing_reads_as_nothing():
-    assert (view.table([], QUEUE_COLUMNS), view.events_text([])) == ("none", "Nothing happened yet.")
+    assert (text_view.table([], QUEUE_COLUMNS), text_view.events_text([])) == (
+        "none",
+        "Nothing happened yet.",
+    )
     assert "none" in table_html([], QUEUE_COLUMNS)
     assert "Nothing happened yet." in events_html([])

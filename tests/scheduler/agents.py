@@ -16,14 +16,21 @@ MIB = 80 * 1024
 
 
 def node(name: str = "n0", gpus: int = 2) -> m.NodeReport:
-    devices = [m.DeviceReport(index=i, uuid=f"SIM-GPU-{name}-{i}", model="Simulated A100-80GB", total_mib=MIB) for i in range(gpus)]
+    devices = [
+        m.DeviceReport(
+            index=i, uuid=f"SIM-GPU-{name}-{i}", model="Simulated A100-80GB", total_mib=MIB
+        )
+        for i in range(gpus)
+    ]
     return m.NodeReport(name=name, simulated=True, devices=devices, tiers=["observe", "suspend"])
 
 
 class FakeAgent:
-    """Does what it is told, at once: attaches what is wanted, lets go what is to go. Keeps what it holds over links that break.
+    """Does what it is told, at once: attaches what is wanted, lets go what is to go. Keeps what it
+    holds over links that break.
 
-    `told`: every lease that it was ever told to hold, so that a test can compare with what the scheduler remembers.
+    `told`: every lease that it was ever told to hold, so that a test can compare with what the
+    scheduler remembers.
     """
 
     def __init__(self, name: str = "n0", gpus: int = 2) -> None:
@@ -41,7 +48,13 @@ class FakeAgent:
     async def linked(self, client: SchedulerClient) -> AsyncIterator[AgentLink]:
         """Its link, from the hello on; orders are obeyed until the block ends or the link breaks."""
         async with client.agent_link() as link:
-            await link.send(m.AgentHello(version="1", node=self.node, leases=[self._report(lease) for lease in self.holds.values()]))
+            await link.send(
+                m.AgentHello(
+                    version="1",
+                    node=self.node,
+                    leases=[self._report(lease) for lease in self.holds.values()],
+                )
+            )
             obeying = asyncio.create_task(self._obey(link))
             try:
                 yield link
@@ -60,9 +73,13 @@ class FakeAgent:
         """What was used and not taken yet."""
         self.tally.begin()
         if rows := self.tally.under_way():
-            await link.send(m.UsageReport(since_ms=1, life=self.tally.life, number=self.tally.number, rows=rows))
+            await link.send(
+                m.UsageReport(since_ms=1, life=self.tally.life, number=self.tally.number, rows=rows)
+            )
 
-    async def until_taken(self, link: AgentLink, client: SchedulerClient, *, patience: float = 30.0) -> None:
+    async def until_taken(
+        self, link: AgentLink, client: SchedulerClient, *, patience: float = 30.0
+    ) -> None:
         """Everything that was used is on the scheduler's disk."""
         async with asyncio.timeout(patience):
             while self.tally.sent or self.tally.rows:
@@ -103,19 +120,27 @@ class FakeAgent:
         self.told[lease.id] = lease
         if lease.wanted == "evict":
             self.holds.pop(lease.id, None)
-            await link.send(m.LeaseLetGo(lease=lease.id, ended=False, message="Saved to host memory."))
+            await link.send(
+                m.LeaseLetGo(lease=lease.id, ended=False, message="Saved to host memory.")
+            )
         else:
             self.holds[lease.id] = lease
             await link.send(m.LeaseChanged(report=self._report(lease)))
 
     def _report(self, lease: m.LeaseBody) -> m.LeaseReport:
         uuids = [self.node.devices[i].uuid for i in lease.planned_gpus]
-        return m.LeaseReport(lease=lease.id, state="attached", gpu_uuids=uuids, memory_mib=m.MemoryMib(guaranteed=lease.request_mib))
+        return m.LeaseReport(
+            lease=lease.id,
+            state="attached",
+            gpu_uuids=uuids,
+            memory_mib=m.MemoryMib(guaranteed=lease.request_mib),
+        )
 
     def booked(self) -> dict[int, int]:
         """MiB that are guaranteed on each GPU."""
         return {
-            i: sum(lease.request_mib for lease in self.holds.values() if i in lease.planned_gpus) for i in range(len(self.node.devices))
+            i: sum(lease.request_mib for lease in self.holds.values() if i in lease.planned_gpus)
+            for i in range(len(self.node.devices))
         }
 
 

@@ -1,4 +1,6 @@
-"""Both databases for whoever asks for `database`: the same test runs on SQLite and, in `make test`, on PostgreSQL."""
+"""Both databases for whoever asks for `database`: the same test runs on SQLite and, in `make test`,
+on PostgreSQL.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.scheduler.store.store import Store
-from tests.scheduler import running_server as doors
+from tests.scheduler import running_server
 from tests.scheduler.databases import Cluster, Database, cleared, running_cluster
 
 BOTH = ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)]  # it starts a server
@@ -47,14 +49,20 @@ def kept_postgresql(cluster: Cluster) -> Iterator[Database]:
 
 @pytest.fixture(params=BOTH)
 def on_both(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every house that the test opens keeps its things in SQLite, and then, in the same test again, in PostgreSQL."""
+    """Every house that the test opens keeps its things in SQLite, and then, in the same test again,
+    in PostgreSQL.
+    """
     if request.param == "postgresql":
-        monkeypatch.setattr(doors, "db_url", cleared(request.getfixturevalue("kept_postgresql")).url)
+        monkeypatch.setattr(
+            running_server, "db_url", cleared(request.getfixturevalue("kept_postgresql")).url
+        )
 
 
 @pytest.fixture(scope="module", params=BOTH)
 def module_db_url(request: pytest.FixtureRequest) -> Iterator[str | None]:
-    """For a house that all tests of a module knock at: None, its own SQLite file; and then, in the same tests again, PostgreSQL."""
+    """For a house that all tests of a module knock at: None, its own SQLite file; and then, in the
+    same tests again, PostgreSQL.
+    """
     if request.param == "sqlite":
         yield None
         return

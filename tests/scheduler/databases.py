@@ -1,7 +1,9 @@
-"""Databases for tests: a file, or one in a PostgreSQL cluster of the test session's own, from Debian's packages.
+"""Databases for tests: a file, or one in a PostgreSQL cluster of the test session's own, from
+Debian's packages.
 
-The cluster listens on a unix socket in a temporary directory and belongs to nobody else; it does not wait for the disk (`fsync` off),
-except that a killed server still recovers from its log as it always does.
+The cluster listens on a unix socket in a temporary directory and belongs to nobody else; it does
+not wait for the disk (`fsync` off), except that a killed server still recovers from its log as it
+always does.
 """
 
 from __future__ import annotations
@@ -40,7 +42,10 @@ class Database:
         """Every write of this store is refused, as a full disk would; reads are answered."""
         on, off = {
             "sqlite": ("PRAGMA query_only=ON", "PRAGMA query_only=OFF"),
-            "postgresql": ("SET default_transaction_read_only=on", "SET default_transaction_read_only=off"),
+            "postgresql": (
+                "SET default_transaction_read_only=on",
+                "SET default_transaction_read_only=off",
+            ),
         }[self.kind]
         for order in (on, off):
             with store.engine.connect() as connection:  # the one connection of the pool
@@ -72,14 +77,36 @@ class Cluster:
         whole = [str(self.programs / command[0]), *command[1:]]
         if os.getuid() == 0:
             whole = ["runuser", "-u", "postgres", "--", *whole]
-        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+        pipes = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.STDOUT,
+        }
         done = subprocess.run(whole, cwd="/", timeout=PATIENCE_S, check=False, **pipes)
         assert done.returncode == 0, done.stdout.decode()
 
     def make(self) -> None:
-        self.run("initdb", "-D", f"{self.folder}/data", "-A", "trust", "-U", "gpushare", "-E", "UTF8", "--no-locale", "--no-sync")
-        wanted = {"listen_addresses": "''", "unix_socket_directories": f"'{self.folder}'", "fsync": "off", "max_connections": "50",
-                  "shared_buffers": "32MB", "log_min_messages": "fatal"}  # fmt: skip
+        self.run(
+            "initdb",
+            "-D",
+            f"{self.folder}/data",
+            "-A",
+            "trust",
+            "-U",
+            "gpushare",
+            "-E",
+            "UTF8",
+            "--no-locale",
+            "--no-sync",
+        )
+        wanted = {
+            "listen_addresses": "''",
+            "unix_socket_directories": f"'{self.folder}'",
+            "fsync": "off",
+            "max_connections": "50",
+            "shared_buffers": "32MB",
+            "log_min_messages": "fatal",
+        }
         with open(self.folder / "data" / "postgresql.conf", "a") as file:
             file.writelines(f"{name} = {value}\n" for name, value in wanted.items())
 
@@ -95,7 +122,9 @@ class Cluster:
         return f"postgresql+psycopg://gpushare@/{name}?host={self.folder}"
 
     def _ask(self, order: str) -> None:
-        engine = sql.create_engine(self.url("postgres"), isolation_level="AUTOCOMMIT", poolclass=sql.NullPool)
+        engine = sql.create_engine(
+            self.url("postgres"), isolation_level="AUTOCOMMIT", poolclass=sql.NullPool
+        )
         with engine.connect() as connection:
             connection.exec_driver_sql(order)
 
@@ -116,7 +145,9 @@ def running_cluster() -> Iterator[Cluster | None]:
     if there is None:
         yield None
         return
-    folder = Path(tempfile.mkdtemp(prefix="gpushare-pg-"))  # short: the path of a socket has 107 bytes
+    folder = Path(
+        tempfile.mkdtemp(prefix="gpushare-pg-")
+    )  # short: the path of a socket has 107 bytes
     cluster = Cluster(there, folder)
     try:
         if os.getuid() == 0:
@@ -134,7 +165,9 @@ def cleared(database: Database) -> Database:
     """The same one, with the tables of today and nothing in them: much quicker than a new one."""
     engine = sql.create_engine(database.url, poolclass=sql.NullPool)
     with engine.begin() as connection:
-        connection.exec_driver_sql("SET lock_timeout = '10s'")  # a house that an earlier test left open would make us wait for ever
+        connection.exec_driver_sql(
+            "SET lock_timeout = '10s'"
+        )  # a house that an earlier test left open would make us wait for ever
         for table in metadata.sorted_tables:
             connection.execute(table.delete())
     return database
@@ -144,11 +177,16 @@ def tables(url: str) -> dict[str, list[tuple[object, ...]]]:
     """Everything that is in the database, by table."""
     engine = sql.create_engine(url, poolclass=sql.NullPool)
     with engine.connect() as connection:
-        return {table.name: [tuple(row) for row in connection.execute(sql.select(table))] for table in metadata.sorted_tables}
+        return {
+            table.name: [tuple(row) for row in connection.execute(sql.select(table))]
+            for table in metadata.sorted_tables
+        }
 
 
 def used_in(url: str) -> int:
-    """ms that all leases together are booked as held; by lease and by hour are two ledgers of the same."""
+    """ms that all leases together are booked as held; by lease and by hour are two ledgers of the
+    same.
+    """
     there = tables(url)
     return sum(row[2] for row in there["usage"])
 

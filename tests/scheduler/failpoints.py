@@ -1,8 +1,10 @@
-"""Named points in a scheduler's work, without a hook in the program: each is a place where kill -9 may strike.
+"""Named points in a scheduler's work, without a hook in the program: each is a place where kill -9
+may strike.
 
-Installed in a scheduler's process before it starts. A point is named by what is being done and how far it is: `submit: before INSERT
-workloads`, `cycle: after commit`, `before lease_wanted goes out`. `points` appends every name that is passed to a file; `die_at` ends the
-process at the first passing of a name, as the machine would.
+Installed in a scheduler's process before it starts. A point is named by what is being done and how
+far it is: `submit: before INSERT workloads`, `cycle: after commit`, `before lease_wanted goes out`.
+`points` appends every name that is passed to a file; `die_at` ends the process at the first passing
+of a name, as the machine would.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ _TYPE = re.compile(rb'"type":"(\w+)"')
 
 
 class Points:
-    """Passes points. Commands of the service run one at a time and wait for nothing: what is being done is never in doubt."""
+    """Passes points. Commands of the service run one at a time and wait for nothing: what is being
+    done is never in doubt.
+    """
 
     def __init__(self, passed: Path | None, die_at: str | None) -> None:
         self._passed, self._die_at = passed, die_at
@@ -46,7 +50,9 @@ class Points:
         if name == self._die_at:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def around(self, owner: type, method: str, name: Callable[..., str], *, is_command: bool = False) -> None:
+    def around(
+        self, owner: type, method: str, name: Callable[..., str], *, is_command: bool = False
+    ) -> None:
         """A point before and one after each call; `is_command`: points inside are named after it."""
         real = getattr(owner, method)
 
@@ -102,12 +108,23 @@ def install(*, points: str | None = None, die_at: str | None = None) -> None:
     made = Points(Path(points) if points else None, die_at)
     for method in ("submit", "end", "run_cycle", "agent_hello"):
         made.around(SchedulerService, method, lambda *_args, name=method: name, is_command=True)
-    made.around(SchedulerService, "agent_said", lambda _self, _node, said: f"agent says {_name(said)}", is_command=True)
+    made.around(
+        SchedulerService,
+        "agent_said",
+        lambda _self, _node, said: f"agent says {_name(said)}",
+        is_command=True,
+    )
     made.around(AgentReports, "write_usage", lambda *_args: "usage", is_command=True)
     made.around(NodeRegistry, "send", lambda _self, _node, order: f"{_name(order)} is handed on")
     made.around(EventStream, "publish", lambda _self, frame, *_who: f"{_name(frame)} is published")
-    made.around(WebSocketHandler, "write_message", lambda _self, frame, *_more: f"{_type(frame)} goes out")
-    made.around(RequestHandler, "finish", lambda handler, *_more: f"the answer to {handler.request.method} goes out")
+    made.around(
+        WebSocketHandler, "write_message", lambda _self, frame, *_more: f"{_type(frame)} goes out"
+    )
+    made.around(
+        RequestHandler,
+        "finish",
+        lambda handler, *_more: f"the answer to {handler.request.method} goes out",
+    )
     sql.event.listen(sql.Engine, "engine_connect", functools.partial(_once, made, set()))
 
 

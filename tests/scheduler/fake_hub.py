@@ -1,4 +1,6 @@
-"""A JupyterHub's REST API, as far as the scheduler uses it, with a temper: it can be slow, busy, rude or gone."""
+"""A JupyterHub's REST API, as far as the scheduler uses it, with a temper: it can be slow, busy,
+rude or gone.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ SCOPE = "access:services!service=gpushare"
 
 
 class FakeHub:
-    """`users`: token -> what the Hub says of its owner. `mood`: status and body of every answer, instead of a true one."""
+    """`users`: token -> what the Hub says of its owner. `mood`: status and body of every answer,
+    instead of a true one.
+    """
 
     def __init__(self) -> None:
         self.users: dict[str, dict[str, Any]] = {}
@@ -32,15 +36,26 @@ class FakeHub:
     def address(self) -> HubAddress:
         return HubAddress(self.url, SERVICE_TOKEN)
 
-    def knows(self, name: str, *groups: str, scopes: tuple[str, ...] = (SCOPE,), **more: Any) -> str:
+    def knows(
+        self, name: str, *groups: str, scopes: tuple[str, ...] = (SCOPE,), **more: Any
+    ) -> str:
         """Gives the token of a user."""
         token = f"hub-token-of-{name}"
-        self.users[token] = {"kind": "user", "name": name, "groups": list(groups), "admin": False, "scopes": list(scopes), **more}
+        self.users[token] = {
+            "kind": "user",
+            "name": name,
+            "groups": list(groups),
+            "admin": False,
+            "scopes": list(scopes),
+            **more,
+        }
         return token
 
     def group(self, name: str, *users: str, gpushare: object = None) -> None:
         properties = {} if gpushare is None else {"gpushare": gpushare, "theirs": 1}
-        self.groups.append({"kind": "group", "name": name, "users": list(users), "properties": properties})
+        self.groups.append(
+            {"kind": "group", "name": name, "users": list(users), "properties": properties}
+        )
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[FakeHub]:
@@ -70,7 +85,9 @@ class _Answer(RequestHandler):
             self.finish(json.dumps(hub.users[token]))
         elif path == "/groups" and token == SERVICE_TOKEN:
             start = int(self.get_query_argument("offset"))
-            self.finish(json.dumps(hub.groups[start : start + int(self.get_query_argument("limit"))]))
+            self.finish(
+                json.dumps(hub.groups[start : start + int(self.get_query_argument("limit"))])
+            )
         else:
             self.set_status(403)
             self.finish('{"status": 403, "message": "Forbidden"}')

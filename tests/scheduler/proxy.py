@@ -10,10 +10,12 @@ from contextlib import asynccontextmanager
 
 
 class RoughNetwork:
-    """A TCP proxy; port 0: to a unix socket of that name. `delay_s`: the longest that a piece waits, each for a time of its own (so connections overtake one another).
+    """A TCP proxy; port 0: to a unix socket of that name. `delay_s`: the longest that a piece
+    waits, each for a time of its own (so connections overtake one another).
 
-    `cut` ends every connection on the client's side at once. On the server's side they live on for `late_s`, and what was under way
-    still arrives there: the server hears two connections of one agent, the older one last.
+    `cut` ends every connection on the client's side at once. On the server's side they live on for
+    `late_s`, and what was under way still arrives there: the server hears two connections of one
+    agent, the older one last.
     """
 
     def __init__(self, host: str, port: int, dice: random.Random) -> None:
@@ -72,7 +74,9 @@ class RoughNetwork:
 
     async def _dial(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         host, port = self._upstream
-        return await (asyncio.open_connection(host, port) if port else asyncio.open_unix_connection(host))
+        return await (
+            asyncio.open_connection(host, port) if port else asyncio.open_unix_connection(host)
+        )
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):

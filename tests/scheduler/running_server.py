@@ -26,7 +26,9 @@ projects:
 
 
 db_url: str | None = None
-"""The database of every house that is opened here; None: its own, an SQLite file in its folder. The fixture `on_both` sets it."""
+"""The database of every house that is opened here; None: its own, an SQLite file in its folder. The
+fixture `on_both` sets it.
+"""
 
 
 @dataclass
@@ -55,12 +57,26 @@ class Doors:
     def of(self, name: str, scope: str = "person") -> SchedulerClient:
         return self.client(self.token(name, scope))
 
-    async def raw(self, verb: str, path: str, body: bytes | None = None, token: str | None = None, **more: object) -> HTTPResponse:
+    async def raw(
+        self,
+        verb: str,
+        path: str,
+        body: bytes | None = None,
+        token: str | None = None,
+        **more: object,
+    ) -> HTTPResponse:
         """A call by somebody who does not use our client."""
         http = SimpleAsyncHTTPClient(force_instance=True)
         try:
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            request = HTTPRequest(self.url + path, method=verb, headers=headers, body=body, allow_nonstandard_methods=True, **more)
+            request = HTTPRequest(
+                self.url + path,
+                method=verb,
+                headers=headers,
+                body=body,
+                allow_nonstandard_methods=True,
+                **more,
+            )
             return await http.fetch(request, raise_error=False)
         finally:
             http.close()
@@ -69,7 +85,9 @@ class Doors:
 @asynccontextmanager
 async def open_house(folder: Path, *, policy: str = POLICY, **more: object) -> AsyncIterator[Doors]:
     more.setdefault("db_url", db_url)
-    house = SchedulerServer(folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more)
+    house = SchedulerServer(
+        folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more
+    )
     listening = Listeners(house, ListenAddress(), folder / "state")
     house.start()
     await house.decided.wait()

@@ -1,7 +1,9 @@
-"""Real scheduler processes, born quickly: one process that has imported everything forks a scheduler whenever it is asked.
+"""Real scheduler processes, born quickly: one process that has imported everything forks a
+scheduler whenever it is asked.
 
-A start of the interpreter with SQL and NumPy takes a second or two; a fork takes milliseconds, so that a test can kill dozens. What
-runs in the child is the program itself: its own configuration, sockets, store, signals.
+A start of the interpreter with SQL and NumPy takes a second or two; a fork takes milliseconds, so
+that a test can kill dozens. What runs in the child is the program itself: its own configuration,
+sockets, store, signals.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ class Child:
     nursery: Nursery
 
     def client(self) -> SchedulerClient:
-        return SchedulerClient(HttpTransport(self.url, token_in(self.state_dir / "admin.token"), call_s=10))
+        return SchedulerClient(
+            HttpTransport(self.url, token_in(self.state_dir / "admin.token"), call_s=10)
+        )
 
     def kill(self) -> None:
         """As the machine would: no farewell."""
@@ -58,13 +62,19 @@ class Nursery:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, start_new_session=True
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+            start_new_session=True,
         )  # unbuffered: `select` knows of nothing that Python has read ahead
 
     def start(self, state_dir: Path, **config: Any) -> Child:
         """Raises DidNotStart."""
         assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"state_dir": str(state_dir), "port": 0, **config}).encode() + b"\n")
+        self._process.stdin.write(
+            json.dumps({"state_dir": str(state_dir), "port": 0, **config}).encode() + b"\n"
+        )
         pid = self.expect("born")["pid"]
         said = self.expect("said", "died")
         if said["what"] == "died":
@@ -72,7 +82,9 @@ class Nursery:
         return Child(pid, state_dir, re.search(r"https?://[^ :]+:\d+", said["line"])[0], self)
 
     def expect(self, *what: str) -> dict[str, Any]:
-        """The next thing that happens to the child, which must be one of these; what it says later (that it leads now) is passed over."""
+        """The next thing that happens to the child, which must be one of these; what it says later
+        (that it leads now) is passed over.
+        """
         line = self._next(what)
         while line["what"] == "said" and "said" not in what:
             line = self._next(what)
@@ -94,7 +106,8 @@ class Nursery:
             stream.close()
 
 
-# -- inside the nursery's process ---------------------------------------------------------------------------------------------------
+# -- inside the nursery's process
+# ---------------------------------------------------------------------------------------------------
 
 
 def _tell(**what: Any) -> None:
@@ -102,7 +115,9 @@ def _tell(**what: Any) -> None:
 
 
 def _run(config: dict[str, Any]) -> None:
-    """The child: the program, with `limit_bytes` as the largest file that it may write, and `failpoints` to pass or to die at."""
+    """The child: the program, with `limit_bytes` as the largest file that it may write, and
+    `failpoints` to pass or to die at.
+    """
     import asyncio
     import resource
 
@@ -134,7 +149,9 @@ def _main() -> None:
         config = json.loads(line)
         if (pid := os.fork()) == 0:
             os.close(0)
-            _tell(what="born", pid=os.getpid())  # itself: its first line could overtake what we say of it
+            _tell(
+                what="born", pid=os.getpid()
+            )  # itself: its first line could overtake what we say of it
             _run(config)
         _, status = os.waitpid(pid, 0)
         _tell(what="died", status=os.waitstatus_to_exitcode(status))

@@ -1,4 +1,6 @@
-"""Agents as they are: obedient, slow, silent, doubled, lying; over a real HTTP server. Whatever they say, nothing is booked twice."""
+"""Agents as they are: obedient, slow, silent, doubled, lying; over a real HTTP server. Whatever
+they say, nothing is booked twice.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ def play(folder: Path, story: Story) -> None:
     asyncio.run(played())
 
 
-async def until(client: SchedulerClient, id_: str, seen: Callable[[m.WorkloadView], object]) -> m.WorkloadView:
+async def until(
+    client: SchedulerClient, id_: str, seen: Callable[[m.WorkloadView], object]
+) -> m.WorkloadView:
     """Waits, on the stream, for a workload to be so."""
     async for _ in client.changes():
         view = await client.workload(id_)
@@ -87,7 +91,12 @@ def test_the_owner_gets_nothing_before_a_slow_agent_let_go(tmp_path: Path):
             await client.submit(asking("borrower", 2, project="course"))
             await agent.until(lambda: agent.holds)
             await client.submit(asking("owner", 1, project="vision"))
-            await agent.until(lambda: isinstance(agent.orders[-1], m.LeaseWanted) and agent.orders[-1].lease.wanted == "evict")
+            await agent.until(
+                lambda: (
+                    isinstance(agent.orders[-1], m.LeaseWanted)
+                    and agent.orders[-1].lease.wanted == "evict"
+                )
+            )
             assert (await client.workload("owner")).state == "pending"
             agent.may.set()
             await until(client, "owner", is_running)
@@ -144,12 +153,22 @@ def test_an_orphan_is_let_go_and_what_both_know_survives_a_broken_link(tmp_path:
     play(tmp_path, story)
 
 
-# -- lies -----------------------------------------------------------------------------------------------------------------------------
+# -- lies
+# -----------------------------------------------------------------------------------------------------------------------------
 
 GARBAGE = (
-    b"", b"{", b"null", b"[]", b'"agent_hello"', b"\xff\xfe\x00", b'{"type": "nothing"}', b'{"type": "usage", "rows": 1}',
-    b'{"type": "lease_let_go"}', b"[" * 5000, b'{"type": "lease_changed", "report": {"lease": 1}}',
-)  # fmt: skip
+    b"",
+    b"{",
+    b"null",
+    b"[]",
+    b'"agent_hello"',
+    b"\xff\xfe\x00",
+    b'{"type": "nothing"}',
+    b'{"type": "usage", "rows": 1}',
+    b'{"type": "lease_let_go"}',
+    b"[" * 5000,
+    b'{"type": "lease_changed", "report": {"lease": 1}}',
+)
 
 
 def lies(lease: m.LeaseBody, dice: random.Random) -> list[Any]:
@@ -157,36 +176,70 @@ def lies(lease: m.LeaseBody, dice: random.Random) -> list[Any]:
     some_lease = dice.choice([lease.id, "nobody@00000000", "", "@", "a" * 5000, lease.id + " "])
     number = dice.choice([-1, 0, 2**31, 2**63 - 1, 10**30])
     memory = m.MemoryMib(guaranteed=number, used=number, borrowed=-number)
-    event = m.Event(time="yesterday", kind=dice.choice(["lost", "killed", "granted"]), message="\x00\n" * 10)
-    devices = [m.DeviceReport(index=dice.choice([0, 1, 7, -1]), uuid="", model="", total_mib=dice.choice([0, -5, MIB, 2**62]))] * 2
+    event = m.Event(
+        time="yesterday", kind=dice.choice(["lost", "killed", "granted"]), message="\x00\n" * 10
+    )
+    devices = [
+        m.DeviceReport(
+            index=dice.choice([0, 1, 7, -1]),
+            uuid="",
+            model="",
+            total_mib=dice.choice([0, -5, MIB, 2**62]),
+        )
+    ] * 2
     return [
         m.LeaseChanged(
-            report=m.LeaseReport(lease=some_lease, state="suspended", gpu_uuids=["x", "y"], memory_mib=memory, generation=number)
+            report=m.LeaseReport(
+                lease=some_lease,
+                state="suspended",
+                gpu_uuids=["x", "y"],
+                memory_mib=memory,
+                generation=number,
+            )
         ),
         m.LeaseEvent(lease=some_lease, event=event),
         m.UsageReport(
-            since_ms=number, rows=[m.LeaseUsage(lease=some_lease, held_ms=number, busy_ms=number, used_mib_ms=0, borrowed_mib_ms=0)]
+            since_ms=number,
+            rows=[
+                m.LeaseUsage(
+                    lease=some_lease,
+                    held_ms=number,
+                    busy_ms=number,
+                    used_mib_ms=0,
+                    borrowed_mib_ms=0,
+                )
+            ],
         ),
         m.AgentHello(version="1", node=node("n1")),
         m.NodeChangedReport(node=node("n1", 5)),
-        m.NodeChangedReport(node=m.NodeReport(name="n0", simulated=False, devices=devices, cpu_milli=number, memory_mib=-1)),
+        m.NodeChangedReport(
+            node=m.NodeReport(
+                name="n0", simulated=False, devices=devices, cpu_milli=number, memory_mib=-1
+            )
+        ),
     ]
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_a_lying_agent_harms_nobody_else(tmp_path: Path, seed: int):
-    """Whatever it says: the service answers, other nodes go on, and its own GPUs are not given twice."""
+    """Whatever it says: the service answers, other nodes go on, and its own GPUs are not given
+    twice.
+    """
 
     async def story(doors: Doors, client: SchedulerClient) -> None:
         dice, honest, liar = random.Random(seed), FakeAgent("honest"), FakeAgent("n0")
         async with honest.linked(client):
-            await client.submit(m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=0.5, nodes=["n0"])]))
+            await client.submit(
+                m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=0.5, nodes=["n0"])])
+            )
             for _ in range(10):
                 await tell_lies(client, liar, dice)
             nodes = {row.name: row.status for row in (await client.nodes()).nodes}
             assert nodes.keys() == {"honest", "n0"}
             assert nodes["honest"] == "Ready"
-            await client.submit(m.WorkloadRequest(id="b", pods=[m.PodRequest(gpu=1, nodes=["honest"])]))
+            await client.submit(
+                m.WorkloadRequest(id="b", pods=[m.PodRequest(gpu=1, nodes=["honest"])])
+            )
             await honest.until(lambda: honest.holds)
         liar.plan = None
         async with liar.linked(client):
@@ -199,29 +252,49 @@ def test_a_lying_agent_harms_nobody_else(tmp_path: Path, seed: int):
 
 
 def test_what_an_agent_cannot_know_is_not_taken(tmp_path: Path):
-    """It speaks for its own node and its own leases, in numbers that can be true; and the link goes on after each mistake."""
+    """It speaks for its own node and its own leases, in numbers that can be true; and the link goes
+    on after each mistake.
+    """
 
     async def story(doors: Doors, client: SchedulerClient) -> None:
         mine, other = FakeAgent("mine"), FakeAgent("other")
         async with mine.linked(client) as link, other.linked(client):
-            await client.submit(m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=0.5, nodes=["other"])]))
+            await client.submit(
+                m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=0.5, nodes=["other"])])
+            )
             await other.until(lambda: other.holds)
             lease = next(iter(other.holds))
-            usage = m.LeaseUsage(lease=lease, held_ms=-1, busy_ms=2**70, used_mib_ms=0, borrowed_mib_ms=0)
+            usage = m.LeaseUsage(
+                lease=lease, held_ms=-1, busy_ms=2**70, used_mib_ms=0, borrowed_mib_ms=0
+            )
             for lie in (
                 m.LeaseLetGo(lease=lease, ended=True),
                 m.LeaseChanged(report=m.LeaseReport(lease=lease, state="lost")),
-                m.LeaseEvent(lease=lease, event=m.Event(time=m.stamp(0), kind="killed", message="A lie.")),
+                m.LeaseEvent(
+                    lease=lease, event=m.Event(time=m.stamp(0), kind="killed", message="A lie.")
+                ),
                 m.UsageReport(since_ms=0, rows=[usage]),
-                m.UsageReport(since_ms=0, rows=[m.LeaseUsage(lease=lease, held_ms=5, busy_ms=5, used_mib_ms=5, borrowed_mib_ms=0)]),
+                m.UsageReport(
+                    since_ms=0,
+                    rows=[
+                        m.LeaseUsage(
+                            lease=lease, held_ms=5, busy_ms=5, used_mib_ms=5, borrowed_mib_ms=0
+                        )
+                    ],
+                ),
                 m.NodeChangedReport(node=node("other", 7)),
                 m.NodeChangedReport(node=node("third", 7)),
                 m.AgentHello(version="1", node=node("other", 7)),
             ):
                 await link.send(lie)
-            await client.submit(m.WorkloadRequest(id="b", pods=[m.PodRequest(gpu=0.5, nodes=["mine"])]))
+            await client.submit(
+                m.WorkloadRequest(id="b", pods=[m.PodRequest(gpu=0.5, nodes=["mine"])])
+            )
             await mine.until(lambda: mine.holds)
-            assert {row.name: row.gpus for row in (await client.nodes()).nodes} == {"mine": 2, "other": 2}
+            assert {row.name: row.gpus for row in (await client.nodes()).nodes} == {
+                "mine": 2,
+                "other": 2,
+            }
             assert (await client.workload("a")).pods[0].report.state == "attached"
             assert doors.house.store.usage() == []
 

@@ -1,4 +1,6 @@
-"""Whatever is sent: no answer is the service's own failure, every status is one that the OpenAPI document names, nothing is booked twice."""
+"""Whatever is sent: no answer is the service's own failure, every status is one that the OpenAPI
+document names, nothing is booked twice.
+"""
 
 from __future__ import annotations
 
@@ -26,20 +28,93 @@ DOCUMENT = openapi(__version__)["paths"]
 PATHS = {route.name: route.path for route in ROUTES}
 
 VALUES = [
-    None, True, 0, -1, 0.5, 1.5, -0.0, 1e308, 1e-320, 7e9, 2**63, 2**70, -(2**70), "", "0", "²", "--5", "-5", "٣", "nan", "inf",
-    "1e400", "½", "0x10", "1_000", "20GiB", "-1GiB", "1e5GiB", "9" * 5000, "GiB", "500m", "a" * 2000, "\x00", "💥", "../..", "a/b",
-    "a@b", [], [1], {}, {"a": 1}, [None], ["default"], ["default", "default"], "unlimited", ["a"] * 100, "vision", "'; drop table --",
-]  # fmt: skip
+    None,
+    True,
+    0,
+    -1,
+    0.5,
+    1.5,
+    -0.0,
+    1e308,
+    1e-320,
+    7e9,
+    2**63,
+    2**70,
+    -(2**70),
+    "",
+    "0",
+    "²",
+    "--5",
+    "-5",
+    "٣",
+    "nan",
+    "inf",
+    "1e400",
+    "½",
+    "0x10",
+    "1_000",
+    "20GiB",
+    "-1GiB",
+    "1e5GiB",
+    "9" * 5000,
+    "GiB",
+    "500m",
+    "a" * 2000,
+    "\x00",
+    "💥",
+    "../..",
+    "a/b",
+    "a@b",
+    [],
+    [1],
+    {},
+    {"a": 1},
+    [None],
+    ["default"],
+    ["default", "default"],
+    "unlimited",
+    ["a"] * 100,
+    "vision",
+    "'; drop table --",
+]
 ODD = st.sampled_from(VALUES)
-POD_FIELDS = ["name", "gpu", "gpu_memory", "gpu_devices", "gpu_limit", "cpu", "memory", "group", "nodes", "node_selector", "labels", "x"]
-FIELDS = ["id", "name", "kernel_id", "project", "priority_class", "preemptible", "min_pods", "node_pools", "user", "pods", "x"]
+POD_FIELDS = [
+    "name",
+    "gpu",
+    "gpu_memory",
+    "gpu_devices",
+    "gpu_limit",
+    "cpu",
+    "memory",
+    "group",
+    "nodes",
+    "node_selector",
+    "labels",
+    "x",
+]
+FIELDS = [
+    "id",
+    "name",
+    "kernel_id",
+    "project",
+    "priority_class",
+    "preemptible",
+    "min_pods",
+    "node_pools",
+    "user",
+    "pods",
+    "x",
+]
 NUMBER = iter(range(10**9))
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> dict[str, Any]:
     """A good request with a few odd values in it."""
-    pods = [{"name": f"p{i}", "gpu": draw(st.sampled_from([0.1, 0.5, 1]))} for i in range(draw(st.integers(1, 3)))]
+    pods = [
+        {"name": f"p{i}", "gpu": draw(st.sampled_from([0.1, 0.5, 1]))}
+        for i in range(draw(st.integers(1, 3)))
+    ]
     body: dict[str, Any] = {"id": f"w{next(NUMBER)}", "pods": pods, "project": "vision"}
     for pod in pods:
         pod.update(draw(st.dictionaries(st.sampled_from(POD_FIELDS), ODD, max_size=1)))
@@ -49,8 +124,12 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[SchedulerServer]:
-    house = SchedulerServer(tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url)
+def house(
+    tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None
+) -> Iterator[SchedulerServer]:
+    house = SchedulerServer(
+        tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url
+    )
     house.service.agent_hello(m.AgentHello(version="1", node=node()), lambda order: None)
     yield house
     asyncio.run(house.stop())
@@ -63,8 +142,17 @@ def documented(route: str, verb: str, answer: RouterResponse) -> None:
         assert json.loads(answer.body)["error"]["message"]
 
 
-def call(house: SchedulerServer, route: str, verb: str, path: str | None = None, body: bytes | None = None, **query: str) -> RouterResponse:
-    answer = house.dispatch.handle(Identity("root", scope="admin"), verb, path or PATHS[route], query, body)
+def call(
+    house: SchedulerServer,
+    route: str,
+    verb: str,
+    path: str | None = None,
+    body: bytes | None = None,
+    **query: str,
+) -> RouterResponse:
+    answer = house.dispatch.handle(
+        Identity("root", scope="admin"), verb, path or PATHS[route], query, body
+    )
     documented(route, verb, answer)
     return answer
 
@@ -91,7 +179,12 @@ def test_any_request(house: SchedulerServer, body: dict[str, Any], route: str):
     answer = call(house, route, "POST", body=json.dumps(body).encode())
     house.service.run_cycle()
     for device in range(2):
-        leases = [lease for record in house.service.records.values() for lease in record.leases.values() if device in lease.planned_gpus]
+        leases = [
+            lease
+            for record in house.service.records.values()
+            for lease in record.leases.values()
+            if device in lease.planned_gpus
+        ]
         assert sum(lease.request_mib for lease in leases) <= MIB
     for table in ("workloads", "queues", "nodes", "pools", "projects", "snapshot"):
         assert call(house, table, "GET").status == 200
@@ -102,7 +195,10 @@ def test_any_request(house: SchedulerServer, body: dict[str, Any], route: str):
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     body=st.one_of(
-        st.binary(max_size=40), st.recursive(ODD, lambda inner: st.lists(inner, max_size=3)).map(lambda v: json.dumps(v).encode())
+        st.binary(max_size=40),
+        st.recursive(ODD, lambda inner: st.lists(inner, max_size=3)).map(
+            lambda v: json.dumps(v).encode()
+        ),
     )
 )
 def test_any_body(house: SchedulerServer, body: bytes):
@@ -111,7 +207,10 @@ def test_any_body(house: SchedulerServer, body: bytes):
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
-@given(id_=st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text), query=st.text(max_size=20))
+@given(
+    id_=st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text),
+    query=st.text(max_size=20),
+)
 def test_any_name(house: SchedulerServer, id_: str, query: str):
     call(house, "workload", "GET", f"/api/v1/workloads/{id_}")
     call(house, "end", "DELETE", f"/api/v1/workloads/{id_}")

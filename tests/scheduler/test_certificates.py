@@ -1,4 +1,6 @@
-"""TLS, and agents that show a certificate for their node. The certificates are made here, by a CA of the test's own."""
+"""TLS, and agents that show a certificate for their node. The certificates are made here, by a CA
+of the test's own.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,14 @@ class Papers:
 
 
 @asynccontextmanager
-async def secure(folder: Path, papers: Papers, client_ca: str) -> AsyncIterator[tuple[SchedulerServer, str]]:
+async def secure(
+    folder: Path, papers: Papers, client_ca: str
+) -> AsyncIterator[tuple[SchedulerServer, str]]:
     house = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
     server = papers.of("127.0.0.1")
-    listening = Listeners(house, ListenAddress(certfile=server, keyfile=server, client_ca=client_ca), folder / "state")
+    listening = Listeners(
+        house, ListenAddress(certfile=server, keyfile=server, client_ca=client_ca), folder / "state"
+    )
     house.start()
     await house.decided.wait()
     try:
@@ -87,7 +93,9 @@ def test_https_and_only_who_trusts_the_certificate(tmp_path: Path):
                     await SchedulerClient(HttpTransport(url, alice, ca_file=ca_file)).whoami()
             with pytest.raises(Unavailable):
                 await SchedulerClient(HttpTransport(url.replace("https", "http"), alice)).whoami()
-            agent = SchedulerClient(HttpTransport(url, token(house, "n0", "agent"), ca_file=papers.ca))
+            agent = SchedulerClient(
+                HttpTransport(url, token(house, "n0", "agent"), ca_file=papers.ca)
+            )
             assert await links(agent, "n0") == ""  # none of them is asked for a certificate
 
     asyncio.run(story())
@@ -99,10 +107,18 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
 
     async def story():
         async with secure(tmp_path, papers, papers.ca) as (house, url):
-            tokens = {"n0": token(house, "n0", "agent"), "all": token(house, "*", "agent"), "alice": token(house, "alice", "person")}
+            tokens = {
+                "n0": token(house, "n0", "agent"),
+                "all": token(house, "*", "agent"),
+                "alice": token(house, "alice", "person"),
+            }
 
             def client(who: str, cert: str | None) -> SchedulerClient:
-                return SchedulerClient(HttpTransport(url, tokens[who], ca_file=papers.ca, cert_file=cert, key_file=cert))
+                return SchedulerClient(
+                    HttpTransport(
+                        url, tokens[who], ca_file=papers.ca, cert_file=cert, key_file=cert
+                    )
+                )
 
             n0, several = papers.of("n0"), papers.of("n1", "n2")
             for who, cert, node, refused in (
@@ -118,7 +134,9 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
             with pytest.raises((Unavailable, NotAllowed)):
                 await client("n0", of_others).whoami()
             assert set(house.service.cluster.nodes) == {"n0", "n2"}
-            assert (await client("alice", None).whoami()).user == "alice"  # people have none, and need none
+            assert (
+                await client("alice", None).whoami()
+            ).user == "alice"  # people have none, and need none
 
     asyncio.run(story())
 
@@ -132,7 +150,10 @@ def test_certificates_of_agents_need_a_certificate_of_ours(tmp_path: Path):
             Listeners(house, ListenAddress(client_ca=papers.ca), tmp_path / "state")
         assert refused.value.field == "tls-client-ca"
         (tmp_path / "bad.pem").write_text("no certificate")
-        for address in (ListenAddress(certfile=str(tmp_path / "bad.pem")), ListenAddress(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem"))):
+        for address in (
+            ListenAddress(certfile=str(tmp_path / "bad.pem")),
+            ListenAddress(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem")),
+        ):
             with pytest.raises((Unavailable, ssl.SSLError)):
                 Listeners(house, address, tmp_path / "state")
         await house.stop()

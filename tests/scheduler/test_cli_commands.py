@@ -51,7 +51,10 @@ def story_with_two_workloads(tmp_path: Path, story) -> None:
     asyncio.run(told())
 
 
-@pytest.mark.parametrize(("command", "table"), [("queue", "queues"), ("nodes", "nodes"), ("pools", "pools"), ("projects", "projects")])
+@pytest.mark.parametrize(
+    ("command", "table"),
+    [("queue", "queues"), ("nodes", "nodes"), ("pools", "pools"), ("projects", "projects")],
+)
 def test_tables_come_for_people_and_for_programs(tmp_path: Path, command: str, table: str):
     async def story(doors: Doors):
         for_people = await shell(doors, command)
@@ -61,7 +64,9 @@ def test_tables_come_for_people_and_for_programs(tmp_path: Path, command: str, t
         assert set(line) <= {"-", " "}
         assert len(as_json) == len(as_csv) == len([row for row in rows if row])
         first = head.split()[0]
-        chosen = await shell(doors, command, "--csv", "--columns", f"pool,{first}" if "pool" in head else first)
+        chosen = await shell(
+            doors, command, "--csv", "--columns", f"pool,{first}" if "pool" in head else first
+        )
         assert chosen.stdout.splitlines()[0].endswith(first)
         wrong = await shell(doors, command, "--columns", "colour")
         assert (wrong.status, wrong.stderr.count("\n")) == (2, 1)
@@ -75,7 +80,9 @@ def test_status_shows_what_one_may_see(tmp_path: Path):
         everything = await shell(doors, "status")
         assert "(admin)" in everything.stdout
         assert "training.ipynb" in everything.stdout
-        hers = await shell(doors, "status", "--csv", "--columns", "id,state,node", token=doors.token("alice"))
+        hers = await shell(
+            doors, "status", "--csv", "--columns", "id,state,node", token=doors.token("alice")
+        )
         assert hers.stdout == "id,state,node\na,running,n0\n"
         his = json.loads((await shell(doors, "status", "--json", token=doors.token("bob"))).stdout)
         assert (his["user"], [w["id"] for w in his["workloads"]]) == ("bob", ["b"])
@@ -102,14 +109,30 @@ def test_what_if_says_where_and_changes_nothing(tmp_path: Path):
     async def story(doors: Doors):
         async def all_of_it() -> list[m.WorkloadView]:
             """But for what passes with time."""
-            return [replace(view, expected_wait=None) for view in (await doors.admin.workloads()).workloads]
+            return [
+                replace(view, expected_wait=None)
+                for view in (await doors.admin.workloads()).workloads
+            ]
 
         before = await all_of_it()
         yes = await shell(doors, "what-if", "--project", "vision", "--gpu", "0.5")
         assert yes.stdout.startswith("It would start now on n0")
-        no = await shell(doors, "what-if", "--project", "vision", "--gpu", "1", "--pool", "default", "--priority", "train")
+        no = await shell(
+            doors,
+            "what-if",
+            "--project",
+            "vision",
+            "--gpu",
+            "1",
+            "--pool",
+            "default",
+            "--priority",
+            "train",
+        )
         assert no.stdout.startswith("It would wait: ")
-        assert not json.loads((await shell(doors, "what-if", "--gpu", "1", "--project", "vision", "--json")).stdout)["starts_now"]
+        assert not json.loads(
+            (await shell(doors, "what-if", "--gpu", "1", "--project", "vision", "--json")).stdout
+        )["starts_now"]
         assert (await shell(doors, "what-if", "--gpu", "1", "--project", "none")).status == 2
         assert (await shell(doors, "what-if", "--project", "vision")).status == 2
         assert await all_of_it() == before
@@ -121,13 +144,17 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
             file = tmp_path / "alice.token"
-            made = await shell(doors, "token", "create", "alice", "--expires", "30d", "--output", file)
+            made = await shell(
+                doors, "token", "create", "alice", "--expires", "30d", "--output", file
+            )
             assert made.status == 0
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             assert file.read_text().strip() not in made.stdout
             assert (await shell(doors, "status", token=file.read_text())).status == 0
             assert (await shell(doors, "token", "create", "alice", "--output", file)).status == 2
-            nowhere = await shell(doors, "token", "create", "bob", "--output", tmp_path / "no" / "bob.token")
+            nowhere = await shell(
+                doors, "token", "create", "bob", "--output", tmp_path / "no" / "bob.token"
+            )
             assert (nowhere.status, nowhere.stdout, nowhere.stderr.count("\n")) == (2, "", 1)
             assert "bob" not in (await shell(doors, "token", "list")).stdout
             listed = json.loads((await shell(doors, "token", "list", "--json")).stdout)["tokens"]
@@ -136,13 +163,27 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
             assert (await shell(doors, "token", "revoke", hers["id"])).status == 0
             assert (await shell(doors, "status", token=file.read_text())).status == 1
             assert hers["id"] in (await shell(doors, "token", "list")).stdout
-            made = await shell(doors, "token", "create", "box", "--scope", "server", "--user", "alice", "--user", "bob")
+            made = await shell(
+                doors,
+                "token",
+                "create",
+                "box",
+                "--scope",
+                "server",
+                "--user",
+                "alice",
+                "--user",
+                "bob",
+            )
             assert "alice, bob" in (await shell(doors, "token", "list")).stdout
             assert (await doors.client(made.stdout.strip()).whoami()).users == ["alice", "bob"]
             made = await shell(doors, "token", "create", "carol", "--group", "night")
             assert (await doors.client(made.stdout.strip()).whoami()).projects == ["language"]
             refused = await shell(doors, "token", "create", "carol", "--user", "night")
-            assert (refused.status, refused.stderr) == (2, "error: users are said of a server's token only (users)\n")
+            assert (refused.status, refused.stderr) == (
+                2,
+                "error: users are said of a server's token only (users)\n",
+            )
 
     asyncio.run(story())
 
@@ -151,16 +192,30 @@ def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
             for user, project in (("alice", "vision"), ("bob", "language")):
-                await doors.admin.submit(asking(f"{user}1", user=user, project=project, name=f"{user}.ipynb"))
+                await doors.admin.submit(
+                    asking(f"{user}1", user=user, project=project, name=f"{user}.ipynb")
+                )
             alice = doors.token("alice")
-            assert (await shell(doors, "whoami", token=alice)).stdout == "alice (person), known by token\nprojects: vision\n"
-            assert json.loads((await shell(doors, "whoami", "--json", token=alice)).stdout)["user"] == "alice"
+            assert (
+                await shell(doors, "whoami", token=alice)
+            ).stdout == "alice (person), known by token\nprojects: vision\n"
+            assert (
+                json.loads((await shell(doors, "whoami", "--json", token=alice)).stdout)["user"]
+                == "alice"
+            )
             await asyncio.sleep(0)
             async with asyncio.timeout(20):
                 while doors.house.service.needs_cycle:
                     await asyncio.sleep(0.01)
-            rows = list(csv.DictReader(io.StringIO((await shell(doors, "waiting", "--csv", token=alice)).stdout)))
-            assert [(row["position"], row["project"], row["name"]) for row in rows] == [("1", "vision", "alice.ipynb"), ("2", "language", "")]
+            rows = list(
+                csv.DictReader(
+                    io.StringIO((await shell(doors, "waiting", "--csv", token=alice)).stdout)
+                )
+            )
+            assert [(row["position"], row["project"], row["name"]) for row in rows] == [
+                ("1", "vision", "alice.ipynb"),
+                ("2", "language", ""),
+            ]
             shown = (await shell(doors, "waiting", token=alice)).stdout
             assert "alice.ipynb" in shown
             assert "bob" not in shown
@@ -170,7 +225,9 @@ def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
 
 def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
     """Whoever may write to the database is an admin."""
-    made = gpushare("token", "create", "first", "--scope", "admin", "--state-dir", tmp_path / "state")
+    made = gpushare(
+        "token", "create", "first", "--scope", "admin", "--state-dir", tmp_path / "state"
+    )
     assert made.status == 0, made.stderr
     assert stat.S_IMODE((tmp_path / "state/scheduler.sqlite").stat().st_mode) == 0o600
 
@@ -178,10 +235,19 @@ def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
         async with open_house(tmp_path) as doors:
             admin = doors.client(made.stdout.strip())
             assert (await admin.whoami()).admin
-            listed = gpushare("token", "list", "--json", "--db-url", f"sqlite:///{tmp_path}/state/scheduler.sqlite")
+            listed = gpushare(
+                "token",
+                "list",
+                "--json",
+                "--db-url",
+                f"sqlite:///{tmp_path}/state/scheduler.sqlite",
+            )
             mine = json.loads(listed.stdout)["tokens"][0]  # the oldest
             assert (mine["name"], mine["scope"]) == ("first", "admin")
-            assert gpushare("token", "revoke", mine["id"], "--state-dir", tmp_path / "state").status == 0
+            assert (
+                gpushare("token", "revoke", mine["id"], "--state-dir", tmp_path / "state").status
+                == 0
+            )
             async with asyncio.timeout(20):
                 while True:
                     try:
@@ -192,10 +258,15 @@ def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
 
     asyncio.run(story())
     both = gpushare("token", "list", "--state-dir", tmp_path, "--db-url", "sqlite://")
-    assert (both.status, both.stderr) == (2, "error: --db-url and --state-dir exclude each other (--db-url)\n")
+    assert (both.status, both.stderr) == (
+        2,
+        "error: --db-url and --state-dir exclude each other (--db-url)\n",
+    )
 
 
-def test_without_a_scheduler_one_line_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_without_a_scheduler_one_line_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("GPUSHARE_STATE", str(tmp_path))
     nothing = gpushare("status")
     assert (nothing.status, nothing.stderr.count("\n")) == (1, 1)
@@ -203,30 +274,46 @@ def test_without_a_scheduler_one_line_says_what_to_do(tmp_path: Path, monkeypatc
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         (tmp_path / "t").write_text("x")
-        away = gpushare("status", "--scheduler", f"http://127.0.0.1:{taken.getsockname()[1]}", "--token-file", tmp_path / "t")
+        away = gpushare(
+            "status",
+            "--scheduler",
+            f"http://127.0.0.1:{taken.getsockname()[1]}",
+            "--token-file",
+            tmp_path / "t",
+        )
     assert (away.status, away.stderr.count("\n")) == (1, 1)
     assert "cannot be reached" in away.stderr
     assert gpushare("status", "--scheduler", "http://localhost:1").status == 2
 
 
 @pytest.mark.slow
-def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A real process: its configuration file, its line, the note for tools of this machine, SIGTERM, and a second start."""
+def test_the_program_starts_is_found_and_ends_cleanly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """A real process: its configuration file, its line, the note for tools of this machine,
+    SIGTERM, and a second start.
+    """
     state = tmp_path / "state"
     monkeypatch.setenv("GPUSHARE_STATE", str(state))
     config = tmp_path / "jupyter_gpushare_config.py"
     config.write_text("c.SchedulerApp.port = 0\nc.SchedulerApp.groups = {'night': ['bob']}\n")
     command = [sys.executable, "-m", "jupyter_gpushare.cli", "scheduler", "--config", str(config)]
     for _ in range(2):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as program:
             try:
                 line = program.stdout.readline()
                 assert line.startswith("jupyter gpushare scheduler listening on http://127.0.0.1:")
                 assert line.endswith("(policy built in)\n")
                 assert gpushare("status").stdout.startswith("scheduler ")
-                second = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+                second = subprocess.run(
+                    command, capture_output=True, text=True, timeout=30, check=False
+                )
                 assert second.returncode == 1
-                assert second.stderr.splitlines()[-1].startswith("error: another scheduler runs in this state directory")
+                assert second.stderr.splitlines()[-1].startswith(
+                    "error: another scheduler runs in this state directory"
+                )
             finally:
                 program.send_signal(signal.SIGTERM)
             assert program.wait(20) == 0
@@ -238,7 +325,9 @@ def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("c.SchedulerApp.port = 'x'", "port"), ("c.SchedulerApp.port = 99999", "port"), ("c.SchedulerApp.port = ", "invalid syntax"),
+        ("c.SchedulerApp.port = 'x'", "port"),
+        ("c.SchedulerApp.port = 99999", "port"),
+        ("c.SchedulerApp.port = ", "invalid syntax"),
         ("1 / 0", "division by zero"),
     ],
     ids=["bad value", "too large", "no Python", "raises"],
@@ -246,7 +335,16 @@ def test_the_program_starts_is_found_and_ends_cleanly(tmp_path: Path, monkeypatc
 def test_a_mistake_in_the_configuration_is_one_line(tmp_path: Path, text: str, said: str):
     file = tmp_path / "conf.py"
     file.write_text(text)
-    words = [sys.executable, "-m", "jupyter_gpushare.cli", "scheduler", "--config", str(file), "--state-dir", str(tmp_path / "state")]
+    words = [
+        sys.executable,
+        "-m",
+        "jupyter_gpushare.cli",
+        "scheduler",
+        "--config",
+        str(file),
+        "--state-dir",
+        str(tmp_path / "state"),
+    ]
     done = subprocess.run(words, capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert len(done.stderr.splitlines()) == 1

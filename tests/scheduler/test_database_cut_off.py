@@ -1,4 +1,6 @@
-"""The database, the network or both go away and come back: calls are refused cleanly, and nothing acknowledged is lost or leaks."""
+"""The database, the network or both go away and come back: calls are refused cleanly, and nothing
+acknowledged is lost or leaks.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,18 @@ def nursery() -> Iterator[Nursery]:
     nursery = Nursery()
     yield nursery
     nursery.close()
-    with warnings.catch_warnings():  # tornado complains of a WebSocket that was given up during its handshake, in whichever test it is found
+    # tornado complains of a WebSocket that was given up during its handshake, in whichever test it
+    # is found
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)
         gc.collect()
 
 
 @dataclass
 class Person:
-    """Asks and gives back all the time, and remembers what was acknowledged. Whatever is refused must be refused cleanly."""
+    """Asks and gives back all the time, and remembers what was acknowledged. Whatever is refused
+    must be refused cleanly.
+    """
 
     client: SchedulerClient
     dice: random.Random
@@ -59,7 +65,11 @@ class Person:
 
     async def _ask(self, id_: str) -> None:
         self.unsure.add(id_)
-        request = m.WorkloadRequest(id=id_, project="vision", pods=[m.PodRequest(name="kernel", gpu=self.dice.choice([0.1, 0.5, 1]))])
+        request = m.WorkloadRequest(
+            id=id_,
+            project="vision",
+            pods=[m.PodRequest(name="kernel", gpu=self.dice.choice([0.1, 0.5, 1]))],
+        )
         if await self._said(self.client.submit(request)):
             self.unsure.discard(id_)
             self.kept.add(id_)
@@ -106,7 +116,9 @@ class Node(FakeAgent):
 
 
 async def settle(person: Person, client: SchedulerClient) -> None:
-    """Everything that nobody knows about is asked again: either answer is right, and afterwards it is over."""
+    """Everything that nobody knows about is asked again: either answer is right, and afterwards it
+    is over.
+    """
     for id_ in sorted(person.unsure):
         with contextlib.suppress(NotFound, Conflict):
             await client.end(id_)
@@ -117,10 +129,17 @@ async def settle(person: Person, client: SchedulerClient) -> None:
 
 
 async def agreed(node: Node, client: SchedulerClient) -> None:
-    """Scheduler and node hold the same leases, and everything that was used is booked, within a time."""
+    """Scheduler and node hold the same leases, and everything that was used is booked, within a
+    time.
+    """
 
     async def leases() -> set[str]:
-        return {pod.lease.id for view in (await client.workloads()).workloads for pod in view.pods if pod.lease is not None}
+        return {
+            pod.lease.id
+            for view in (await client.workloads()).workloads
+            for pod in view.pods
+            if pod.lease is not None
+        }
 
     async with asyncio.timeout(PATIENCE_S):
         while set(node.holds) != await leases():
@@ -150,7 +169,9 @@ async def living(*lives: object):
 
 
 @pytest.mark.timeout(180)
-def test_the_database_goes_away_and_comes_back(nursery: Nursery, cluster: Cluster, postgresql: Database, tmp_path: Path):
+def test_the_database_goes_away_and_comes_back(
+    nursery: Nursery, cluster: Cluster, postgresql: Database, tmp_path: Path
+):
     """As if PostgreSQL were killed under load, three times; the service is never started again."""
 
     async def story() -> None:
@@ -184,7 +205,9 @@ def test_the_database_goes_away_and_comes_back(nursery: Nursery, cluster: Cluste
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_the_network_is_slow_cut_and_late(nursery: Nursery, tmp_path: Path, seed: int):
-    """Between the scheduler and both its people and its node: pieces wait, connections overtake one another and end at any moment."""
+    """Between the scheduler and both its people and its node: pieces wait, connections overtake one
+    another and end at any moment.
+    """
     database = Database("sqlite", f"sqlite:///{tmp_path}/x.sqlite")
 
     async def story() -> None:
@@ -198,7 +221,10 @@ def test_the_network_is_slow_cut_and_late(nursery: Nursery, tmp_path: Path, seed
             async with living(person.live(), node.live(SchedulerClient(HttpTransport(url, token)))):
                 await person.until_answered()
                 for _ in range(12):
-                    network.delay_s, network.late_s = dice.choice([0, 0.01, 0.05]), dice.choice([0, 0.2])
+                    network.delay_s, network.late_s = (
+                        dice.choice([0, 0.01, 0.05]),
+                        dice.choice([0, 0.2]),
+                    )
                     await asyncio.sleep(dice.uniform(0.05, 0.3))
                     network.is_up = dice.random() < 0.7
                     network.cut()

@@ -18,14 +18,31 @@ from tests.scheduler.databases import Cluster, Database, tables
 
 OLD = Path(__file__).parent / "old_database.sql"
 LEASE = {
-    "workload": "w", "pod": "kernel", "user": "alice", "project": "p", "node": "n0", "pool": "default", "planned_gpus": [0],
-    "request_mib": 60, "limit_mib": 100,
-}  # fmt: skip
+    "workload": "w",
+    "pod": "kernel",
+    "user": "alice",
+    "project": "p",
+    "node": "n0",
+    "pool": "default",
+    "planned_gpus": [0],
+    "request_mib": 60,
+    "limit_mib": 100,
+}
 
 
 def lease(id_: str, **more: object) -> m.LeaseBody:
     share = m.Share(gpu=0.6)
-    return m.LeaseBody(**{"id": id_, "kernel_id": None, "name": "", "request": share, "limit": share, **LEASE, **more})
+    return m.LeaseBody(
+        **{
+            "id": id_,
+            "kernel_id": None,
+            "name": "",
+            "request": share,
+            "limit": share,
+            **LEASE,
+            **more,
+        }
+    )
 
 
 def run(*args: str) -> int:
@@ -39,10 +56,22 @@ def filled(database: Database) -> Database:
     """One workload that holds most of the one GPU."""
     store = Store(database.url)
     with store.transaction() as write:
-        write.submitted(WorkloadRow(m.WorkloadRequest(id="w", pods=[m.PodRequest(gpu=0.6)]), "alice", "p", 50, True, 1))
-        write.node(m.NodeReport(name="n0", simulated=True, devices=[m.DeviceReport(index=0, uuid="S", model="S", total_mib=100)]))
+        write.submitted(
+            WorkloadRow(
+                m.WorkloadRequest(id="w", pods=[m.PodRequest(gpu=0.6)]), "alice", "p", 50, True, 1
+            )
+        )
+        write.node(
+            m.NodeReport(
+                name="n0",
+                simulated=True,
+                devices=[m.DeviceReport(index=0, uuid="S", model="S", total_mib=100)],
+            )
+        )
         write.lease(lease("w@1"), 1)
-        write.used({"w@1": ("p", {"held_ms": 1, "busy_ms": 1, "used_mib_ms": 1, "borrowed_mib_ms": 0})})
+        write.used(
+            {"w@1": ("p", {"held_ms": 1, "busy_ms": 1, "used_mib_ms": 1, "borrowed_mib_ms": 0})}
+        )
         write.revision(3)
     store.close()
     return database
@@ -54,17 +83,51 @@ def test_a_sound_database_is_said_to_be_sound(filled: Database, capsys: pytest.C
 
 
 WRONG = {
-    "a GPU booked twice": (lambda write: write.lease(lease("v@1", workload="w", pod="other"), 1), "GPU 0 of node n0 is booked twice: 120 MiB"),
-    "a pod with two leases": (lambda write: write.lease(lease("w@2", planned_gpus=[]), 1), "Pod kernel of workload w has 2 leases."),
-    "a lease without a workload": (lambda write: write.lease(lease("x@1", workload="x", planned_gpus=[]), 1), "its workload x is not"),
-    "a lease on no node": (lambda write: write.lease(lease("w@2", pod="o", node="n9"), 1), "on node n9, which is not known"),
-    "use without a lease": (lambda write: write.used({"no": ("p", dict.fromkeys(("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"), 1))}), "lease no, which never was"),
-    "less than nothing": (lambda write: write.used({"w@1": ("p", dict.fromkeys(("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"), -5))}), "Less than nothing was used under lease w@1."),
-}  # fmt: skip
+    "a GPU booked twice": (
+        lambda write: write.lease(lease("v@1", workload="w", pod="other"), 1),
+        "GPU 0 of node n0 is booked twice: 120 MiB",
+    ),
+    "a pod with two leases": (
+        lambda write: write.lease(lease("w@2", planned_gpus=[]), 1),
+        "Pod kernel of workload w has 2 leases.",
+    ),
+    "a lease without a workload": (
+        lambda write: write.lease(lease("x@1", workload="x", planned_gpus=[]), 1),
+        "its workload x is not",
+    ),
+    "a lease on no node": (
+        lambda write: write.lease(lease("w@2", pod="o", node="n9"), 1),
+        "on node n9, which is not known",
+    ),
+    "use without a lease": (
+        lambda write: write.used(
+            {
+                "no": (
+                    "p",
+                    dict.fromkeys(("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"), 1),
+                )
+            }
+        ),
+        "lease no, which never was",
+    ),
+    "less than nothing": (
+        lambda write: write.used(
+            {
+                "w@1": (
+                    "p",
+                    dict.fromkeys(("held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"), -5),
+                )
+            }
+        ),
+        "Less than nothing was used under lease w@1.",
+    ),
+}
 
 
 @pytest.mark.parametrize(("spoil", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said(filled: Database, capsys: pytest.CaptureFixture[str], spoil, said: str):
+def test_what_is_wrong_is_said(
+    filled: Database, capsys: pytest.CaptureFixture[str], spoil, said: str
+):
     store = Store(filled.url)
     with store.transaction() as write:
         spoil(write)
@@ -80,12 +143,24 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, capsys: pytest.Cap
     store = Store(f"sqlite:///{file}")
     with store.transaction() as write:
         for i in range(200):
-            write.submitted(WorkloadRow(m.WorkloadRequest(id=f"w{i}", pods=[m.PodRequest(gpu=0.6)]), "alice", "p", 50, True, 1))
+            write.submitted(
+                WorkloadRow(
+                    m.WorkloadRequest(id=f"w{i}", pods=[m.PodRequest(gpu=0.6)]),
+                    "alice",
+                    "p",
+                    50,
+                    True,
+                    1,
+                )
+            )
     store.close()
     with sqlite3.connect(file) as connection:
-        page, root = connection.execute("PRAGMA page_size").fetchone()[0], connection.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'ix_workloads_project'"
-        ).fetchone()[0]  # fmt: skip
+        page, root = (
+            connection.execute("PRAGMA page_size").fetchone()[0],
+            connection.execute(
+                "SELECT rootpage FROM sqlite_master WHERE name = 'ix_workloads_project'"
+            ).fetchone()[0],
+        )
     connection.close()
     content = bytearray(file.read_bytes())
     content[(root - 1) * page + 200 : root * page] = bytes(page - 200)
@@ -95,7 +170,11 @@ def test_a_damaged_file_is_said_to_be_damaged(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_a_file_is_copied_while_it_is_written(
-    filled: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    filled: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    cluster: Cluster,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     """And the copy is whole: checked, and with everything in it."""
     monkeypatch.setenv("PATH", f"{cluster.programs}:{os.environ['PATH']}")
@@ -124,7 +203,10 @@ def _readable(file: Path) -> Path:
 
 
 def test_without_pg_dump_it_says_how(
-    postgresql: Database, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    postgresql: Database,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert run("backup", str(tmp_path / "copy"), "--db-url", postgresql.url) == 1
@@ -132,7 +214,9 @@ def test_without_pg_dump_it_says_how(
     assert not (tmp_path / "copy").exists()
 
 
-def test_upgrade_says_what_it_did_and_is_harmless_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_upgrade_says_what_it_did_and_is_harmless_twice(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     file = tmp_path / "scheduler.sqlite"
     with sqlite3.connect(file) as connection:
         connection.executescript(OLD.read_text())
@@ -147,7 +231,9 @@ def test_upgrade_says_what_it_did_and_is_harmless_twice(tmp_path: Path, capsys: 
     assert "already" in capsys.readouterr().out
 
 
-def test_nothing_is_upgraded_under_a_scheduler_that_runs(filled: Database, capsys: pytest.CaptureFixture[str]):
+def test_nothing_is_upgraded_under_a_scheduler_that_runs(
+    filled: Database, capsys: pytest.CaptureFixture[str]
+):
     from jupyter_gpushare.scheduler.store.database import file_in
     from jupyter_gpushare.scheduler.store.leadership import Leadership
     from jupyter_gpushare.scheduler.store.locks import lock_of
@@ -167,7 +253,9 @@ def test_nothing_is_upgraded_under_a_scheduler_that_runs(filled: Database, capsy
         leader.close()
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_a_database_that_is_not_there_is_not_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     for command in (["check"], ["upgrade"], ["backup", str(tmp_path / "copy")]):
         assert run(*command, "--state-dir", str(tmp_path)) == 1
         assert "there is no database" in capsys.readouterr().err

@@ -1,4 +1,6 @@
-"""A full disk: what cannot be written is not acknowledged, what was acknowledged stays, and with room again everything goes on."""
+"""A full disk: what cannot be written is not acknowledged, what was acknowledged stays, and with
+room again everything goes on.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from tests.scheduler.databases import check_invariants, used_in
 from tests.scheduler.scheduler_forks import Child, Nursery
 
 ROOM = 600_000
-"""The largest file, in bytes, that the scheduler may write while its disk is full. The empty tables take half of it."""
+"""The largest file, in bytes, that the scheduler may write while its disk is full. The empty tables
+take half of it.
+"""
 
 
 @pytest.fixture
@@ -92,9 +96,9 @@ def test_the_database_is_its_owners_alone(nursery: Nursery, tmp_path: Path):
     tmp_path.chmod(0o755)
     child = nursery.start(tmp_path)
     asyncio.run(_ask_once(child))
-    assert {file.name: oct(file.stat().st_mode & 0o077) for file in tmp_path.glob("scheduler.sqlite*")} == dict.fromkeys(
-        ("scheduler.sqlite", "scheduler.sqlite-wal", "scheduler.sqlite-shm"), "0o0"
-    )
+    assert {
+        file.name: oct(file.stat().st_mode & 0o077) for file in tmp_path.glob("scheduler.sqlite*")
+    } == dict.fromkeys(("scheduler.sqlite", "scheduler.sqlite-wal", "scheduler.sqlite-shm"), "0o0")
     child.end()
 
 

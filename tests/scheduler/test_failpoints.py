@@ -1,7 +1,8 @@
-"""kill -9 of a real scheduler at every named point between a request and its announcement, one after the other, on both databases.
+"""kill -9 of a real scheduler at every named point between a request and its announcement, one
+after the other, on both databases.
 
-Which points there are is found out by a life that dies at none: a way through the scheduler with a reclaim, usage, ends and a process that
-is gone. Then there is a life for each name that it passed.
+Which points there are is found out by a life that dies at none: a way through the scheduler with a
+reclaim, usage, ends and a process that is gone. Then there is a life for each name that it passed.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ from tests.scheduler.scheduler_forks import Child, DidNotStart, Nursery
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 60
 EVERY_POINT = "GPUSHARE_KILLS" in os.environ
-"""Also on PostgreSQL. Without it only those that have to do with the database are tried there: what is said to whom is the same code."""
+"""Also on PostgreSQL. Without it only those that have to do with the database are tried there: what
+is said to whom is the same code.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +71,17 @@ class Lives:
     def start(self, **failpoints: str) -> Child:
         self.agent.plan = None
         policy = str(self.folder / "gpushare.yaml")
-        return self.nursery.start(self.folder / "state", policy_file=policy, db_url=self.database.url, failpoints=failpoints)
+        return self.nursery.start(
+            self.folder / "state",
+            policy_file=policy,
+            db_url=self.database.url,
+            failpoints=failpoints,
+        )
 
     async def way(self, client: SchedulerClient) -> None:
-        """Two GPUs: a has one in its share, b borrows the other, c takes it back; then all end, each in its way."""
+        """Two GPUs: a has one in its share, b borrows the other, c takes it back; then all end,
+        each in its way.
+        """
         self.count += 1
         a, b, c = (f"{name}{self.count}" for name in "abc")
         agent, told = self.agent, self.told
@@ -94,7 +104,9 @@ class Lives:
             [lease] = [lease for lease in agent.holds.values() if lease.workload == b]
             told.kept.discard(b)
             told.unsure.add(b)
-            await link.send(m.LeaseLetGo(lease=lease.id, ended=True, message="Its process is gone."))
+            await link.send(
+                m.LeaseLetGo(lease=lease.id, ended=True, message="Its process is gone.")
+            )
             await agent.until(lambda: held() == set())
 
     async def walked(self, point: str) -> None:
@@ -107,7 +119,9 @@ class Lives:
         listening = asyncio.create_task(self.listener.listen(child.client()))
         walking = asyncio.create_task(self.way(client))
         dying = asyncio.create_task(asyncio.to_thread(self.nursery.expect, "died"))
-        await asyncio.wait({walking, dying}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(
+            {walking, dying}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED
+        )
         has_walked = walking.done() and walking.exception() is None
         if has_walked:  # what the scheduler does when its agent has left comes after it
             await asyncio.wait({dying}, timeout=10)
@@ -123,10 +137,14 @@ class Lives:
         assert not has_walked, "the end of the way was reached alive"
 
     async def examine(self) -> None:
-        """What must be true, of the database and of the scheduler that comes next; everything is over afterwards."""
+        """What must be true, of the database and of the scheduler that comes next; everything is
+        over afterwards.
+        """
         check_invariants(self.database.url)
         rows = tables(self.database.url)
-        assert self.listener.workloads <= {row[0] for row in rows["workloads"]}, "announced, so committed"
+        assert self.listener.workloads <= {row[0] for row in rows["workloads"]}, (
+            "announced, so committed"
+        )
         assert self.listener.leases <= {row[0] for row in rows["leases"]}
         child = self.start()
         await check(child, self.agent, self.told)
@@ -139,28 +157,46 @@ class Lives:
         child.kill()
         check_invariants(self.database.url)
         assert used_in(self.database.url) == self.agent.used
-        assert all(row[4] is not None for row in tables(self.database.url)["leases"]), "a lease has leaked"
+        assert all(row[4] is not None for row in tables(self.database.url)["leases"]), (
+            "a lease has leaked"
+        )
         self.agent.holds.clear()
 
     async def points(self) -> list[str]:
-        """The names that a life passes that dies at none, each once, in order. Of a command's own points those after something: nothing
-        happens between them and the next one before something."""
+        """The names that a life passes that dies at none, each once, in order. Of a command's own
+        points those after something: nothing happens between them and the next one before
+        something.
+        """
         passed = self.folder / "passed.txt"
         child = self.start(points=str(passed))
         await self.way(client := child.client())
         client.transport.close()
         child.kill()
         await self.examine()
-        return [name for name in dict.fromkeys(passed.read_text().splitlines()) if ": before " not in name]
+        return [
+            name
+            for name in dict.fromkeys(passed.read_text().splitlines())
+            if ": before " not in name
+        ]
 
 
-def test_killed_at_every_point_it_keeps_what_it_acknowledged(nursery: Nursery, database: Database, tmp_path: Path):
+def test_killed_at_every_point_it_keeps_what_it_acknowledged(
+    nursery: Nursery, database: Database, tmp_path: Path
+):
     lives = Lives(nursery, database, tmp_path)
 
     async def story() -> None:
         points = await lives.points()
-        assert {"submit: after INSERT workloads", "run_cycle: after INSERT leases", "run_cycle: after INSERT audit"} <= set(points)
-        assert {"before lease_wanted goes out", "before the answer to POST goes out", "after usage_taken goes out"} <= set(points)
+        assert {
+            "submit: after INSERT workloads",
+            "run_cycle: after INSERT leases",
+            "run_cycle: after INSERT audit",
+        } <= set(points)
+        assert {
+            "before lease_wanted goes out",
+            "before the answer to POST goes out",
+            "after usage_taken goes out",
+        } <= set(points)
         if database.kind == "postgresql" and not EVERY_POINT:
             points = [point for point in points if re.search("INSERT|UPDATE|DELETE|commit", point)]
         for point in points:

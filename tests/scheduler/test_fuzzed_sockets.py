@@ -1,4 +1,6 @@
-"""Anything at all on the WebSockets: whatever is said there, the service goes on, and its other callers notice nothing."""
+"""Anything at all on the WebSockets: whatever is said there, the service goes on, and its other
+callers notice nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ from tests.scheduler.test_arbitrary_input import ODD
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 FRAME = 100_000
 LIMITS = RateLimits(calls_per_s=0, frame_bytes=FRAME)
-BOUNDED = settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
+BOUNDED = settings(
+    max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 HELLO = m.AgentHello(version="1", node=node("fuzz"))
 USAGE = m.LeaseUsage(lease="w@1", held_ms=1, busy_ms=1, used_mib_ms=1, borrowed_mib_ms=1)
@@ -40,13 +44,25 @@ SAID: list[dict[str, Any]] = [
         m.UsageReport(since_ms=1, life="x", number=1, rows=[USAGE]),
     )
 ]
-ANY_JSON = st.recursive(ODD, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3), max_leaves=8)
+ANY_JSON = st.recursive(
+    ODD,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Every part of a body."""
     yield path
-    for key, part in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+    for key, part in (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value)
+        if isinstance(value, list)
+        else ()
+    ):
         yield from places(part, (*path, key))
 
 
@@ -71,7 +87,17 @@ FRAMES = st.one_of(
     nearly_right(),
     ANY_JSON.map(lambda value: json.dumps(value).encode()),
     st.binary(max_size=200),
-    st.sampled_from([b"", b"[" * 50_000, b'{"a":' * 20_000, b'{"type": "agent_hello"}', b"\x00" * 1000, b"9" * 90_000, b'"' + b"x" * 90_000 + b'"']),
+    st.sampled_from(
+        [
+            b"",
+            b"[" * 50_000,
+            b'{"a":' * 20_000,
+            b'{"type": "agent_hello"}',
+            b"\x00" * 1000,
+            b"9" * 90_000,
+            b'"' + b"x" * 90_000 + b'"',
+        ]
+    ),
     st.sampled_from([b" " * (FRAME + 1), b"{" + b" " * 3 * FRAME]),
 )
 
@@ -98,25 +124,43 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, complaints: list[str], module_db_url: str | None) -> Iterator[Threaded]:
-    with threaded_house(tmp_path_factory.mktemp("sockets"), limits=LIMITS, db_url=module_db_url) as made:
+def house(
+    tmp_path_factory: pytest.TempPathFactory, complaints: list[str], module_db_url: str | None
+) -> Iterator[Threaded]:
+    with threaded_house(
+        tmp_path_factory.mktemp("sockets"), limits=LIMITS, db_url=module_db_url
+    ) as made:
         body = m.WorkloadRequest(id="kept", project="vision", pods=[m.PodRequest(gpu=0.5)])
         made.run(made.doors.admin.submit(body))
         yield made
 
 
 def say(house: Threaded, door: str, frames: list[bytes], *, text: bool, hello: bool) -> None:
-    """Says all of it, as long as it is listened to, and reads what is answered while there is something."""
+    """Says all of it, as long as it is listened to, and reads what is answered while there is
+    something.
+    """
     url = f"ws{house.url[4:]}/api/v1/{door}"
-    wire = websocket.create_connection(url, timeout=20, header={"Authorization": f"Bearer {house.admin_token}"})
+    wire = websocket.create_connection(
+        url, timeout=20, header={"Authorization": f"Bearer {house.admin_token}"}
+    )
     try:
         if hello:
             wire.send(m.encode(HELLO))
             wire.recv()
         for frame in frames:
-            wire.send(frame, websocket.ABNF.OPCODE_TEXT if text and _is_text(frame) else websocket.ABNF.OPCODE_BINARY)
-        wire.ping("still there?")  # its answer, or the end of the link, comes after everything was heard
-        while wire.recv_data(control_frame=True)[0] not in (websocket.ABNF.OPCODE_PONG, websocket.ABNF.OPCODE_CLOSE):
+            wire.send(
+                frame,
+                websocket.ABNF.OPCODE_TEXT
+                if text and _is_text(frame)
+                else websocket.ABNF.OPCODE_BINARY,
+            )
+        wire.ping(
+            "still there?"
+        )  # its answer, or the end of the link, comes after everything was heard
+        while wire.recv_data(control_frame=True)[0] not in (
+            websocket.ABNF.OPCODE_PONG,
+            websocket.ABNF.OPCODE_CLOSE,
+        ):
             pass
     except (websocket.WebSocketException, ConnectionError):
         pass  # cut off: that is its right
@@ -161,7 +205,9 @@ def test_what_is_nested_too_deeply_is_a_mistake_of_the_sender():
 
 def test_a_workload_is_granted_after_all_that(house: Threaded, complaints: list[str]):
     """And nothing of it was a surprise."""
-    asked = m.WorkloadRequest(id="after", project="vision", pods=[m.PodRequest(gpu=0.25, nodes=["n0"])])
+    asked = m.WorkloadRequest(
+        id="after", project="vision", pods=[m.PodRequest(gpu=0.25, nodes=["n0"])]
+    )
     house.run(house.doors.admin.submit(asked))
     for _ in range(200):
         if house.run(house.doors.admin.workload("after")).state == "running":

@@ -1,4 +1,6 @@
-"""Garbage is looked for everywhere when as many have ended as live, not more often; and what has ended is let go in the end."""
+"""Garbage is looked for everywhere when as many have ended as live, not more often; and what has
+ended is let go in the end.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_after_an_hour_it_looks_everywhere_in_any_case(counted: tuple[GcTuning, 
     assert [garbage.tick() for _ in range(LONGEST)].count(True) == 1
 
 
-def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(counted: tuple[GcTuning, list[int]]):
+def test_what_is_kept_is_set_aside_and_what_has_ended_is_let_go(
+    counted: tuple[GcTuning, list[int]],
+):
     garbage, counts = counted
     thing = Thing()
     seen = weakref.ref(thing)

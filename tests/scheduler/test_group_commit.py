@@ -1,4 +1,6 @@
-"""The service's own SQLite: one sync for many commits, and nobody is told of anything before it is on disk. The disk is slow, or fails."""
+"""The service's own SQLite: one sync for many commits, and nobody is told of anything before it is
+on disk. The disk is slow, or fails.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ async def till(is_so: object, *args: object) -> None:
 
 
 def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDisk):
-    """Neither to who asked, nor to who listens, nor to the agent, nor to who looks; but whether the service lives is told."""
+    """Neither to who asked, nor to who listens, nor to the agent, nor to who looks; but whether the
+    service lives is told.
+    """
 
     async def story() -> None:
         async with open_house(tmp_path, one_sync_for_many=True) as doors:
@@ -84,7 +88,13 @@ def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDis
                 slow_disk.open.clear()
                 asked = asyncio.create_task(client.submit(asking("a")))
                 heard = asyncio.create_task(told_of("a", frames))
-                await till(lambda: doors.house.service.records["a"].leases if "a" in doors.house.service.records else None)
+                await till(
+                    lambda: (
+                        doors.house.service.records["a"].leases
+                        if "a" in doors.house.service.records
+                        else None
+                    )
+                )
                 looked = asyncio.create_task(client.workload("a"))
                 done, _ = await asyncio.wait({asked, heard, looked}, timeout=0.3)
                 assert (done, agent.told) == (set(), {})
@@ -120,20 +130,26 @@ def test_many_commits_share_a_sync(tmp_path: Path, slow_disk: SlowDisk):
             syncs = 0
             while slow_disk.begun.acquire(blocking=False):
                 syncs += 1
-            assert syncs <= 5  # what was committed while the first was under way, and the cycles after it
+            assert (
+                syncs <= 5
+            )  # what was committed while the first was under way, and the cycles after it
 
     asyncio.run(story())
 
 
 def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk):
-    """What of the last commits will be there after a power cut, nobody knows: nothing is told, nothing more is committed."""
+    """What of the last commits will be there after a power cut, nobody knows: nothing is told,
+    nothing more is committed.
+    """
 
     async def story() -> None:
         async with open_house(tmp_path, one_sync_for_many=True) as doors:
             client = doors.admin
             await client.submit(asking("kept"))
             slow_disk.broken = True
-            with pytest.raises(Unavailable, match="failed to keep what was committed: Input/output error"):
+            with pytest.raises(
+                Unavailable, match="failed to keep what was committed: Input/output error"
+            ):
                 await client.submit(asking("lost"))
             await asyncio.wait_for(doors.house.over.wait(), PATIENCE_S)
             with pytest.raises(Unavailable, match="failed to keep"):
@@ -143,14 +159,20 @@ def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk)
     asyncio.run(story())
 
 
-def test_a_power_cut_takes_nothing_that_was_acknowledged(tmp_path: Path, slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch):
+def test_a_power_cut_takes_nothing_that_was_acknowledged(
+    tmp_path: Path, slow_disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+):
     """At any moment, what the last sync had covered has everything of which somebody was told."""
-    monkeypatch.setattr(disks, "COMMITS_PER_COPY", 10**9)  # copying is SQLite's own business, and would change the file under our copy
+    monkeypatch.setattr(
+        disks, "COMMITS_PER_COPY", 10**9
+    )  # copying is SQLite's own business, and would change the file under our copy
     told: dict[str, str] = {}
     cuts: list[tuple[dict[str, str], Path]] = []
 
     async def story() -> None:
-        async with open_house(tmp_path, one_sync_for_many=True, policy="projects: [{name: p}]") as doors:
+        async with open_house(
+            tmp_path, one_sync_for_many=True, policy="projects: [{name: p}]"
+        ) as doors:
             client, agent = doors.admin, FakeAgent(gpus=4)
 
             async def come_and_go(i: int) -> None:
@@ -183,7 +205,9 @@ def found_after(promised: dict[str, str], cut: Path) -> int:
     try:
         alive = {row.request.id for row in store.remembered().workloads}
         for id_, said in promised.items():
-            assert said == "over" or id_ in alive or (said == "asked to end" and store.is_ended(id_)), f"{id_} was acknowledged"
+            assert (
+                said == "over" or id_ in alive or (said == "asked to end" and store.is_ended(id_))
+            ), f"{id_} was acknowledged"
             assert said != "over" or store.is_ended(id_), f"the end of {id_} was acknowledged"
         return len(promised)
     finally:
@@ -208,7 +232,9 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
         finally:
             store.close()
 
-    assert asyncio.run(story()) < 1000 * 4096  # two thousand commits would have taken two thousand pages and more
+    assert (
+        asyncio.run(story()) < 1000 * 4096
+    )  # two thousand commits would have taken two thousand pages and more
 
 
 def test_what_nobody_waited_for_is_on_disk_at_the_end(tmp_path: Path, slow_disk: SlowDisk):
@@ -217,7 +243,10 @@ def test_what_nobody_waited_for_is_on_disk_at_the_end(tmp_path: Path, slow_disk:
         write.revision(7)
     assert store.disk.on_disk < store.disk.written
     store.close()
-    assert (store.disk.on_disk, slow_disk.begun.acquire(blocking=False)) == (store.disk.written, True)
+    assert (store.disk.on_disk, slow_disk.begun.acquire(blocking=False)) == (
+        store.disk.written,
+        True,
+    )
     store = Store(f"sqlite:///{tmp_path}/x.sqlite")
     assert store.remembered().revision == 7
     store.close()

@@ -1,4 +1,6 @@
-"""The scheduler remembers what the queues held and whom it evicted, and tells each person what they may see of it."""
+"""The scheduler remembers what the queues held and whom it evicted, and tells each person what they
+may see of it.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ projects:
   - {name: vision, department: research, members: [alice], pools: {default: {gpu: {quota: 2}}}}
   - {name: course, department: research, members: [bob]}
 """
-ALICE, BOB, ADMIN = Identity("alice", (), "person"), Identity("bob", (), "person"), Identity("root", (), "admin")
+ALICE, BOB, ADMIN = (
+    Identity("alice", (), "person"),
+    Identity("bob", (), "person"),
+    Identity("root", (), "admin"),
+)
 
 
 class Quiet:
@@ -37,7 +43,9 @@ class Bench:
     def __init__(self, folder: Path, time: int = 1_000_000_000) -> None:
         self.folder, self.time = folder, time
         self.store = Store(f"sqlite:///{folder}/x.db")
-        self.service = SchedulerService(self.store, parse_policy(POLICY), Quiet(), clock=lambda: self.time)
+        self.service = SchedulerService(
+            self.store, parse_policy(POLICY), Quiet(), clock=lambda: self.time
+        )
         self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _: None)
         self.loop = SchedulingLoop(self.service)
         self.pass_ms(0)
@@ -81,7 +89,9 @@ def test_queues_are_sampled_over_time(bench: Bench):
 
 def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
     bench.pass_ms(5000)
-    seen = {sample.queue for sample in bench.service.shown.queue_history(ALICE, "default", None).samples}
+    seen = {
+        sample.queue for sample in bench.service.shown.queue_history(ALICE, "default", None).samples
+    }
     assert "vision" in seen
     assert "research" in seen
     assert "course" not in seen
@@ -94,7 +104,10 @@ def test_an_answer_is_bounded_whatever_happened(bench: Bench):
     assert len({sample.time for sample in samples}) == MOST_POINTS
 
 
-@pytest.mark.parametrize(("pool", "minutes", "field"), [("moon", None, "pool"), (None, "soon", "minutes"), (None, "0", "minutes")])
+@pytest.mark.parametrize(
+    ("pool", "minutes", "field"),
+    [("moon", None, "pool"), (None, "soon", "minutes"), (None, "0", "minutes")],
+)
 def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minutes, field):
     with pytest.raises(InvalidInput) as refused:
         bench.service.shown.queue_history(ADMIN, pool, minutes)
@@ -104,12 +117,20 @@ def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minu
 def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
     bench.course_is_reclaimed()
     (row,) = bench.service.shown.evictions(ADMIN).evictions
-    assert (row.project, row.user, row.action, row.by, row.by_project) == ("course", "bob", "reclaim", "v", "vision")
+    assert (row.project, row.user, row.action, row.by, row.by_project) == (
+        "course",
+        "bob",
+        "reclaim",
+        "v",
+        "vision",
+    )
     assert row.name in ("c1.ipynb", "c2.ipynb")
     assert row.message
 
 
-def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strangers_see_nothing(bench: Bench):
+def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strangers_see_nothing(
+    bench: Bench,
+):
     bench.course_is_reclaimed()
     (row,) = bench.service.shown.evictions(BOB).evictions
     assert (row.by, row.by_project) == ("", "vision")
@@ -155,9 +176,16 @@ def test_both_are_tables(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
             for path, kind in (("history/queues", m.QueueSample), ("evictions", m.EvictionRow)):
-                whole = await doors.raw("GET", f"/api/v1/{path}?format=csv", None, doors.admin_token)
+                whole = await doors.raw(
+                    "GET", f"/api/v1/{path}?format=csv", None, doors.admin_token
+                )
                 assert whole.body.decode().splitlines()[0] == ",".join(kind.__annotations__)
-                some = await doors.raw("GET", f"/api/v1/{path}?format=csv&columns=message,time", None, doors.admin_token)
+                some = await doors.raw(
+                    "GET",
+                    f"/api/v1/{path}?format=csv&columns=message,time",
+                    None,
+                    doors.admin_token,
+                )
                 assert some.code == (200 if "message" in kind.__annotations__ else 400)
             assert (await doors.admin.evictions()).evictions == []
             assert isinstance(await doors.admin.queue_history("default", 5), m.QueueHistory)

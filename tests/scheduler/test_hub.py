@@ -1,4 +1,6 @@
-"""A JupyterHub's people: whose token it is, what is remembered of it, what happens while the Hub is away, and quotas in its groups."""
+"""A JupyterHub's people: whose token it is, what is remembered of it, what happens while the Hub is
+away, and quotas in its groups.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,12 @@ from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.scheduler.app import SchedulerApp
 from jupyter_gpushare.scheduler.auth.identity import Identity
-from jupyter_gpushare.scheduler.auth.jupyterhub import ADMIN_SCOPE, HubAddress, JupyterHub, managed_by_hub
+from jupyter_gpushare.scheduler.auth.jupyterhub import (
+    ADMIN_SCOPE,
+    HubAddress,
+    JupyterHub,
+    managed_by_hub,
+)
 from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
 from jupyter_gpushare.scheduler.hub_integration import joined
 from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
@@ -33,13 +40,20 @@ class Clock:
 
 
 def story(telling):
-    """Runs a coroutine function that takes an open fake Hub, with the connection to it and its clock."""
+    """Runs a coroutine function that takes an open fake Hub, with the connection to it and its
+    clock.
+    """
 
     def test():
         async def told():
             async with FakeHub().open() as fake:
                 clock = Clock()
-                hub = JupyterHub(fake.address, remember=60, clock=clock, groups_of=lambda user: ("local",) if user == "alice" else ())
+                hub = JupyterHub(
+                    fake.address,
+                    remember=60,
+                    clock=clock,
+                    groups_of=lambda user: ("local",) if user == "alice" else (),
+                )
                 try:
                     await telling(fake, hub, clock)
                 finally:
@@ -67,14 +81,18 @@ async def test_whose_token_it_is(fake: FakeHub, hub: JupyterHub, clock: Clock):
 
 
 @story
-async def test_a_token_that_was_not_made_for_this_service_is_refused_by_name(fake: FakeHub, hub: JupyterHub, clock: Clock):
+async def test_a_token_that_was_not_made_for_this_service_is_refused_by_name(
+    fake: FakeHub, hub: JupyterHub, clock: Clock
+):
     for scopes in ((), ("access:services!service=other",), ("access:servers!server=alice/",)):
         with pytest.raises(NotAllowed, match="access:services!service=gpushare"):
             await hub.identity(fake.knows(f"alice{len(scopes)}{scopes}", scopes=scopes))
 
 
 @story
-async def test_the_hub_is_not_asked_each_time_and_a_revoked_token_ends(fake: FakeHub, hub: JupyterHub, clock: Clock):
+async def test_the_hub_is_not_asked_each_time_and_a_revoked_token_ends(
+    fake: FakeHub, hub: JupyterHub, clock: Clock
+):
     token = fake.knows("alice")
     assert len({await one for one in [hub.identity(token) for _ in range(5)]}) == 1
     assert fake.asked["/user"] == 1
@@ -98,7 +116,9 @@ async def test_many_calls_at_once_are_one_question(fake: FakeHub, hub: JupyterHu
 
 
 @story
-async def test_the_hub_is_not_kept_busy_by_made_up_tokens(fake: FakeHub, hub: JupyterHub, clock: Clock):
+async def test_the_hub_is_not_kept_busy_by_made_up_tokens(
+    fake: FakeHub, hub: JupyterHub, clock: Clock
+):
     for i in range(1000):
         assert await hub.identity(f"made-up-{i}") is None
     with pytest.raises(Unavailable, match="too many tokens"):
@@ -109,10 +129,20 @@ async def test_the_hub_is_not_kept_busy_by_made_up_tokens(fake: FakeHub, hub: Ju
 
 
 @story
-async def test_a_hub_that_cannot_be_asked_refuses_nobody(fake: FakeHub, hub: JupyterHub, clock: Clock):
+async def test_a_hub_that_cannot_be_asked_refuses_nobody(
+    fake: FakeHub, hub: JupyterHub, clock: Clock
+):
     token, other = fake.knows("alice"), fake.knows("bob")
     await hub.identity(token)
-    for mood in ((500, b""), (502, b"<html>"), (200, b"<html>"), (200, b"[]"), (200, b"{}"), (302, b""), (429, b"")):
+    for mood in (
+        (500, b""),
+        (502, b"<html>"),
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b"{}"),
+        (302, b""),
+        (429, b""),
+    ):
         fake.mood = mood
         with pytest.raises(Unavailable, match="JupyterHub"):
             await hub.identity(other)
@@ -161,14 +191,22 @@ def test_tokens_are_in_no_representation():
 
 
 def test_who_was_started_by_a_hub():
-    env = {"JUPYTERHUB_SERVICE_NAME": "gpus", "JUPYTERHUB_API_TOKEN": "x", "JUPYTERHUB_API_URL": "http://hub/api"}
+    env = {
+        "JUPYTERHUB_SERVICE_NAME": "gpus",
+        "JUPYTERHUB_API_TOKEN": "x",
+        "JUPYTERHUB_API_URL": "http://hub/api",
+    }
     assert managed_by_hub(env) == HubAddress("http://hub/api", "x", "gpus")
     assert managed_by_hub({}) is None
-    assert managed_by_hub({**env, "JUPYTERHUB_SERVICE_NAME": ""}) is None  # a single-user server's environment
+    assert (
+        managed_by_hub({**env, "JUPYTERHUB_SERVICE_NAME": ""}) is None
+    )  # a single-user server's environment
 
 
 def test_where_a_scheduler_listens_that_a_hub_started(monkeypatch: pytest.MonkeyPatch):
-    """In a single-user server's terminal the Hub's variables speak of that server: its port is not ours to take."""
+    """In a single-user server's terminal the Hub's variables speak of that server: its port is not
+    ours to take.
+    """
     monkeypatch.setenv("JUPYTERHUB_SERVICE_URL", "http://127.0.0.2:7777/services/gpus/")
     monkeypatch.setenv("JUPYTERHUB_SERVICE_PREFIX", "/services/gpus/")
     monkeypatch.setenv("JUPYTERHUB_API_TOKEN", "x")
@@ -192,7 +230,12 @@ projects: [{name: vision, department: research, members: [ann], pools: {default:
 def quotas(*groups: HubGroup, stated: str = STATED) -> tuple[dict[str, tuple], list[str]]:
     loaded, problems = with_groups(parse_policy(stated), groups)
     projects = {
-        p.name: (p.department, p.members, {pool: share.quota.gpu for pool, share in p.pools.items()}, p.node_pools)
+        p.name: (
+            p.department,
+            p.members,
+            {pool: share.quota.gpu for pool, share in p.pools.items()},
+            p.node_pools,
+        )
         for p in loaded.policy.projects
     }
     return projects, problems
@@ -211,7 +254,12 @@ def test_a_group_may_hold_a_project():
         said("night", {"department": "research", "gpu": {"quota": 2.5}}),
         said(
             "staff",
-            {"project": "language", "department": "research", "pools": {"a100": {"gpu": {"quota": 1, "limit": 2}}}, "node_pools": ["a100"]},
+            {
+                "project": "language",
+                "department": "research",
+                "pools": {"a100": {"gpu": {"quota": 1, "limit": 2}}},
+                "node_pools": ["a100"],
+            },
         ),
     )
     assert problems == []
@@ -224,7 +272,10 @@ def test_a_group_may_hold_a_project():
 
 def test_the_file_wins_and_the_first_group_by_name():
     vision = said("lab", {"project": "vision", "department": "research", "gpu": {"quota": 99}})
-    twice = [said(name, {"project": "p", "department": "research", "gpu": {"quota": quota}}) for name, quota in (("b", 2), ("a", 1))]
+    twice = [
+        said(name, {"project": "p", "department": "research", "gpu": {"quota": quota}})
+        for name, quota in (("b", 2), ("a", 1))
+    ]
     projects, problems = quotas(vision, *twice)
     assert projects == {**VISION, "p": ("research", ("group:a",), {"default": 1000}, ())}
     assert problems == ["JupyterHub group b: gpushare: another group has project p already"]
@@ -249,7 +300,9 @@ def test_the_file_wins_and_the_first_group_by_name():
     ],
 )
 def test_a_mistake_is_named_with_its_group_and_the_others_are_in_force(value, words: str):
-    projects, problems = quotas(said("bad", value), said("good", {"department": "research", "gpu": {"quota": 1}}))
+    projects, problems = quotas(
+        said("bad", value), said("good", {"department": "research", "gpu": {"quota": 1}})
+    )
     assert set(projects) == {"vision", "good"}
     assert problems
     assert all(problem.startswith("JupyterHub group bad: gpushare: ") for problem in problems)
@@ -285,7 +338,10 @@ async def until(question) -> None:
 def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
     async def told():
         async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, _):
-            alice, carol = doors.client(fake.knows("alice")), doors.client(fake.knows("carol", "night"))
+            alice, carol = (
+                doors.client(fake.knows("alice")),
+                doors.client(fake.knows("carol", "night")),
+            )
             assert (await alice.submit(asking("a"))).project == "vision"
             assert (await carol.submit(asking("c", user="carol"))).project == "language"
             with pytest.raises(NotAllowed):
@@ -295,8 +351,12 @@ def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
             frames = carol.changes()
             assert [w.id for w in (await anext(frames)).workloads] == ["c"]
             await frames.aclose()
-            assert (await doors.admin.whoami()).source == "token"  # tokens of ours are good beside it
-            under = SchedulerClient(HttpTransport(f"{doors.url}/services/gpushare", fake.knows("alice")))
+            assert (
+                await doors.admin.whoami()
+            ).source == "token"  # tokens of ours are good beside it
+            under = SchedulerClient(
+                HttpTransport(f"{doors.url}/services/gpushare", fake.knows("alice"))
+            )
             assert (await under.whoami()).user == "alice"
             state = under.changes()
             assert [w.id for w in (await anext(state)).workloads] == ["a"]
@@ -315,7 +375,9 @@ def test_what_callers_are_told_when_the_hub_refuses_or_is_away(tmp_path: Path):
             fake.mood = (500, b"")
             answer = await doors.raw("GET", "/api/v1/status", None, other)
             assert (answer.code, json.loads(answer.body)["error"]["code"]) == (503, "unavailable")
-            assert (await doors.raw("GET", "/api/v1/status", None, doors.token("alice"))).code == 200
+            assert (
+                await doors.raw("GET", "/api/v1/status", None, doors.token("alice"))
+            ).code == 200
             assert (await doors.raw("GET", "/healthz")).code == 200
 
     asyncio.run(told())
@@ -339,11 +401,15 @@ def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_pa
             quota = {row.name: row.gpu_quota for row in (await dora.projects()).projects}
             assert quota == {"vision": 1.0, "language": 1.0, "physics": 1.0}
             server = doors.of("box", "server")
-            assert (await server.submit(asking("e", user="dora"))).project == "physics"  # groups of who is not here themselves
+            assert (
+                await server.submit(asking("e", user="dora"))
+            ).project == "physics"  # groups of who is not here themselves
             fake.mood = (500, b"")
             await until(lambda: hub.problem)
             assert "500" in (await doors.admin.status()).policy_problems[0]
-            assert (await doors.admin.workload("d")).project == "physics"  # what was read last is in force
+            assert (
+                await doors.admin.workload("d")
+            ).project == "physics"  # what was read last is in force
 
     asyncio.run(told())
 

@@ -1,6 +1,8 @@
-"""kill -9 of a real scheduler process, at any moment between request and announcement: nothing acknowledged is lost, nothing leaks.
+"""kill -9 of a real scheduler process, at any moment between request and announcement: nothing
+acknowledged is lost, nothing leaks.
 
-`GPUSHARE_KILLS=300 pytest tests/scheduler/test_killed_scheduler.py` kills more often than there is time for otherwise.
+`GPUSHARE_KILLS=300 pytest tests/scheduler/test_killed_scheduler.py` kills more often than there is
+time for otherwise.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from tests.scheduler.scheduler_forks import Child, Nursery
 
 pytestmark = pytest.mark.slow
 RUNS = int(os.environ.get("GPUSHARE_KILLS", "30"))
-"""Per kind of database; each run kills a scheduler in its work, and the one after it once what it remembers is examined."""
+"""Per kind of database; each run kills a scheduler in its work, and the one after it once what it
+remembers is examined.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +54,9 @@ async def use(agent: FakeAgent, link: AgentLink) -> None:
         await asyncio.sleep(0.005)
 
 
-async def one_life(child: Child, agent: FakeAgent, told: Told, run: int, dice: random.Random) -> None:
+async def one_life(
+    child: Child, agent: FakeAgent, told: Told, run: int, dice: random.Random
+) -> None:
     client = child.client()
     talking = asyncio.create_task(people(client, told, run, dice))
     with contextlib.suppress(GpuShareError):
@@ -66,14 +72,22 @@ async def one_life(child: Child, agent: FakeAgent, told: Told, run: int, dice: r
 
 
 @pytest.mark.timeout(120 + 6 * RUNS)
-def test_killed_at_any_moment_it_keeps_what_it_acknowledged(nursery: Nursery, database: Database, tmp_path: Path):
+def test_killed_at_any_moment_it_keeps_what_it_acknowledged(
+    nursery: Nursery, database: Database, tmp_path: Path
+):
     policy = tmp_path / "gpushare.yaml"
     policy.write_text(default_demo_policy(2))
     dice, told, agent = random.Random(7), Told(), FakeAgent()
 
     async def lives() -> None:
         for run in range(RUNS):
-            await one_life(nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url), agent, told, run, dice)
+            await one_life(
+                nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url),
+                agent,
+                told,
+                run,
+                dice,
+            )
             check_invariants(database.url)
             agent.plan = None
             child = nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url)

@@ -1,4 +1,6 @@
-"""What drives the service: ticks come however busy it is, a store that is away delays and loses nothing, and the clock may jump."""
+"""What drives the service: ticks come however busy it is, a store that is away delays and loses
+nothing, and the clock may jump.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ from tests.scheduler.running_server import asking, open_house
 from tests.scheduler.scheduler_forks import Nursery
 
 ADMIN = Identity("root", (), "admin")
-ONE, TWO = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n", "projects: [{name: two}]\n"
+ONE, TWO = (
+    "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}]\n",
+    "projects: [{name: two}]\n",
+)
 DAY = 24 * 3600 * 1000
 
 
@@ -51,7 +56,9 @@ class Bench:
         self.policy_file = folder / "gpushare.yaml"
         self.policy_file.write_text(policy)
         self.store = Store(f"sqlite:///{folder}/x.db")
-        self.service = SchedulerService(self.store, load_policy(self.policy_file), self.listener, clock=lambda: self.time)
+        self.service = SchedulerService(
+            self.store, load_policy(self.policy_file), self.listener, clock=lambda: self.time
+        )
         self.service.agent_hello(m.AgentHello(version="1", node=node()), self.orders.append)
         self.loop = SchedulingLoop(self.service, self.policy_file)
 
@@ -110,7 +117,9 @@ def test_what_could_not_be_committed_is_decided_when_the_store_is_back(tmp_path:
     with bench.store_away(), pytest.raises(StoreUnavailable):
         bench.tick()
     assert bench.state("a") == "pending"
-    assert not any(isinstance(order, m.LeaseWanted) and order.lease.workload == "a" for order in bench.orders)
+    assert not any(
+        isinstance(order, m.LeaseWanted) and order.lease.workload == "a" for order in bench.orders
+    )
     bench.tick()
     assert bench.state("a") == "running"
 
@@ -134,7 +143,10 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
     assert sorted(body.workload for body, _, end in rows if end is None) == ["b", "c"]
     for body, _, _ in rows:
         row = m.LeaseUsage(lease=body.id, held_ms=7, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)
-        bench.service.agent_said("n0", m.UsageReport(since_ms=0, life="x", number=1 + len(bench.store.usage()), rows=[row]))
+        bench.service.agent_said(
+            "n0",
+            m.UsageReport(since_ms=0, life="x", number=1 + len(bench.store.usage()), rows=[row]),
+        )
         bench.tick()
     assert sum(row["held_ms"] for row in bench.store.usage()) == 7 * len(rows)
     check_invariants(f"sqlite:///{tmp_path}/x.db")
@@ -150,7 +162,9 @@ def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
 
 
 def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
-    """Those who are refused by a limit all see "GPUs free" change; a grant tells of itself at once, of them bit by bit."""
+    """Those who are refused by a limit all see "GPUs free" change; a grant tells of itself at once,
+    of them bit by bit.
+    """
     policy = "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
     bench = Bench(tmp_path, policy)
     waiting = [f"w{i:04}" for i in range(600)]
@@ -161,7 +175,9 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     bench.ask("a", project="one")
     bench.loop.turn(is_tick=False)
     assert set(bench.listener.told()) == {"a"}
-    assert bench.service.shown.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1  # whoever asks gets the truth
+    assert (
+        bench.service.shown.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1
+    )  # whoever asks gets the truth
     told: list[str] = []
     for _ in bench.service.lots.telling():
         more = bench.listener.told()
@@ -172,9 +188,12 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
 
 
 def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
-    """A grant beside many that wait counts nobody's place; the telling does, and whoever asks gets theirs at once."""
+    """A grant beside many that wait counts nobody's place; the telling does, and whoever asks gets
+    theirs at once.
+    """
     bench = Bench(
-        tmp_path, "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n"
+        tmp_path,
+        "projects: [{name: one, pools: {default: {gpu: {quota: 2}}}}, {name: none, pools: {default: {gpu: {limit: 0}}}}]\n",
     )
     for i in range(600):
         bench.ask(f"w{i:04}", project="none")
@@ -198,7 +217,13 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     bench.tick()
     lease = bench.service.records["old"].leases["kernel"].id
     bench.service.agent_said(
-        "n0", m.UsageReport(since_ms=0, rows=[m.LeaseUsage(lease=lease, held_ms=5, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)])
+        "n0",
+        m.UsageReport(
+            since_ms=0,
+            rows=[
+                m.LeaseUsage(lease=lease, held_ms=5, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)
+            ],
+        ),
     )
     bench.service.end(ADMIN, "old")
     bench.tick(2 * DAY - 1000)
@@ -245,7 +270,10 @@ def test_what_is_too_much_for_one_go_is_forgotten_in_several(tmp_path: Path):
 
 
 def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
-    bench = Bench(tmp_path, "node_pools: [{name: default, time_based_fairshare: {enabled: true, window: 7d}}]\n" + ONE)
+    bench = Bench(
+        tmp_path,
+        "node_pools: [{name: default, time_based_fairshare: {enabled: true, window: 7d}}]\n" + ONE,
+    )
     bench.loop.retention = Retention.of(DAY)
     bench.ask("old", 0.5)
     bench.tick()
@@ -290,7 +318,9 @@ def test_usage_is_added_up_and_written_at_the_tick_also_when_the_store_was_away(
     leases = {id_: bench.service.records[id_].leases["kernel"].id for id_ in ("a", "b")}
 
     def report(id_: str, held: int) -> None:
-        row = m.LeaseUsage(lease=leases[id_], held_ms=held, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)
+        row = m.LeaseUsage(
+            lease=leases[id_], held_ms=held, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0
+        )
         bench.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def written() -> dict[str, int]:

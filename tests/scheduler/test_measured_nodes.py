@@ -1,4 +1,6 @@
-"""What agents measure of their GPUs is shown at once and costs the scheduler nothing: no write, no cycle."""
+"""What agents measure of their GPUs is shown at once and costs the scheduler nothing: no write, no
+cycle.
+"""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ def measured(house: House, **changes: object) -> m.NodeReport:
 
 def test_a_measurement_is_shown_and_nothing_is_written(house: House):
     before = house.service.revision
-    house.service.agent_said("n0", m.NodeChangedReport(node=measured(house, used_mib=7, foreign_mib=5, foreign_processes=1, utilization=0.5)))
+    house.service.agent_said(
+        "n0",
+        m.NodeChangedReport(
+            node=measured(house, used_mib=7, foreign_mib=5, foreign_processes=1, utilization=0.5)
+        ),
+    )
     (row,) = house.service.shown.nodes(ADMIN).nodes
     device = row.devices[0]
     assert (device.foreign_mib, device.foreign_processes, device.utilization) == (5, 1, 0.5)
     assert house.service.revision == before
     house.start()
-    assert fleet(house).report("n0").devices[0].foreign_mib == 0, "it was not written: the agent says it again"
+    assert fleet(house).report("n0").devices[0].foreign_mib == 0, (
+        "it was not written: the agent says it again"
+    )
 
 
 def test_health_tiers_and_reasons_are_more_than_measurements(house: House):

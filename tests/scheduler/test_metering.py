@@ -39,28 +39,42 @@ class House:
         self.url, self.hours = url, 100.0
         self.store: Store | None = None
         self.start()
-        devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=80 * 1024) for i in range(2)]
-        hello = m.AgentHello(version="1", node=m.NodeReport(name="n0", simulated=True, devices=devices))
+        devices = [
+            m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=80 * 1024)
+            for i in range(2)
+        ]
+        hello = m.AgentHello(
+            version="1", node=m.NodeReport(name="n0", simulated=True, devices=devices)
+        )
         self.service.agent_hello(hello, Silent().send)
 
     def start(self) -> None:
         self.close()
         self.store = Store(self.url)
-        self.service = SchedulerService(self.store, parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR))
+        self.service = SchedulerService(
+            self.store, parse_policy(POLICY), Silent(), clock=lambda: round(self.hours * HOUR)
+        )
 
     def close(self) -> None:
         if self.store is not None:
             self.store.close()
 
     def ask(self, id_: str, project: str, gpu: float) -> None:
-        self.service.submit(ALICE, m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]))
+        self.service.submit(
+            ALICE,
+            m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)]),
+        )
         self.service.run_cycle()
 
     def usage(self, hours: float) -> dict[str, float]:
         """What the cluster knows of GPU usage after the time went on to that hour."""
         self.hours = hours
         self.service.tick(round(hours * HOUR))
-        return {queue: used[0] / 1_000_000 for (queue, _), used in self.service.cluster.usage.items() if any(used)}
+        return {
+            queue: used[0] / 1_000_000
+            for (queue, _), used in self.service.cluster.usage.items()
+            if any(used)
+        }
 
 
 @pytest.fixture
@@ -71,7 +85,9 @@ def house(database: Database) -> Iterator[House]:
 
 
 def test_what_was_held_is_what_the_next_cycles_weigh(house: House) -> None:
-    """Of two GPUs, a held one for two hours and b a half for one: in four hours that is 2 and 0.5 of 8 GPU-hours."""
+    """Of two GPUs, a held one for two hours and b a half for one: in four hours that is 2 and 0.5
+    of 8 GPU-hours.
+    """
     house.ask("x", "a", 1)
     house.hours = 101
     house.ask("y", "b", 0.5)
@@ -121,4 +137,6 @@ def test_leases_outside_the_window_do_not_count() -> None:
         LeaseSpan("a", "other", 1000, 0, 20 * HOUR),
         LeaseSpan("gone", "default", 1000, 19 * HOUR, 20 * HOUR),
     ]
-    assert usage_facts(policy, spans, lambda pool: 2000, 20 * HOUR)[0] == UsageMeasured("a", "default", (0, 0, 0))
+    assert usage_facts(policy, spans, lambda pool: 2000, 20 * HOUR)[0] == UsageMeasured(
+        "a", "default", (0, 0, 0)
+    )

@@ -1,4 +1,6 @@
-"""Every metric that operators rely on is there with its labels, says what is so, and the dashboard asks for no other."""
+"""Every metric that operators rely on is there with its labels, says what is so, and the dashboard
+asks for no other.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,10 @@ from tests.scheduler.running_server import Doors, asking, open_house
 
 QUEUE = {"queue", "kind", "pool", "resource"}
 PROMISED = {
-    **{f"gpushare_queue_{name}": ("gauge", QUEUE) for name in ("quota", "limit", "fair_share", "allocated", "requested")},
+    **{
+        f"gpushare_queue_{name}": ("gauge", QUEUE)
+        for name in ("quota", "limit", "fair_share", "allocated", "requested")
+    },
     "gpushare_workloads": ("gauge", {"state", "reason", "pool"}),
     "gpushare_cycle_seconds": ("histogram", {"action"}),
     "gpushare_sync_seconds": ("histogram", set()),
@@ -47,7 +52,12 @@ async def scraped(doors: Doors) -> dict[str, Any]:
 
 def value(families: dict[str, Any], name: str, **labels: str) -> float | None:
     """Of one series; None: there is none."""
-    samples = [sample for family in families.values() for sample in family.samples if sample.name == name and sample.labels == labels]
+    samples = [
+        sample
+        for family in families.values()
+        for sample in family.samples
+        if sample.name == name and sample.labels == labels
+    ]
     return samples[0].value if samples else None
 
 
@@ -59,18 +69,37 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         async with open_house(tmp_path_factory.mktemp("house")) as doors:
             agent = FakeAgent()
             async with agent.linked(doors.admin) as link:
-                gang = m.WorkloadRequest(id="gang", min_pods=2, pods=[m.PodRequest(name=str(i), gpu=0.5) for i in range(2)])
+                gang = m.WorkloadRequest(
+                    id="gang",
+                    min_pods=2,
+                    pods=[m.PodRequest(name=str(i), gpu=0.5) for i in range(2)],
+                )
                 await doors.of("alice").submit(gang)
                 await agent.until(lambda: len(agent.holds) == 2)
                 await doors.of("bob").submit(asking("b", 1))
                 await doors.of("bob").submit(asking("c", 1))
-                await agent.until(lambda: any(held.workload == "b" for held in agent.holds.values()))
+                await agent.until(
+                    lambda: any(held.workload == "b" for held in agent.holds.values())
+                )
                 lease = next(held for held in agent.holds.values() if held.workload == "b")
                 memory = m.MemoryMib(guaranteed=1024, used=1536, borrowed=512)
-                await link.send(m.LeaseChanged(report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)))
+                await link.send(
+                    m.LeaseChanged(
+                        report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)
+                    )
+                )
                 took = {"gate_waits_ms": [2000], "suspends_ms": [100, 300], "resumes_ms": [50]}
-                await link.send(m.UsageReport(since_ms=5000, rows=[], rungs={"caches": 2, "notice": 1, "of tomorrow": 3}, **took))
-                await link.send(m.AskAgain(workload="nobody"))  # answered in order: what was said before is taken now
+                await link.send(
+                    m.UsageReport(
+                        since_ms=5000,
+                        rows=[],
+                        rungs={"caches": 2, "notice": 1, "of tomorrow": 3},
+                        **took,
+                    )
+                )
+                await link.send(
+                    m.AskAgain(workload="nobody")
+                )  # answered in order: what was said before is taken now
                 async with asyncio.timeout(20):
                     while not value(found := await scraped(doors), "gpushare_resume_seconds_count"):
                         await asyncio.sleep(0.05)
@@ -80,21 +109,45 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", PROMISED)
-def test_every_promised_metric_is_there_with_its_labels(after_a_day: dict[str, Any], name: str) -> None:
+def test_every_promised_metric_is_there_with_its_labels(
+    after_a_day: dict[str, Any], name: str
+) -> None:
     kind, labels = PROMISED[name]
     family = after_a_day[name]
     assert family.type == kind
     assert family.documentation
     assert family.samples
-    assert {frozenset(set(sample.labels) - {"le"}) for sample in family.samples} == {frozenset(labels)}
+    assert {frozenset(set(sample.labels) - {"le"}) for sample in family.samples} == {
+        frozenset(labels)
+    }
 
 
 TRUE = {
-    "a quota": (1, "gpushare_queue_quota", {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"}),
-    "no limit": (float("inf"), "gpushare_queue_limit", {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"}),
-    "a fair share": (1, "gpushare_queue_fair_share", {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"}),
-    "allocated": (2, "gpushare_queue_allocated", {"queue": "research", "kind": "department", "pool": "default", "resource": "gpu"}),
-    "requested": (2, "gpushare_queue_requested", {"queue": "language", "kind": "project", "pool": "default", "resource": "gpu"}),
+    "a quota": (
+        1,
+        "gpushare_queue_quota",
+        {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"},
+    ),
+    "no limit": (
+        float("inf"),
+        "gpushare_queue_limit",
+        {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"},
+    ),
+    "a fair share": (
+        1,
+        "gpushare_queue_fair_share",
+        {"queue": "vision", "kind": "project", "pool": "default", "resource": "gpu"},
+    ),
+    "allocated": (
+        2,
+        "gpushare_queue_allocated",
+        {"queue": "research", "kind": "department", "pool": "default", "resource": "gpu"},
+    ),
+    "requested": (
+        2,
+        "gpushare_queue_requested",
+        {"queue": "language", "kind": "project", "pool": "default", "resource": "gpu"},
+    ),
     "who runs": (2, "gpushare_workloads", {"state": "running", "reason": "", "pool": "default"}),
     "a gang's first grant counts once": (2, "gpushare_grant_wait_seconds_count", {}),
     "nobody was evicted": (0, "gpushare_evictions_total", {"action": "reclaim"}),
@@ -113,12 +166,18 @@ TRUE = {
 
 
 @pytest.mark.parametrize(("expected", "name", "labels"), TRUE.values(), ids=TRUE)
-def test_it_says_what_is_so(after_a_day: dict[str, Any], expected: float | None, name: str, labels: dict[str, str]) -> None:
+def test_it_says_what_is_so(
+    after_a_day: dict[str, Any], expected: float | None, name: str, labels: dict[str, str]
+) -> None:
     assert value(after_a_day, name, **labels) == expected
 
 
 def test_who_waits_is_counted_by_the_reason_that_they_are_told(after_a_day: dict[str, Any]) -> None:
-    (waiting,) = [sample for sample in after_a_day["gpushare_workloads"].samples if sample.labels["state"] == "pending"]
+    (waiting,) = [
+        sample
+        for sample in after_a_day["gpushare_workloads"].samples
+        if sample.labels["state"] == "pending"
+    ]
     assert (waiting.value, waiting.labels["reason"] != "") == (1, True)
 
 
@@ -135,27 +194,46 @@ def queried(node: object) -> Iterator[str]:
             yield from queried(inner)
 
 
-def test_the_dashboard_can_be_imported_and_asks_only_for_what_there_is(after_a_day: dict[str, Any]) -> None:
+def test_the_dashboard_can_be_imported_and_asks_only_for_what_there_is(
+    after_a_day: dict[str, Any],
+) -> None:
     board = json.loads(DASHBOARD.read_text())
     assert board["schemaVersion"] >= 36
     assert board["templating"]["list"][0]["type"] == "datasource"
     panels = [panel for panel in board["panels"] if panel["type"] != "row"]
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     assert all(panel["datasource"]["uid"] == "${datasource}" for panel in panels)
-    assert all(target["datasource"]["uid"] == "${datasource}" for panel in panels for target in panel["targets"])
+    assert all(
+        target["datasource"]["uid"] == "${datasource}"
+        for panel in panels
+        for target in panel["targets"]
+    )
     exported = {sample.name for family in after_a_day.values() for sample in family.samples}
-    labels = {name: set(sample.labels) for family in after_a_day.values() for sample in family.samples if (name := sample.name)}
+    labels = {
+        name: set(sample.labels)
+        for family in after_a_day.values()
+        for sample in family.samples
+        if (name := sample.name)
+    }
     asked = list(queried(board))
     assert len(asked) > 20
     for expression in asked:
         names = set(re.findall(r"\b(?:gpushare|process)_[a-z_]+", expression))
         assert names <= exported, expression
-        for name, matchers in re.findall(r"\b((?:gpushare|process)_[a-z_]+)\{([^}]*)\}", expression):
-            assert set(re.findall(r"(\w+)=", matchers)) <= labels[name] | {"job", "instance"}, expression
+        for name, matchers in re.findall(
+            r"\b((?:gpushare|process)_[a-z_]+)\{([^}]*)\}", expression
+        ):
+            assert set(re.findall(r"(\w+)=", matchers)) <= labels[name] | {"job", "instance"}, (
+                expression
+            )
         for grouped in re.findall(r"by \(([^)]*)\)", expression):
-            assert {label.strip() for label in grouped.split(",")} <= set().union(*(labels[name] for name in names)), expression
+            assert {label.strip() for label in grouped.split(",")} <= set().union(
+                *(labels[name] for name in names)
+            ), expression
     missing = {name for name in PROMISED if name.startswith("gpushare_")} - {
-        re.sub(r"_(total|bucket|count|sum)$", "", name) for expression in asked for name in re.findall(r"\bgpushare_[a-z_]+", expression)
+        re.sub(r"_(total|bucket|count|sum)$", "", name)
+        for expression in asked
+        for name in re.findall(r"\bgpushare_[a-z_]+", expression)
     }
     assert not missing, "a metric that nobody sees"
 

@@ -1,4 +1,6 @@
-"""Databases of every age: the steps lead to today's tables, keep what is in them, and a newer database is left alone."""
+"""Databases of every age: the steps lead to today's tables, keep what is in them, and a newer
+database is left alone.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +16,30 @@ from alembic.migration import MigrationContext
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store import database, schema
-from jupyter_gpushare.scheduler.store.database import NEWEST, NeedsUpgrade, TooNew, bring_up_to_date, found_version, open_engine, steps
+from jupyter_gpushare.scheduler.store.database import (
+    NEWEST,
+    NeedsUpgrade,
+    TooNew,
+    bring_up_to_date,
+    found_version,
+    open_engine,
+    steps,
+)
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.databases import Database
 
 OLD = Path(__file__).parent / "old_database.sql"
-"""A small database as version 0.1 made it: two workloads, a lease in force, an event, what was used, a token."""
+"""A small database as version 0.1 made it: two workloads, a lease in force, an event, what was
+used, a token.
+"""
 
 
 def differences(engine: sql.Engine) -> list[object]:
     """Between the tables that there are and those that the program wants."""
     with engine.connect() as connection:
-        return compare_metadata(MigrationContext.configure(connection, opts={"compare_type": True}), schema.metadata)
+        return compare_metadata(
+            MigrationContext.configure(connection, opts={"compare_type": True}), schema.metadata
+        )
 
 
 def old_database(folder: Path) -> Path:
@@ -65,7 +79,9 @@ def test_a_new_database_gets_the_tables_of_today(database: Database):
     Store(database.url, upgrade=False).close()
 
 
-def test_a_start_that_ends_among_the_tables_leaves_none_and_the_next_one_makes_them_all(database: Database):
+def test_a_start_that_ends_among_the_tables_leaves_none_and_the_next_one_makes_them_all(
+    database: Database,
+):
     made = []
 
     def dies_at_the_third(_conn: object, _cursor: object, statement: str, *_: object) -> None:
@@ -92,9 +108,14 @@ def test_an_old_file_is_copied_brought_up_to_date_and_keeps_everything(tmp_path:
     store = Store(f"sqlite:///{file}")
     known = store.remembered()
     assert known.revision == 41
-    assert [(row.request.id, row.user, row.project) for row in known.workloads] == [("w1", "alice", "vision")]
+    assert [(row.request.id, row.user, row.project) for row in known.workloads] == [
+        ("w1", "alice", "vision")
+    ]
     assert [row.body.id for row in known.leases] == ["w1@1"]
-    assert [event.message for event in known.events["w1"]] == ["Asked for 0.5 GPU.", "Granted 0.5 GPU on n0."]
+    assert [event.message for event in known.events["w1"]] == [
+        "Asked for 0.5 GPU.",
+        "Granted 0.5 GPU on n0.",
+    ]
     assert store.is_ended("w0")
     assert [row["held_ms"] for row in store.usage()] == [7]
     assert [(token.name, token.users) for token in store.tokens()] == [("alice", "")]
@@ -139,10 +160,19 @@ def test_a_step_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.M
     engine = open_engine(f"sqlite:///{file}")
     with engine.connect() as connection:
         assert found_version(connection) == "0001"
-        assert "users" not in {column["name"] for column in sql.inspect(connection).get_columns("tokens")}
+        assert "users" not in {
+            column["name"] for column in sql.inspect(connection).get_columns("tokens")
+        }
     engine.dispose()
 
 
 def test_requests_of_the_first_version_are_still_understood():
     """What is in the old database is what that version wrote."""
-    assert m.decode(m.WorkloadRequest, json.dumps({"id": "w1", "pods": [{"name": "kernel", "gpu": 0.5}]})).pods[0].gpu == 0.5
+    assert (
+        m.decode(
+            m.WorkloadRequest, json.dumps({"id": "w1", "pods": [{"name": "kernel", "gpu": 0.5}]})
+        )
+        .pods[0]
+        .gpu
+        == 0.5
+    )

@@ -1,4 +1,6 @@
-"""`cordon`, `drain`, `uncordon` and `policy diff` against a real scheduler with an agent on a real socket; and who may not."""
+"""`cordon`, `drain`, `uncordon` and `policy diff` against a real scheduler with an agent on a real
+socket; and who may not.
+"""
 
 from __future__ import annotations
 
@@ -24,22 +26,34 @@ def test_an_admin_takes_a_node_out_of_service_and_back(tmp_path: Path) -> None:
             async with agent.linked(doors.admin):
                 await doors.of("alice").submit(asking("a"))
                 await agent.until(lambda: agent.holds)
-                assert (await shell(doors, "cordon", "n0")).stdout == "Node n0 takes nothing new; 1 lease stays on it.\n"
+                assert (
+                    await shell(doors, "cordon", "n0")
+                ).stdout == "Node n0 takes nothing new; 1 lease stays on it.\n"
                 refused = await shell(doors, "drain", "n0", token=doors.token("alice"))
                 assert (refused.status, len(refused.stderr.splitlines())) == (1, 1)
                 assert agent.holds
                 drained = await shell(doors, "drain", "n0", "--timeout", 30)
                 assert drained.status == 0, drained
-                assert drained.stdout.splitlines()[-1] == "Node n0 is drained: it holds nothing any more."
+                assert (
+                    drained.stdout.splitlines()[-1]
+                    == "Node n0 is drained: it holds nothing any more."
+                )
                 assert not agent.holds
                 (row,) = json.loads((await shell(doors, "nodes", "--json")).stdout)["nodes"]
-                assert (row["status"], row["reasons"], row["cordoned"]) == ("Not ready", ["scheduling disabled"], True)
+                assert (row["status"], row["reasons"], row["cordoned"]) == (
+                    "Not ready",
+                    ["scheduling disabled"],
+                    True,
+                )
                 metrics = (await doors.raw("GET", "/metrics")).body.decode()
                 assert 'gpushare_node_ready{node="n0",reason="scheduling disabled"} 0.0' in metrics
                 assert 'gpushare_evictions_total{action="drain"} 1.0' in metrics
                 (row,) = (await doors.admin.evictions()).evictions
                 assert (row.action, row.workload, row.node, row.by) == ("drain", "a", "n0", "")
-                assert json.loads((await shell(doors, "uncordon", "n0", "--json")).stdout)["cordoned"] is False
+                assert (
+                    json.loads((await shell(doors, "uncordon", "n0", "--json")).stdout)["cordoned"]
+                    is False
+                )
                 await agent.until(lambda: agent.holds)
                 unknown = await shell(doors, "cordon", "n9")
                 assert (unknown.status, unknown.stdout) == (1, "")
@@ -60,7 +74,10 @@ def test_what_a_policy_would_change_is_asked_of_the_running_scheduler(tmp_path: 
                 said = await shell(doors, "policy", "diff", file)
                 assert said.status == 0, said
                 assert "vision: GPU quota in default 1 -> 0" in said.stdout
-                assert "affected: project vision: GPU quota in default 1 -> 0; uses 0.5: 0.5 GPUs become reclaimable by others [a]" in said.stdout
+                assert (
+                    "affected: project vision: GPU quota in default 1 -> 0; uses 0.5: 0.5 GPUs become reclaimable by others [a]"
+                    in said.stdout
+                )
                 assert (await shell(doors, "validate", file, "--dry-run")).stdout == said.stdout
                 refused = await shell(doors, "policy", "diff", file, token=doors.token("bob"))
                 assert (refused.status, refused.stdout) == (1, "")
@@ -69,6 +86,9 @@ def test_what_a_policy_would_change_is_asked_of_the_running_scheduler(tmp_path: 
                 assert agent.holds, "asking changes nothing"
                 doors.house.service.use_policy(parse_policy(LESS))
                 line = "vision: GPU quota in default 1 -> 0"
-                assert any(text.startswith("policy changed ") and text.endswith(line) for text in (await shell(doors, "status")).stdout.splitlines())
+                assert any(
+                    text.startswith("policy changed ") and text.endswith(line)
+                    for text in (await shell(doors, "status")).stdout.splitlines()
+                )
 
     asyncio.run(story())

@@ -1,4 +1,6 @@
-"""What the OpenAPI document promises, tried by schemathesis over HTTP: no answer above 499, none that the document does not know."""
+"""What the OpenAPI document promises, tried by schemathesis over HTTP: no answer above 499, none
+that the document does not know.
+"""
 
 from __future__ import annotations
 
@@ -27,18 +29,34 @@ from tests.scheduler.server_thread import Threaded, threaded_house
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CHECKS = [
-    not_a_server_error, status_code_conformance, content_type_conformance, response_headers_conformance, response_schema_conformance,
-    unsupported_method, ignored_auth,
-]  # fmt: skip
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_headers_conformance,
+    response_schema_conformance,
+    unsupported_method,
+    ignored_auth,
+]
 UNLIMITED = RateLimits(calls_per_s=0)
 SCHEMA = schemathesis.openapi.from_dict(json.loads(json.dumps(openapi(__version__))))
-BOUNDED = settings(max_examples=examples(40), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-"""About a minute in all; the examples are the same in every run, `tests/scheduler/test_arbitrary_input.py` looks further."""
+BOUNDED = settings(
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+"""About a minute in all; the examples are the same in every run,
+`tests/scheduler/test_arbitrary_input.py` looks further.
+"""
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None) -> Iterator[Threaded]:
-    with threaded_house(tmp_path_factory.mktemp("document"), limits=UNLIMITED, db_url=module_db_url) as made:
+def house(
+    tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None
+) -> Iterator[Threaded]:
+    with threaded_house(
+        tmp_path_factory.mktemp("document"), limits=UNLIMITED, db_url=module_db_url
+    ) as made:
         yield made
 
 
@@ -48,13 +66,23 @@ def something_to_find(house: Threaded) -> None:
     headers = {"Authorization": f"Bearer {house.admin_token}"}
     for id_ in ("0", "a", "w1"):
         body = {"id": id_, "project": "vision", "pods": [{"gpu": 0.1}]}
-        assert requests.post(f"{house.url}/api/v1/workloads", json=body, headers=headers, timeout=30).status_code == 200
+        assert (
+            requests.post(
+                f"{house.url}/api/v1/workloads", json=body, headers=headers, timeout=30
+            ).status_code
+            == 200
+        )
 
 
 @SCHEMA.parametrize()
 @BOUNDED
 def test_every_answer_is_promised(house: Threaded, case: schemathesis.Case):
-    case.call_and_validate(base_url=house.url, headers={"Authorization": f"Bearer {house.admin_token}"}, checks=CHECKS, timeout=30)
+    case.call_and_validate(
+        base_url=house.url,
+        headers={"Authorization": f"Bearer {house.admin_token}"},
+        checks=CHECKS,
+        timeout=30,
+    )
 
 
 def test_it_is_alive_after_all_that(house: Threaded):

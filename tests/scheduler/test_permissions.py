@@ -1,4 +1,6 @@
-"""Who may do what, cell by cell: every route by every caller, and every workload (own, a colleague's, a stranger's) through every route."""
+"""Who may do what, cell by cell: every route by every caller, and every workload (own, a
+colleague's, a stranger's) through every route.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,19 @@ admins: [lisa]
 """
 OWNERS = {"own": "alice", "colleague": "ann", "stranger": "bob"}
 PROJECTS = {"alice": "vision", "ann": "vision", "bob": "language"}
-WITHIN = {"nothing": (), "own": ("own",), "projects": ("own", "colleague"), "everything": tuple(OWNERS)}
+WITHIN = {
+    "nothing": (),
+    "own": ("own",),
+    "projects": ("own", "colleague"),
+    "everything": tuple(OWNERS),
+}
 """Reach -> whose workloads are within it, for alice and for what acts for her."""
 
 
 class Town:
-    """A house where alice, ann and bob have a running and a waiting notebook each, and callers of every kind."""
+    """A house where alice, ann and bob have a running and a waiting notebook each, and callers of
+    every kind.
+    """
 
     def __init__(self, doors: Doors) -> None:
         self.doors = doors
@@ -54,16 +63,27 @@ class Town:
                 pods = [m.PodRequest(gpu=gpu)]
                 name = f"{user}-secret-{number}.ipynb"
                 request = m.WorkloadRequest(
-                    id=f"{user}{number}", kernel_id=f"k-{user}{number}", name=name, project=project, user=user, pods=pods
+                    id=f"{user}{number}",
+                    kernel_id=f"k-{user}{number}",
+                    name=name,
+                    project=project,
+                    user=user,
+                    pods=pods,
                 )
                 await self.doors.admin.submit(request)
         await agent.until(lambda: len(agent.holds) == len(PROJECTS))
         service = self.doors.house.service
-        while service.needs_cycle or not all(len(service.records[f"{user}1"].reports) for user in PROJECTS):
+        while service.needs_cycle or not all(
+            len(service.records[f"{user}1"].reports) for user in PROJECTS
+        ):
             await asyncio.sleep(0.01)
 
     async def ask(self, caller: str, verb: str, path: str, body: object = None) -> HTTPResponse:
-        sent = None if verb not in ("POST", "PATCH") else json.dumps(body if body is not None else {}).encode()
+        sent = (
+            None
+            if verb not in ("POST", "PATCH")
+            else json.dumps(body if body is not None else {}).encode()
+        )
         return await self.doors.raw(verb, path, sent, self.tokens[caller])
 
     async def read(self, caller: str, path: str) -> dict:
@@ -72,7 +92,11 @@ class Town:
         return json.loads(answer.body)
 
 
-COLUMN: dict[str, Caller] = {**{caller: caller for caller in CALLERS}, "listed admin": "admin", "everybody's server": "server"}
+COLUMN: dict[str, Caller] = {
+    **{caller: caller for caller in CALLERS},
+    "listed admin": "admin",
+    "everybody's server": "server",
+}
 PEOPLE = ("person", "server", "admin", "listed admin", "everybody's server")
 
 
@@ -112,21 +136,39 @@ def address(route: Route) -> str:
 async def test_every_route_opens_for_whom_the_table_says(town: Town):
     for route in ROUTES:
         for caller, column in COLUMN.items():
-            answer = await town.ask(caller, "GET" if route.verb == "WS" else route.verb, address(route))
+            answer = await town.ask(
+                caller, "GET" if route.verb == "WS" else route.verb, address(route)
+            )
             refused = 401 if caller == "nobody" else 403
-            assert (answer.code == refused) is not opens(route, column), (route.name, caller, answer.code, answer.body[:200])
+            assert (answer.code == refused) is not opens(route, column), (
+                route.name,
+                caller,
+                answer.code,
+                answer.body[:200],
+            )
 
 
 def test_the_table_knows_every_route_and_nothing_else():
     """A new route that shows or changes workloads must say how far each caller reaches through it."""
-    told_of_workloads = {m.WorkloadView, m.Workloads, m.Waiting, m.Evictions, m.WhatIfAnswer, m.Ended, m.Nodes, m.SchedulerFrame}
+    told_of_workloads = {
+        m.WorkloadView,
+        m.Workloads,
+        m.Waiting,
+        m.Evictions,
+        m.WhatIfAnswer,
+        m.Ended,
+        m.Nodes,
+        m.SchedulerFrame,
+    }
     names = {route.name for route in ROUTES}
     assert {route.name for route in ROUTES if route.answer in told_of_workloads} <= set(REACH)
     assert set(REACH) - {"notebook names"} <= names
     assert {route.scope for route in ROUTES} <= set(OPENS)
     for route in ROUTES:
         if route.name in REACH:
-            assert {caller for caller in CALLERS if opens(route, caller)} == set(REACH[route.name]), route.name
+            assert {caller for caller in CALLERS if opens(route, caller)} == set(
+                REACH[route.name]
+            ), route.name
 
 
 def test_nobody_reaches_more_than_the_next():
@@ -138,7 +180,11 @@ def test_nobody_reaches_more_than_the_next():
     assert OPENS["admin"] == {"admin"}
     assert {name for name, row in REACH.items() if "agent" in row} == {"agent"}
     assert not any("nobody" in row for row in REACH.values())
-    changing = {name: row for name, row in REACH.items() if name in ("submit", "what_if", "end", "rename", "notebook names")}
+    changing = {
+        name: row
+        for name, row in REACH.items()
+        if name in ("submit", "what_if", "end", "rename", "notebook names")
+    }
     assert all(row["person"] == row["server"] == "own" for row in changing.values())
     admins = {route.name for route in ROUTES if route.scope == "admin"}
     assert {"snapshot", "tokens", "create_token", "revoke_token"} <= admins
@@ -149,7 +195,9 @@ async def test_every_workload_is_seen_by_whom_the_table_says(town: Town):
     for caller in PEOPLE:
         seen, named = within("workload", caller), within("notebook names", caller)
         listed = {w["id"]: w for w in (await town.read(caller, "/api/v1/workloads"))["workloads"]}
-        assert set(listed) == {f"{OWNERS[one]}{n}" for one in within("workloads", caller) for n in (1, 2)}, caller
+        assert set(listed) == {
+            f"{OWNERS[one]}{n}" for one in within("workloads", caller) for n in (1, 2)
+        }, caller
         for whose, user in OWNERS.items():
             answer = await town.ask(caller, "GET", f"/api/v1/workloads/{user}1")
             assert answer.code == (200 if whose in seen else 404), (caller, whose)
@@ -164,9 +212,19 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
     for caller in PEOPLE:
         for whose, user in OWNERS.items():
             id_ = f"{caller}-{user}".replace(" ", "-")
-            await town.doors.admin.submit(m.WorkloadRequest(id=id_, project=PROJECTS[user], user=user, pods=[m.PodRequest(gpu=0.1)]))
+            await town.doors.admin.submit(
+                m.WorkloadRequest(
+                    id=id_, project=PROJECTS[user], user=user, pods=[m.PodRequest(gpu=0.1)]
+                )
+            )
             answer = await town.ask(caller, "DELETE", f"/api/v1/workloads/{id_}")
-            expected = 200 if whose in within("end", caller) else 403 if whose in within("workload", caller) else 404
+            expected = (
+                200
+                if whose in within("end", caller)
+                else 403
+                if whose in within("workload", caller)
+                else 404
+            )
             assert answer.code == expected, (caller, whose, answer.body)
             assert (id_ in town.doors.house.service.records) is (expected != 200)
 
@@ -177,9 +235,17 @@ async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
         for whose, user in OWNERS.items():
             name = f"{caller} was here"
             answer = await town.ask(caller, "PATCH", f"/api/v1/workloads/{user}1", {"name": name})
-            expected = 200 if whose in within("rename", caller) else 403 if whose in within("workload", caller) else 404
+            expected = (
+                200
+                if whose in within("rename", caller)
+                else 403
+                if whose in within("workload", caller)
+                else 404
+            )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert (town.doors.house.service.records[f"{user}1"].request.name == name) is (expected == 200)
+            assert (town.doors.house.service.records[f"{user}1"].request.name == name) is (
+                expected == 200
+            )
 
 
 @pytest.mark.parametrize("route", ["submit", "what_if"])
@@ -189,9 +255,18 @@ def test_everything_is_asked_for_by_whom_the_table_says(tmp_path: Path, route: s
             path = next(r.path for r in ROUTES if r.name == route)
             for caller in PEOPLE:
                 for whose, user in OWNERS.items():
-                    body = {"id": f"{caller}-{user}", "user": user, "project": PROJECTS[user], "pods": [{"gpu": 0.1}]}
+                    body = {
+                        "id": f"{caller}-{user}",
+                        "user": user,
+                        "project": PROJECTS[user],
+                        "pods": [{"gpu": 0.1}],
+                    }
                     answer = await made.ask(caller, "POST", path, body)
-                    assert answer.code == (200 if whose in within(route, caller) else 403), (caller, whose, answer.body)
+                    assert answer.code == (200 if whose in within(route, caller) else 403), (
+                        caller,
+                        whose,
+                        answer.body,
+                    )
                     if answer.code == 403:
                         assert json.loads(answer.body)["error"]["field"] == "user"
 
@@ -206,15 +281,35 @@ async def test_only_who_may_end_a_workload_asks_what_would_be_in_its_place(town:
             own = OWNERS["own"] if caller in ("person", "server") else user
             body = {"id": "instead", "user": own, "project": PROJECTS[own], "pods": [{"gpu": 0.1}]}
             answer = await town.ask(caller, "POST", f"{path}?instead_of={user}1", body)
-            expected = 200 if whose in within("end", caller) else 403 if whose in within("workload", caller) else 404
+            expected = (
+                200
+                if whose in within("end", caller)
+                else 403
+                if whose in within("workload", caller)
+                else 404
+            )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert expected == 200 or json.loads(answer.body)["error"]["field"] in ("instead_of", "user"), (caller, whose, answer.body)
+            assert expected == 200 or json.loads(answer.body)["error"]["field"] in (
+                "instead_of",
+                "user",
+            ), (caller, whose, answer.body)
 
 
 @story
 async def test_a_member_asks_in_their_own_projects_only(town: Town):
-    for caller, allowed in (("person", False), ("server", False), ("everybody's server", False), ("admin", True), ("listed admin", True)):
-        body = {"id": f"{caller} over there", "user": "alice", "project": "language", "pods": [{"gpu": 0.1}]}
+    for caller, allowed in (
+        ("person", False),
+        ("server", False),
+        ("everybody's server", False),
+        ("admin", True),
+        ("listed admin", True),
+    ):
+        body = {
+            "id": f"{caller} over there",
+            "user": "alice",
+            "project": "language",
+            "pods": [{"gpu": 0.1}],
+        }
         if caller == "listed admin":
             body["user"] = "lisa"
         answer = await town.ask(caller, "POST", "/api/v1/workloads", body)
@@ -228,7 +323,9 @@ async def test_everybodys_place_is_seen_and_who_it_is_by_whom_the_table_says(tow
         rows = (await town.read(caller, "/api/v1/waiting"))["waiting"]
         assert [row["position"] for row in rows] == [1, 2, 3], caller
         assert sorted(row["project"] for row in rows) == ["language", "vision", "vision"]
-        assert {row["user"] for row in rows} - {""} == {OWNERS[one] for one in within("waiting", caller)}, caller
+        assert {row["user"] for row in rows} - {""} == {
+            OWNERS[one] for one in within("waiting", caller)
+        }, caller
         named = {OWNERS[one] for one in within("notebook names", caller)}
         assert {row["name"].partition("-")[0] for row in rows} - {""} == named, caller
         assert sum(row["mine"] for row in rows) == (1 if caller in ("person", "server") else 0)
@@ -241,7 +338,10 @@ async def test_everybody_is_counted_on_a_node_and_named_to_whom_the_table_says(t
         assert b"secret" not in answer.body
         device = json.loads(answer.body)["nodes"][0]["devices"][0]
         expected = [
-            f"k-{user}1" if whose in within("nodes", caller) else f"somebody in project {PROJECTS[user]}" for whose, user in OWNERS.items()
+            f"k-{user}1"
+            if whose in within("nodes", caller)
+            else f"somebody in project {PROJECTS[user]}"
+            for whose, user in OWNERS.items()
         ]
         assert sorted(device["kernels"]) == sorted(expected), caller
 
@@ -249,7 +349,10 @@ async def test_everybody_is_counted_on_a_node_and_named_to_whom_the_table_says(t
 @story
 async def test_queues_projects_and_pools_are_everybodys(town: Town):
     for path in ("queues", "projects", "pools", "history/queues"):
-        answers = {(await town.ask(caller, "GET", f"/api/v1/{path}")).body.replace(b"true", b"false") for caller in PEOPLE}
+        answers = {
+            (await town.ask(caller, "GET", f"/api/v1/{path}")).body.replace(b"true", b"false")
+            for caller in PEOPLE
+        }
         assert len(answers) == 1, path
     rows = (await town.read("person", "/api/v1/projects"))["projects"]
     assert {row["name"]: row["member"] for row in rows} == {"vision": True, "language": False}
@@ -257,13 +360,18 @@ async def test_queues_projects_and_pools_are_everybodys(town: Town):
 
 @story
 async def test_the_stream_tells_each_what_the_table_says(town: Town):
-    """The state, and then the frames of a change of everybody's, which come in the order in which they were made."""
+    """The state, and then the frames of a change of everybody's, which come in the order in which
+    they were made.
+    """
     service = town.doors.house.service
     for caller in PEOPLE:
         client = town.doors.client(str(town.tokens[caller]))
         frames = client.changes()
         state = await anext(frames)
-        seen, named = {OWNERS[one] for one in within("stream", caller)}, {OWNERS[one] for one in within("notebook names", caller)}
+        seen, named = (
+            {OWNERS[one] for one in within("stream", caller)},
+            {OWNERS[one] for one in within("notebook names", caller)},
+        )
         assert isinstance(state, m.SchedulerState)
         assert {w.user for w in state.workloads} == seen
         assert {w.user for w in state.workloads if w.name} == named
@@ -277,10 +385,16 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
             if isinstance(frame, m.ServiceChanged):
                 break
             told.append(frame)
-        changed = {frame.workload.user: frame.workload for frame in told if isinstance(frame, m.WorkloadChanged)}
+        changed = {
+            frame.workload.user: frame.workload
+            for frame in told
+            if isinstance(frame, m.WorkloadChanged)
+        }
         assert set(changed) == seen, caller
         assert {user for user, w in changed.items() if w.name and w.pods[0].lease.name} == named
-        assert {frame.id.rstrip("1") for frame in told if isinstance(frame, m.WorkloadEvent)} == named, caller
+        assert {
+            frame.id.rstrip("1") for frame in told if isinstance(frame, m.WorkloadEvent)
+        } == named, caller
         await frames.aclose()
 
 
@@ -288,7 +402,10 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
 async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
     """Also for those who listen already."""
     service = town.doors.house.service
-    listening = {"alice": town.doors.of("alice").changes(), "box2": town.doors.of("box2", "server").changes()}
+    listening = {
+        "alice": town.doors.of("alice").changes(),
+        "box2": town.doors.of("box2", "server").changes(),
+    }
     for stream in listening.values():
         assert isinstance(await anext(stream), m.SchedulerState)
 
@@ -301,7 +418,10 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
         heard: dict[str, set[str]] = {}
         for name, stream in listening.items():
             heard[name] = set()
-            while not (isinstance(frame := await anext(stream), m.ServiceChanged) and frame.revision == last):
+            while not (
+                isinstance(frame := await anext(stream), m.ServiceChanged)
+                and frame.revision == last
+            ):
                 if isinstance(frame, m.WorkloadChanged) and frame.workload.id.endswith("1"):
                     heard[name].add(frame.workload.user)
         return heard
@@ -318,7 +438,12 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
 
 @story
 async def test_an_agent_speaks_for_its_node_and_nobody_else(town: Town):
-    for caller, node, may in (("agent", "n1", True), ("agent", "n2", False), ("admin", "n2", True), ("listed admin", "n3", True)):
+    for caller, node, may in (
+        ("agent", "n1", True),
+        ("agent", "n2", False),
+        ("admin", "n2", True),
+        ("listed admin", "n3", True),
+    ):
         client = town.doors.client(str(town.tokens[caller]))
         if may:
             agent = FakeAgent(node)
@@ -334,8 +459,13 @@ async def test_an_agent_speaks_for_its_node_and_nobody_else(town: Town):
 
 @story
 async def test_everybody_may_ask_who_they_are(town: Town):
-    said = {caller: await town.read(caller, "/api/v1/whoami") for caller in COLUMN if caller != "nobody"}
-    short = {caller: (who["user"], who["scope"], who["admin"], who["users"], who["projects"]) for caller, who in said.items()}
+    said = {
+        caller: await town.read(caller, "/api/v1/whoami") for caller in COLUMN if caller != "nobody"
+    }
+    short = {
+        caller: (who["user"], who["scope"], who["admin"], who["users"], who["projects"])
+        for caller, who in said.items()
+    }
     admin = said["admin"]["user"]
     assert short == {
         "person": ("alice", "person", False, [], ["vision"]),

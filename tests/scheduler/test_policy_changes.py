@@ -1,4 +1,6 @@
-"""What a new policy changes and for whom, said before and when it comes into force; and that nobody is killed by it."""
+"""What a new policy changes and for whom, said before and when it comes into force; and that nobody
+is killed by it.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,13 @@ priority_classes: {night: 40}
 defaults: {notice: 10s}
 admins: [root]
 """
-LOWERED = BASE.replace("{name: vision, department: research, pools: {default: {gpu: {quota: 2}}}}",
-                       "{name: vision, department: research, pools: {default: {gpu: {quota: 1}}}}").replace(
-                       "{name: language, department: research, pools: {default: {gpu: {quota: 0}}}}",
-                       "{name: language, department: research, pools: {default: {gpu: {quota: 1}}}}")  # fmt: skip
+LOWERED = BASE.replace(
+    "{name: vision, department: research, pools: {default: {gpu: {quota: 2}}}}",
+    "{name: vision, department: research, pools: {default: {gpu: {quota: 1}}}}",
+).replace(
+    "{name: language, department: research, pools: {default: {gpu: {quota: 0}}}}",
+    "{name: language, department: research, pools: {default: {gpu: {quota: 1}}}}",
+)
 WITHOUT_VISION = "\n".join(line for line in LOWERED.splitlines() if "name: vision" not in line)
 
 
@@ -43,8 +48,13 @@ def messages(old: str, new: str) -> list[str]:
 
 
 def test_a_change_is_said_as_people_would_say_it():
-    assert messages(BASE, LOWERED) == ["language: GPU quota in default 0 -> 1", "vision: GPU quota in default 2 -> 1"]
-    assert messages(BASE, BASE.replace("notice: 10s", "notice: 1m")) == ["defaults.notice: 10 s -> 60 s"]
+    assert messages(BASE, LOWERED) == [
+        "language: GPU quota in default 0 -> 1",
+        "vision: GPU quota in default 2 -> 1",
+    ]
+    assert messages(BASE, BASE.replace("notice: 10s", "notice: 1m")) == [
+        "defaults.notice: 10 s -> 60 s"
+    ]
     assert messages(LOWERED, WITHOUT_VISION) == ["project vision is removed"]
     assert messages(WITHOUT_VISION, LOWERED) == ["project vision is new"]
     ruled = BASE.replace("notice: 10s", "notice: 10s, rules: {idle: {suspend: 30m}}")
@@ -55,11 +65,19 @@ def test_how_a_file_is_written_is_no_change():
     assert messages(BASE, BASE.replace("quota: 2", "quota: 2.0").replace("10s", '"10000ms"')) == []
 
 
-@given(st.lists(st.sampled_from([BASE, LOWERED, WITHOUT_VISION, BASE.replace("binpack", "spread")]), min_size=2, max_size=2))
+@given(
+    st.lists(
+        st.sampled_from([BASE, LOWERED, WITHOUT_VISION, BASE.replace("binpack", "spread")]),
+        min_size=2,
+        max_size=2,
+    )
+)
 def test_there_and_back_are_the_same_fields(both: list[str]):
     old, new = map(parse_policy, both)
     there, back = changes(old, new), changes(new, old)
-    assert [(c.field, c.before, c.after) for c in there] == [(c.field, c.after, c.before) for c in back]
+    assert [(c.field, c.before, c.after) for c in there] == [
+        (c.field, c.after, c.before) for c in back
+    ]
     assert bool(there) == (both[0] != both[1])
 
 
@@ -73,7 +91,9 @@ def house(database: Database) -> Iterator[House]:
 
 
 def ask(house: House, id_: str, gpu: float = 1, project: str = "vision", **more: object) -> str:
-    request = m.WorkloadRequest(id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)], **more)
+    request = m.WorkloadRequest(
+        id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)], **more
+    )
     house.service.submit(ADMIN, request)
     house.service.run_cycle()
     return state(house, id_)
@@ -85,7 +105,10 @@ def state(house: House, id_: str) -> str:
 
 
 def affected(house: House, text: str) -> dict[str, m.PolicyAffected]:
-    return {f"{one.kind} {one.name}": one for one in house.service.check_policy(m.PolicyText(text=text)).affected}
+    return {
+        f"{one.kind} {one.name}": one
+        for one in house.service.check_policy(m.PolicyText(text=text)).affected
+    }
 
 
 def test_a_dry_run_names_who_is_affected_and_changes_nothing(house: House):
@@ -93,12 +116,17 @@ def test_a_dry_run_names_who_is_affected_and_changes_nothing(house: House):
     ask(house, "b", priority_class="night")
     before = house.service.shown.status(ADMIN)
     found = affected(house, LOWERED)
-    assert found["project vision"].message == "vision: GPU quota in default 2 -> 1; uses 2: 1 GPU becomes reclaimable by others"
+    assert (
+        found["project vision"].message
+        == "vision: GPU quota in default 2 -> 1; uses 2: 1 GPU becomes reclaimable by others"
+    )
     assert found["project vision"].workloads == ["a", "b"]
     gone = affected(house, WITHOUT_VISION.replace("priority_classes: {night: 40}", ""))
     assert "run on without a quota" in gone["project vision"].message
     assert gone["priority_class night"].workloads == ["b"]
-    assert house.service.check_policy(m.PolicyText(text="projects: 5", source="x.yaml")).problems == ["x.yaml:1: projects: must be a list, got 5"]
+    assert house.service.check_policy(
+        m.PolicyText(text="projects: 5", source="x.yaml")
+    ).problems == ["x.yaml:1: projects: must be a list, got 5"]
     assert house.service.shown.status(ADMIN) == before
 
 
@@ -124,13 +152,19 @@ def test_a_removed_project_drains(house: House):
     assert ask(house, "c").startswith("pending")
     house.service.use_policy(parse_policy(WITHOUT_VISION))
     house.service.run_cycle()
-    assert (state(house, "a"), state(house, "b")) == ("running", "running"), "nobody is thrown out for it"
+    assert (state(house, "a"), state(house, "b")) == ("running", "running"), (
+        "nobody is thrown out for it"
+    )
     assert state(house, "c") == "pending UnknownProject"
     house.start()
     house.service.use_policy(parse_policy(WITHOUT_VISION))
     house.joined()
-    assert (state(house, "a"), state(house, "c")) == ("running", "pending UnknownProject"), "nor by a restart"
-    assert ask(house, "mine", project="language") == "pending WaitingForReclaim", "whoever has a quota reclaims from it"
+    assert (state(house, "a"), state(house, "c")) == ("running", "pending UnknownProject"), (
+        "nor by a restart"
+    )
+    assert ask(house, "mine", project="language") == "pending WaitingForReclaim", (
+        "whoever has a quota reclaims from it"
+    )
     (taken,) = [lease for lease in house.leases() if lease.wanted == "evict"]
     assert taken.notice_ms == 10_000
     house.service.agent_said("n0", m.LeaseLetGo(lease=taken.id, ended=False))
@@ -151,7 +185,9 @@ def test_a_removed_priority_class_changes_nothing_for_who_has_it(house: House):
 
 def test_a_removed_department_and_pool_keep_what_runs(house: House):
     ask(house, "a")
-    flat = "projects: [{name: vision, pools: {default: {gpu: {quota: 2}}}}]\ndefaults: {notice: 10s}\n"
+    flat = (
+        "projects: [{name: vision, pools: {default: {gpu: {quota: 2}}}}]\ndefaults: {notice: 10s}\n"
+    )
     assert {"department research", "project vision"} <= affected(house, flat).keys()
     house.service.use_policy(parse_policy(flat))
     house.service.run_cycle()
@@ -159,7 +195,9 @@ def test_a_removed_department_and_pool_keep_what_runs(house: House):
     assert ask(house, "b") == "running"
 
 
-def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_restart(house: House):
+def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_restart(
+    house: House,
+):
     assert ask(house, "a", node_pools=["a100"]).startswith("pending")
     assert ask(house, "both", node_pools=["a100", "default"]) == "running"
     without = BASE.replace("node_pools: [{name: a100, label: {key: gpu, value: a100}}]", "")
@@ -175,7 +213,9 @@ def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_
 
 @pytest.mark.slow
 def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(tmp_path: Path):
-    """A real service and an agent on a real socket: two whole GPUs of vision; language gets one of them, with notice, and not by a kill."""
+    """A real service and an agent on a real socket: two whole GPUs of vision; language gets one of
+    them, with notice, and not by a kill.
+    """
 
     async def story() -> None:
         file = tmp_path / "gpushare.yaml"
@@ -188,7 +228,9 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                 await admin.submit(asking("b", 1, project="vision"))
                 await agent.until(lambda: len(agent.holds) == 2)
                 check = await admin.check_policy(m.PolicyText(text=LOWERED))
-                assert [one.workloads for one in check.affected if one.name == "vision"] == [["a", "b"]]
+                assert [one.workloads for one in check.affected if one.name == "vision"] == [
+                    ["a", "b"]
+                ]
                 with pytest.raises(NotAllowed):
                     await doors.of("alice").check_policy(m.PolicyText(text=LOWERED))
                 doors.house.loop.policy_file.write_text(LOWERED)
@@ -196,12 +238,23 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                 await asyncio.sleep(0)
                 assert len(agent.holds) == 2, "a lowered quota alone takes nothing"
                 await admin.submit(asking("mine", 1, project="language"))
-                await agent.until(lambda: any(lease.project == "language" for lease in agent.holds.values()))
-                evicted = [order.lease for order in agent.orders if isinstance(order, m.LeaseWanted) and order.lease.wanted == "evict"]
+                await agent.until(
+                    lambda: any(lease.project == "language" for lease in agent.holds.values())
+                )
+                evicted = [
+                    order.lease
+                    for order in agent.orders
+                    if isinstance(order, m.LeaseWanted) and order.lease.wanted == "evict"
+                ]
                 assert len({lease.id for lease in evicted}) == 1
                 assert evicted[0].notice_ms == 10_000
-                assert sorted(lease.project for lease in agent.holds.values()) == ["language", "vision"]
-                waiting = [one for one in (await admin.workloads()).workloads if one.state == "pending"]
+                assert sorted(lease.project for lease in agent.holds.values()) == [
+                    "language",
+                    "vision",
+                ]
+                waiting = [
+                    one for one in (await admin.workloads()).workloads if one.state == "pending"
+                ]
                 assert [one.project for one in waiting] == ["vision"], "it waits, and is not lost"
 
     asyncio.run(story())
@@ -216,4 +269,8 @@ def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(hou
     waiting = {row.name: row.pending for row in house.service.shown.pools(ADMIN).pools}
     assert waiting == {"a100": 2, "default": 1}
     assert [row.pool for row in house.service.shown.waiting(ADMIN).waiting] == ["a100", "a100"]
-    assert {house.service.lots.standing(record)[2] for record in house.service.records.values() if not record.leases} == {"a100"}
+    assert {
+        house.service.lots.standing(record)[2]
+        for record in house.service.records.values()
+        if not record.leases
+    } == {"a100"}

@@ -1,4 +1,6 @@
-"""How much one caller may ask for: a bucket that fills by itself, and what a caller who is too fast or too large is told."""
+"""How much one caller may ask for: a bucket that fills by itself, and what a caller who is too fast
+or too large is told.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,12 @@ from tornado.websocket import WebSocketClientConnection, websocket_connect
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.scheduler.auth.rate_limits import RateLimited, RateLimits, TokenBucket, TokenBuckets
+from jupyter_gpushare.scheduler.auth.rate_limits import (
+    RateLimited,
+    RateLimits,
+    TokenBucket,
+    TokenBuckets,
+)
 from tests.scheduler.agents import node
 from tests.scheduler.running_server import Doors, asking, open_house
 
@@ -60,9 +67,15 @@ def test_each_caller_has_a_bucket_and_those_who_were_here_last_are_remembered():
     buckets.take("a")
 
 
-async def status(doors: Doors, token: str | None, path: str = "/api/v1/status") -> tuple[int, str | None, dict]:
+async def status(
+    doors: Doors, token: str | None, path: str = "/api/v1/status"
+) -> tuple[int, str | None, dict]:
     answer = await doors.raw("GET", path, None, token)
-    return answer.code, answer.headers.get("Retry-After"), json.loads(answer.body) if answer.body[:1] == b"{" else {}
+    return (
+        answer.code,
+        answer.headers.get("Retry-After"),
+        json.loads(answer.body) if answer.body[:1] == b"{" else {},
+    )
 
 
 def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(tmp_path: Path):
@@ -74,7 +87,9 @@ def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(t
             assert (code, body["error"]["code"]) == (429, "too-many-requests")
             assert after is not None
             assert int(after) >= 1
-            assert (await status(doors, doors.token("alice")))[0] == 429  # another token of the same person is the same caller
+            assert (await status(doors, doors.token("alice")))[
+                0
+            ] == 429  # another token of the same person is the same caller
             assert (await status(doors, bob))[0] == 200
             assert [(await status(doors, None))[0] for _ in range(4)] == [401, 401, 401, 429]
             assert [(await status(doors, None, "/healthz"))[0] for _ in range(5)] == [200] * 5
@@ -84,7 +99,9 @@ def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(t
 
 def test_our_client_waits_as_it_is_told(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=RateLimits(calls_per_s=20, calls_at_once=1)) as doors:
+        async with open_house(
+            tmp_path, limits=RateLimits(calls_per_s=20, calls_at_once=1)
+        ) as doors:
             alice = doors.of("alice")
             assert [(await alice.status()).user for _ in range(3)] == ["alice"] * 3
 
@@ -109,14 +126,19 @@ def test_a_body_has_the_size_that_was_configured(tmp_path: Path):
         async with open_house(tmp_path, limits=RateLimits(body_bytes=2000)) as doors:
             for padding, code in ((0, 200), (2000, 413)):
                 body = m.encode(asking("a")) + b" " * padding
-                assert (await doors.raw("POST", "/api/v1/workloads", body, doors.token("alice"))).code == code
+                assert (
+                    await doors.raw("POST", "/api/v1/workloads", body, doors.token("alice"))
+                ).code == code
 
     asyncio.run(story())
 
 
 @asynccontextmanager
 async def speaking(doors: Doors, name: str = "n0") -> AsyncIterator[WebSocketClientConnection]:
-    request = HTTPRequest(f"ws{doors.url[4:]}/api/v1/agent", headers={"Authorization": f"Bearer {doors.token('*', 'agent')}"})
+    request = HTTPRequest(
+        f"ws{doors.url[4:]}/api/v1/agent",
+        headers={"Authorization": f"Bearer {doors.token('*', 'agent')}"},
+    )
     wire = await websocket_connect(request)
     await wire.write_message(m.encode(m.AgentHello(version="1", node=node(name))))
     assert await wire.read_message() is not None
@@ -134,7 +156,9 @@ async def ended(wire: WebSocketClientConnection) -> int | None:
 
 def test_a_link_that_says_too_much_is_ended_and_the_service_is_not(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=RateLimits(frames_per_s=0.001, frames_at_once=10)) as doors:
+        async with open_house(
+            tmp_path, limits=RateLimits(frames_per_s=0.001, frames_at_once=10)
+        ) as doors:
             async with speaking(doors) as wire:
                 for _ in range(10):
                     await wire.write_message(m.encode(m.UsageReport(since_ms=1, rows=[])))
@@ -170,7 +194,11 @@ def test_a_frame_has_the_size_that_was_configured(tmp_path: Path):
         async with open_house(tmp_path, limits=RateLimits(frame_bytes=4000)) as doors:
             async with speaking(doors) as wire:
                 await wire.write_message(b" " * 5000)
-                assert await ended(wire) in (1009, 1006, None)  # too big to be read: tornado cuts it off
+                assert await ended(wire) in (
+                    1009,
+                    1006,
+                    None,
+                )  # too big to be read: tornado cuts it off
             assert (await doors.admin.status()).version
 
     asyncio.run(story())

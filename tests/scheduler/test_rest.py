@@ -1,4 +1,6 @@
-"""The doors over real HTTP: who gets in, what every error looks like, and that nothing is lost when the disk is full."""
+"""The doors over real HTTP: who gets in, what every error looks like, and that nothing is lost when
+the disk is full.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,13 @@ import pytest
 from jupyter_gpushare import __version__
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import ConnectionLost, HttpTransport, SchedulerClient, token_in
-from jupyter_gpushare.core.model.errors import Conflict, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import (
+    Conflict,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+)
 from jupyter_gpushare.routes import ROUTES, openapi
 from jupyter_gpushare.scheduler.api.router import LONGEST_BODY
 from jupyter_gpushare.scheduler.auth.identity import Identity
@@ -34,9 +42,17 @@ def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
             for token in (None, "gpushare_wrong"):
                 for route in ROUTES:
                     verb = "GET" if route.verb == "WS" else route.verb
-                    answer = await doors.raw(verb, route.path.replace("{id}", "x"), b"{}" if verb == "POST" else None, token)
+                    answer = await doors.raw(
+                        verb,
+                        route.path.replace("{id}", "x"),
+                        b"{}" if verb == "POST" else None,
+                        token,
+                    )
                     assert answer.code == (200 if route.scope == "open" else 401), route.name
-                    assert route.scope == "open" or json.loads(answer.body)["error"]["code"] == "not-authenticated"
+                    assert (
+                        route.scope == "open"
+                        or json.loads(answer.body)["error"]["code"] == "not-authenticated"
+                    )
 
     asyncio.run(story())
 
@@ -44,7 +60,12 @@ def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
 def test_a_stranger_is_not_told_which_paths_there_are(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
-            for verb, path in (("GET", "/api/v1/nothing"), ("GET", "/"), ("PATCH", "/api/v1/workloads"), ("GET", "/api/v1/workloads/x/y")):
+            for verb, path in (
+                ("GET", "/api/v1/nothing"),
+                ("GET", "/"),
+                ("PATCH", "/api/v1/workloads"),
+                ("GET", "/api/v1/workloads/x/y"),
+            ):
                 assert (await doors.raw(verb, path)).code == 401, path
             assert (await doors.raw("POST", "/healthz", b"")).code == 405
 
@@ -55,7 +76,12 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
             person, agent = doors.of("alice"), doors.of("n0", "agent")
-            for client, call in ((person, "snapshot"), (person, "tokens"), (agent, "status"), (agent, "queues")):
+            for client, call in (
+                (person, "snapshot"),
+                (person, "tokens"),
+                (agent, "status"),
+                (agent, "queues"),
+            ):
                 with pytest.raises(NotAllowed):
                     await getattr(client, call)()
             with pytest.raises(NotAllowed):
@@ -83,12 +109,30 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
         ("POST", "/api/v1/workloads", b"[" * 100_000, 400, None),
         ("POST", "/api/v1/workloads", b'{"pods":' * 50_000, 400, "pods"),
         ("POST", "/api/v1/workloads", b'{"pods": []}', 400, "id"),
-        ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": 1, "colour": 1}]}', 400, "pods[0].colour"),
+        (
+            "POST",
+            "/api/v1/workloads",
+            b'{"id": "a", "pods": [{"gpu": 1, "colour": 1}]}',
+            400,
+            "pods[0].colour",
+        ),
         ("POST", "/api/v1/workloads", b'{"id": "a", "pods": [{"gpu": []}]}', 400, "pods[0].gpu"),
-        ("POST", "/api/v1/workloads", b'{"id": "a", "project": "none", "pods": [{"gpu": 1}]}', 400, "project"),
+        (
+            "POST",
+            "/api/v1/workloads",
+            b'{"id": "a", "project": "none", "pods": [{"gpu": 1}]}',
+            400,
+            "project",
+        ),
         ("POST", "/api/v1/tokens", b'{"scope": "king", "name": "x"}', 400, "scope"),
         ("POST", "/api/v1/tokens", b'{"scope": "person", "name": " "}', 400, "name"),
-        ("POST", "/api/v1/tokens", b'{"scope": "person", "name": "x", "expires": "soon"}', 400, "expires"),
+        (
+            "POST",
+            "/api/v1/tokens",
+            b'{"scope": "person", "name": "x", "expires": "soon"}',
+            400,
+            "expires",
+        ),
         ("GET", "/api/v1/queues?format=xml", None, 400, "format"),
         ("GET", "/api/v1/queues?format=csv&columns=queue,colour", None, 400, "columns"),
         ("GET", "/api/v1/queues?format=%ff", None, 400, None),
@@ -115,11 +159,15 @@ def test_every_error_has_one_body(tmp_path: Path, verb, path, body, status, fiel
 def test_an_endless_body_is_refused_before_it_is_in_memory(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
-            reader, writer = await asyncio.open_connection("127.0.0.1", int(doors.url.rsplit(":", 1)[1]))
+            reader, writer = await asyncio.open_connection(
+                "127.0.0.1", int(doors.url.rsplit(":", 1)[1])
+            )
             head = f"POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
             writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
             for _ in range(8):
-                writer.write(f"{LONGEST_BODY // 4:x}\r\n".encode() + b" " * (LONGEST_BODY // 4) + b"\r\n")
+                writer.write(
+                    f"{LONGEST_BODY // 4:x}\r\n".encode() + b" " * (LONGEST_BODY // 4) + b"\r\n"
+                )
             assert b" 413 " in await reader.readline()
             writer.close()
 
@@ -128,10 +176,19 @@ def test_an_endless_body_is_refused_before_it_is_in_memory(tmp_path: Path):
 
 def test_both_carriers_say_the_same(tmp_path: Path):
     calls = [
-        ("GET", "/api/v1/status"), ("GET", "/api/v1/queues"), ("GET", "/api/v1/nodes"), ("GET", "/api/v1/pools"),
-        ("GET", "/api/v1/projects"), ("GET", "/api/v1/workloads"), ("GET", "/api/v1/workloads/a"), ("GET", "/api/v1/none"),
-        ("PUT", "/api/v1/queues"), ("GET", "/api/v1/tokens"), ("DELETE", "/api/v1/workloads/none"), ("GET", "/api/v1/openapi.json"),
-    ]  # fmt: skip
+        ("GET", "/api/v1/status"),
+        ("GET", "/api/v1/queues"),
+        ("GET", "/api/v1/nodes"),
+        ("GET", "/api/v1/pools"),
+        ("GET", "/api/v1/projects"),
+        ("GET", "/api/v1/workloads"),
+        ("GET", "/api/v1/workloads/a"),
+        ("GET", "/api/v1/none"),
+        ("PUT", "/api/v1/queues"),
+        ("GET", "/api/v1/tokens"),
+        ("DELETE", "/api/v1/workloads/none"),
+        ("GET", "/api/v1/openapi.json"),
+    ]
 
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
@@ -146,8 +203,15 @@ def test_both_carriers_say_the_same(tmp_path: Path):
 
             for verb, path in calls:
                 before, within, after = None, None, ()
-                while before != after:  # what an agent says, or a cycle decides, between two questions is in one answer only
-                    before, within = await over_http(verb, path), (await inside.call(verb, path, {}, None))[::2]
+                while (
+                    before != after
+                    # what an agent says, or a cycle decides, between two questions is in one answer
+                    # only
+                ):
+                    before, within = (
+                        await over_http(verb, path),
+                        (await inside.call(verb, path, {}, None))[::2],
+                    )
                     after = await over_http(verb, path)
                 assert before == within, path
 
@@ -157,14 +221,25 @@ def test_both_carriers_say_the_same(tmp_path: Path):
 def test_the_document_is_rendered_from_the_routes(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
-            assert json.loads((await doors.raw("GET", "/api/v1/openapi.json")).body) == openapi(__version__)
+            assert json.loads((await doors.raw("GET", "/api/v1/openapi.json")).body) == openapi(
+                __version__
+            )
 
     asyncio.run(story())
 
 
 def test_csv_writes_what_a_node_lacks_when_it_is_asked_for():
-    node = m.NodeRow(name="n", pool="default", status="Ready", tiers=["observe"], tier_problems={"limit": "too old", "suspend": "no driver"})
-    assert csv_of([node], "name,tiers,tier_problems", m.NodeRow).splitlines()[1] == "n,observe,limit: too old; suspend: no driver"
+    node = m.NodeRow(
+        name="n",
+        pool="default",
+        status="Ready",
+        tiers=["observe"],
+        tier_problems={"limit": "too old", "suspend": "no driver"},
+    )
+    assert (
+        csv_of([node], "name,tiers,tier_problems", m.NodeRow).splitlines()[1]
+        == "n,observe,limit: too old; suspend: no driver"
+    )
     assert "tier_problems" not in csv_of([node], None, m.NodeRow).splitlines()[0]
 
 
@@ -172,9 +247,14 @@ def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Pa
     async def story():
         async with open_house(tmp_path) as doors:
             rows = (await doors.admin.queues()).queues
-            answer = await doors.raw("GET", "/api/v1/queues?format=csv&columns=resource,queue", None, doors.admin_token)
+            answer = await doors.raw(
+                "GET", "/api/v1/queues?format=csv&columns=resource,queue", None, doors.admin_token
+            )
             assert answer.headers["Content-Type"].startswith("text/csv")
-            assert answer.body.decode().splitlines() == ["resource,queue", *(f"{row.resource},{row.queue}" for row in rows)]
+            assert answer.body.decode().splitlines() == [
+                "resource,queue",
+                *(f"{row.resource},{row.queue}" for row in rows),
+            ]
             whole = await doors.raw("GET", "/api/v1/projects?format=csv", None, doors.admin_token)
             assert whole.body.decode().splitlines()[0] == ",".join(m.ProjectRow.__annotations__)
 
@@ -198,10 +278,14 @@ def test_asking_again_is_no_second_request(tmp_path: Path):
 
 
 def test_who_acts_for_whom(tmp_path: Path):
-    """A server asks for its users; a person only for themselves; nobody sees another project's workloads."""
+    """A server asks for its users; a person only for themselves; nobody sees another project's
+    workloads.
+    """
 
     async def story():
-        async with open_house(tmp_path, groups_of=lambda user: ("night",) if user == "carol" else ()) as doors:
+        async with open_house(
+            tmp_path, groups_of=lambda user: ("night",) if user == "carol" else ()
+        ) as doors:
             server, alice, bob = doors.of("hub", "server"), doors.of("alice"), doors.of("bob")
             assert (await server.submit(asking("a", user="alice"))).user == "alice"
             assert (await server.submit(asking("c", user="carol"))).project == "language"
@@ -238,7 +322,10 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
 
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            made = {name: await doors.admin.create_token(m.TokenRequest(scope="person", name=name)) for name in ("alice", "bob")}
+            made = {
+                name: await doors.admin.create_token(m.TokenRequest(scope="person", name=name))
+                for name in ("alice", "bob")
+            }
             streams = {name: doors.client(str(one.token)).changes() for name, one in made.items()}
             for stream in streams.values():
                 assert isinstance(await anext(stream), m.SchedulerState)
@@ -315,7 +402,9 @@ def test_what_cannot_be_reached_is_unavailable(tmp_path: Path):
 
 @contextmanager
 def full_disk(file: Path):
-    """No file of this process may grow beyond this one's size: what SQLite meets is a real error of a real write."""
+    """No file of this process may grow beyond this one's size: what SQLite meets is a real error of
+    a real write.
+    """
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size, before[1]))
     try:
@@ -324,7 +413,9 @@ def full_disk(file: Path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("on_both", ["sqlite"], indirect=True)  # whose file we can keep from growing; the other one: test_service
+@pytest.mark.parametrize(
+    "on_both", ["sqlite"], indirect=True
+)  # whose file we can keep from growing; the other one: test_service
 def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
@@ -332,7 +423,9 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Pat
             await alice.submit(asking("kept"))
             refused, said = [], set()
             with full_disk(tmp_path / "state/scheduler.sqlite-wal"):
-                for i in range(20):  # a few may fit: the log is written over from its start now and then
+                for i in range(
+                    20
+                ):  # a few may fit: the log is written over from its start now and then
                     try:
                         await alice.submit(asking(f"w{i}", 0.1))
                     except Unavailable as error:
@@ -344,6 +437,8 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Pat
             assert listed == {"kept", *(f"w{i}" for i in range(20))} - set(refused)
             assert (await alice.submit(asking(refused[0], 0.1))).id == refused[0]
         async with open_house(tmp_path) as doors:
-            assert {w.id for w in (await doors.admin.workloads()).workloads} == listed | {refused[0]}
+            assert {w.id for w in (await doors.admin.workloads()).workloads} == listed | {
+                refused[0]
+            }
 
     asyncio.run(story())

@@ -1,4 +1,6 @@
-"""The house as a whole: one per state directory, a policy that is read again, metrics, and the same inside another program's loop."""
+"""The house as a whole: one per state directory, a policy that is read again, metrics, and the same
+inside another program's loop.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,15 @@ def test_a_bad_policy_is_said_at_the_start_and_leaves_nothing_behind(tmp_path: P
 
 @pytest.mark.parametrize(
     ("db_url", "error"),
-    [("sqlite:////nowhere/at/all.sqlite", Unavailable), ("nonsense", InvalidInput), ("nobodys-database://localhost/x", InvalidInput)],
+    [
+        ("sqlite:////nowhere/at/all.sqlite", Unavailable),
+        ("nonsense", InvalidInput),
+        ("nobodys-database://localhost/x", InvalidInput),
+    ],
 )
-def test_a_database_that_cannot_be_used_is_said_and_leaves_nothing_behind(tmp_path: Path, db_url: str, error: type[Exception]):
+def test_a_database_that_cannot_be_used_is_said_and_leaves_nothing_behind(
+    tmp_path: Path, db_url: str, error: type[Exception]
+):
     with pytest.raises(error):
         SchedulerServer(tmp_path, db_url=db_url)
     asyncio.run(SchedulerServer(tmp_path).stop())
@@ -105,15 +113,43 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 await agent.until(lambda: agent.holds)
                 lease = next(iter(agent.holds.values()))
                 memory = m.MemoryMib(guaranteed=1024, used=512, borrowed=0)
-                await link.send(m.LeaseChanged(report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)))
-                await link.send(m.UsageReport(since_ms=5000, rows=[], gate_waits_ms=[2000, 4000], suspends_ms=[100], rungs={"suspended": 1, "?": 9}))
+                await link.send(
+                    m.LeaseChanged(
+                        report=m.LeaseReport(lease=lease.id, state="attached", memory_mib=memory)
+                    )
+                )
+                await link.send(
+                    m.UsageReport(
+                        since_ms=5000,
+                        rows=[],
+                        gate_waits_ms=[2000, 4000],
+                        suspends_ms=[100],
+                        rungs={"suspended": 1, "?": 9},
+                    )
+                )
                 await doors.of("bob").submit(asking("b", 1))  # takes its quota back from `a`
-                await agent.until(lambda: any(held.workload == "b" for held in agent.holds.values()))
+                await agent.until(
+                    lambda: any(held.workload == "b" for held in agent.holds.values())
+                )
                 text = (await doors.raw("GET", "/metrics")).body.decode()
-                assert value(text, 'gpushare_queue_quota{kind="project",pool="default",queue="vision",resource="gpu"}') == 1
-                assert value(text, 'gpushare_queue_allocated{kind="project",pool="default",queue="language",resource="gpu"}') == 1
+                assert (
+                    value(
+                        text,
+                        'gpushare_queue_quota{kind="project",pool="default",queue="vision",resource="gpu"}',
+                    )
+                    == 1
+                )
+                assert (
+                    value(
+                        text,
+                        'gpushare_queue_allocated{kind="project",pool="default",queue="language",resource="gpu"}',
+                    )
+                    == 1
+                )
                 assert value(text, 'gpushare_evictions_total{action="reclaim"}') == 1
-                assert value(text, 'gpushare_evictions_total{action="preempt"}') == 0  # there before its first event
+                assert (
+                    value(text, 'gpushare_evictions_total{action="preempt"}') == 0
+                )  # there before its first event
                 assert value(text, "gpushare_grant_wait_seconds_count") == 2
                 assert value(text, 'gpushare_reclaims_total{rung="suspended"}') == 1
                 assert value(text, 'gpushare_reclaims_total{rung="killed"}') == 0
@@ -122,11 +158,21 @@ def test_metrics_count_what_happens(tmp_path: Path):
                 assert value(text, "gpushare_resume_seconds_count") == 0
                 assert value(text, 'gpushare_node_ready{node="n0",reason=""}') == 1
                 assert value(text, 'gpushare_agent_tier{node="n0",tier="suspend"}') == 1
-                assert value(text, 'gpushare_workloads{pool="default",reason="",state="running"}') == 1
+                assert (
+                    value(text, 'gpushare_workloads{pool="default",reason="",state="running"}') == 1
+                )
                 cycles = value(text, 'gpushare_cycle_seconds_count{action="all"}')
                 assert cycles >= 2
-                for action in ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"):
-                    assert value(text, f'gpushare_cycle_seconds_count{{action="{action}"}}') == cycles
+                for action in (
+                    "allocate",
+                    "consolidation",
+                    "reclaim",
+                    "preempt",
+                    "stale_gang_eviction",
+                ):
+                    assert (
+                        value(text, f'gpushare_cycle_seconds_count{{action="{action}"}}') == cycles
+                    )
 
     asyncio.run(story())
 
@@ -152,7 +198,12 @@ def test_a_second_agent_for_a_node_ends_the_first_ones_link(tmp_path: Path):
 def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors:
-            for token, node, is_welcome in (("n0", "n0", True), ("n0", "n1", False), ("gpu-*", "gpu-7", True), ("gpu-*", "n1", False)):
+            for token, node, is_welcome in (
+                ("n0", "n0", True),
+                ("n0", "n1", False),
+                ("gpu-*", "gpu-7", True),
+                ("gpu-*", "n1", False),
+            ):
                 async with doors.of(token, "agent").agent_link() as link:
                     await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))
                     if is_welcome:
@@ -166,7 +217,10 @@ def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Pat
 
 def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, doors.admin.transport.connect("/api/v1/agent", {}) as wire:
+        async with (
+            open_house(tmp_path) as doors,
+            doors.admin.transport.connect("/api/v1/agent", {}) as wire,
+        ):
             await wire.send(m.encode(m.AgentHello(version="9", node=FakeAgent().node)))
             assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.Plan)
             for nonsense in (b'{"type": "poem"}', b"{", b'{"type": "lease_changed"}', b""):
@@ -180,7 +234,10 @@ def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
 
 def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, doors.admin.transport.connect("/api/v1/agent", {}) as wire:
+        async with (
+            open_house(tmp_path) as doors,
+            doors.admin.transport.connect("/api/v1/agent", {}) as wire,
+        ):
             await wire.send(m.encode(m.LeaseLetGo(lease="x@y", ended=True)))
             with pytest.raises(Unavailable, match="hello"):
                 await anext(aiter(wire))
@@ -188,7 +245,8 @@ def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
     asyncio.run(story())
 
 
-# -- embedded -------------------------------------------------------------------------------------------------------------------
+# -- embedded
+# -------------------------------------------------------------------------------------------------------------------
 
 
 def test_embedded_a_request_is_granted_by_scheduler_and_agent_in_one_loop(tmp_path: Path):
@@ -256,4 +314,6 @@ def test_two_schedulers_on_one_file_cannot_both_run_whatever_their_directories(t
     assert caught.value.field == f"{tmp_path}/shared.sqlite"
     asyncio.run(house.stop())
     asyncio.run(SchedulerServer(tmp_path / "b", db_url=url).stop())
-    asyncio.run(SchedulerServer(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop())  # the directory's own file, said aloud
+    asyncio.run(
+        SchedulerServer(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop()
+    )  # the directory's own file, said aloud

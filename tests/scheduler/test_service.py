@@ -1,4 +1,6 @@
-"""The service keeps what it acknowledged, books nothing twice, and tells only what is committed. Real SQLite; no network."""
+"""The service keeps what it acknowledged, books nothing twice, and tells only what is committed.
+Real SQLite; no network.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,19 @@ class House:
     def start(self) -> None:
         self.close()
         self.store = Store(self.url)
-        self.service = SchedulerService(self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time)
+        self.service = SchedulerService(
+            self.store, parse_policy(default_demo_policy(2)), self.listener, clock=lambda: self.time
+        )
 
     def close(self) -> None:
         if self.store is not None:
             self.store.close()
 
     def node(self) -> m.NodeReport:
-        devices = [m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=MIB) for i in range(2)]
+        devices = [
+            m.DeviceReport(index=i, uuid=f"SIM-{i}", model="Simulated", total_mib=MIB)
+            for i in range(2)
+        ]
         return m.NodeReport(name="n0", simulated=True, devices=devices)
 
     def joined(self) -> House:
@@ -65,13 +72,17 @@ class House:
         return self
 
     def ask(self, id_: str, gpu: object = 0.5, **more: object) -> m.WorkloadView:
-        request = m.WorkloadRequest(id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu, nodes=["n0"])], **more)
+        request = m.WorkloadRequest(
+            id=id_, pods=[m.PodRequest(name="kernel", gpu=gpu, nodes=["n0"])], **more
+        )
         view = self.service.submit(ALICE, request)
         self.service.run_cycle()
         return self.service.shown.workload(ALICE, view.id)
 
     def leases(self) -> list[m.LeaseBody]:
-        return [lease for record in self.service.records.values() for lease in record.leases.values()]
+        return [
+            lease for record in self.service.records.values() for lease in record.leases.values()
+        ]
 
     def nothing_is_booked_twice(self) -> None:
         for device in range(2):
@@ -104,13 +115,17 @@ def test_asking_twice_with_one_id_is_asking_once(house: House):
 
 
 def test_pods_without_a_name_are_numbered(house: House):
-    request = m.WorkloadRequest(id="g", pods=[m.PodRequest(gpu=1), m.PodRequest(gpu=0.5, name="last")])
+    request = m.WorkloadRequest(
+        id="g", pods=[m.PodRequest(gpu=1), m.PodRequest(gpu=0.5, name="last")]
+    )
     assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
     assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
     house.start()
     assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
     gang = [m.PodRequest(gpu=0.1) for _ in range(3)]
-    assert [pod.name for pod in house.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods] == ["0", "1", "2"]
+    assert [
+        pod.name for pod in house.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods
+    ] == ["0", "1", "2"]
     clash = m.WorkloadRequest(id="i", pods=[m.PodRequest(gpu=1, name="1"), m.PodRequest(gpu=1)])
     with pytest.raises(InvalidInput, match="two pods are named '1'"):
         house.service.submit(ALICE, clash)
@@ -163,15 +178,21 @@ def test_a_process_that_is_gone_ends_its_workload(house: House):
     house.service.agent_said("n0", gone)
     house.service.agent_said("n0", gone)  # repeated until the plan lacks it
     assert house.leases() == []
-    assert "lost" in [frame.event.kind for frame in house.listener.frames if isinstance(frame, m.WorkloadEvent)]
+    assert "lost" in [
+        frame.event.kind for frame in house.listener.frames if isinstance(frame, m.WorkloadEvent)
+    ]
 
 
 def test_an_evicted_kernel_asks_again_with_its_age(house: House):
-    """`course` borrows everything; `vision` claims its quota back; the borrower is told, lets go, and waits."""
+    """`course` borrows everything; `vision` claims its quota back; the borrower is told, lets go,
+    and waits.
+    """
     lease = house.ask("borrower", 2, project="course").pods[0].lease
     assert lease is not None
     house.ask("owner", 1, project="vision")
-    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseWanted)][-1]
+    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseWanted)][
+        -1
+    ]
     assert (wanted.id, wanted.wanted) == (lease.id, "evict")
     assert wanted.message
     assert house.service.shown.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
@@ -198,14 +219,23 @@ def test_a_commit_that_fails_changes_nothing(house: House, database: Database):
     assert house.ask("b").state == "running"
 
 
-@pytest.mark.parametrize(("more", "field"), [({"kernel_id": "k" * 5000}, "kernel_id"), ({"kernel_id": "k\0"}, "kernel_id"), ({"name": "n\0"}, "name")])
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"kernel_id": "k" * 5000}, "kernel_id"),
+        ({"kernel_id": "k\0"}, "kernel_id"),
+        ({"name": "n\0"}, "name"),
+    ],
+)
 def test_names_that_no_database_keeps_are_refused(house: House, more, field):
     with pytest.raises(InvalidInput) as caught:
         house.ask("x", **more)
     assert caught.value.field == field
 
 
-@pytest.mark.parametrize("id_", ["\N{GRINNING FACE}" * 1000, "a\0b"], ids=["four bytes each", "a zero"])
+@pytest.mark.parametrize(
+    "id_", ["\N{GRINNING FACE}" * 1000, "a\0b"], ids=["four bytes each", "a zero"]
+)
 def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
     with pytest.raises(InvalidInput) as caught:
         house.ask(id_)
@@ -250,7 +280,11 @@ def test_nonsense_is_refused_with_its_field(house: House, pod, error, field):
 
 @pytest.mark.parametrize(
     ("more", "field"),
-    [({"project": "nowhere"}, "project"), ({"node_pools": ["nowhere"]}, "node_pools"), ({"priority_class": "nowhere"}, "priority_class")],
+    [
+        ({"project": "nowhere"}, "project"),
+        ({"node_pools": ["nowhere"]}, "node_pools"),
+        ({"priority_class": "nowhere"}, "priority_class"),
+    ],
 )
 def test_unknown_names_are_refused_with_those_there_are(house: House, more, field):
     with pytest.raises(InvalidInput, match="there are:") as caught:
@@ -260,7 +294,9 @@ def test_unknown_names_are_refused_with_those_there_are(house: House, more, fiel
 
 def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
     text = "projects: [{name: p, members: [alice], pools: {default: {gpu: {quota: 1}}}}, {name: q, members: [bob]}]"
-    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(
+        Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1
+    )
     bob = Identity("bob", (), "person")
     service.submit(ALICE, m.WorkloadRequest(id="a", pods=[m.PodRequest(gpu=1)]))
     with pytest.raises(NotAllowed):
@@ -274,15 +310,24 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
 
 def test_a_star_among_the_members_is_everybody(tmp_path: Path):
     text = "projects: [{name: p, members: ['*']}, {name: q, members: [alice, '*']}]"
-    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(
+        Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1
+    )
     bob = Identity("bob", (), "person")
     assert service.shown.status(bob).projects == ["p", "q"]
-    assert service.submit(bob, m.WorkloadRequest(id="b", project="q", pods=[m.PodRequest(gpu=1)])).project == "q"
+    assert (
+        service.submit(
+            bob, m.WorkloadRequest(id="b", project="q", pods=[m.PodRequest(gpu=1)])
+        ).project
+        == "q"
+    )
 
 
 def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path):
     text = "projects: [{name: p, members: [alice]}, {name: q, members: [bob]}]"
-    service = SchedulerService(Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1)
+    service = SchedulerService(
+        Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1
+    )
     assert service.shown.status(ALICE).projects == ["p"]
     assert service.shown.status(Identity("hub", (), "server")).projects == ["p", "q"]
     assert service.shown.status(Identity("bob", (), "admin")).projects == ["q", "p"]
@@ -322,9 +367,15 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(steps=STEPS)
-def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(tmp_path_factory, steps):
+def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(
+    tmp_path_factory, steps
+):
     """Ids are used again, agents report what they like, the service is started again at any moment."""
     house = House(f"sqlite:///{tmp_path_factory.mktemp('law')}/x.db").joined()
     for i, (what, *rest) in enumerate(steps):

@@ -1,4 +1,6 @@
-"""A unix socket: people are their unix user, and need no token. And the scheduler inside a Jupyter server listens on no network."""
+"""A unix socket: people are their unix user, and need no token. And the scheduler inside a Jupyter
+server listens on no network.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +32,21 @@ from tests.scheduler.running_server import asking
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 OTHER = "nobody"
-SOCKET_POLICY = "projects: [{name: vision, members: [alice]}, {name: night, members: ['group:nogroup']}]"
+SOCKET_POLICY = (
+    "projects: [{name: vision, members: [alice]}, {name: night, members: ['group:nogroup']}]"
+)
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another unix user")
 
 
 @asynccontextmanager
-async def on_socket(folder: Path, *, port: int | None = None, peers: UnixPeers | None = None) -> AsyncIterator[Listeners]:
+async def on_socket(
+    folder: Path, *, port: int | None = None, peers: UnixPeers | None = None
+) -> AsyncIterator[Listeners]:
     house = SchedulerServer(folder / "state", policy=parse_policy(SOCKET_POLICY))
     house.callers.peers = peers or UnixPeers()
-    listening = Listeners(house, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state")
+    listening = Listeners(
+        house, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state"
+    )
     house.start()
     await house.decided.wait()
     listening.leave_note()
@@ -92,7 +100,9 @@ def test_another_user_is_another_person():
     async def story(folder: Path):
         async with on_socket(folder) as listening:
             say = [sys.executable, "-c", SAY, listening.url, OTHER]
-            done = await asyncio.to_thread(subprocess.run, say, capture_output=True, text=True, timeout=50)
+            done = await asyncio.to_thread(
+                subprocess.run, say, capture_output=True, text=True, timeout=50
+            )
             assert "user='nobody', scope='person', admin=False" in done.stdout, done
             assert "groups=['nogroup']" in done.stdout
             assert "projects=['night']" in done.stdout
@@ -104,22 +114,37 @@ def test_another_user_is_another_person():
 
 
 def test_admins_are_listed_by_name_or_group():
-    for admins, is_admin in (((), False), ((OTHER,), True), (("group:nogroup",), True), (("group:wheel", "alice"), False)):
+    for admins, is_admin in (
+        ((), False),
+        ((OTHER,), True),
+        (("group:nogroup",), True),
+        (("group:wheel", "alice"), False),
+    ):
         identity = UnixPeers(admins).identity(pwd.getpwnam(OTHER).pw_uid)
         assert isinstance(identity, Identity)
-        assert (identity.user, identity.groups, identity.is_admin) == (OTHER, ("nogroup",), is_admin)
+        assert (identity.user, identity.groups, identity.is_admin) == (
+            OTHER,
+            ("nogroup",),
+            is_admin,
+        )
     assert UnixPeers().identity(0).is_admin
     assert UnixPeers().identity(424242) == Identity("uid424242")
     assert UnixPeers(only_owner=True).identity(424242) is None
-    assert UnixPeers(groups_of=lambda user: (f"friends of {user}",)).identity(424242).groups == ("friends of uid424242",)
+    assert UnixPeers(groups_of=lambda user: (f"friends of {user}",)).identity(424242).groups == (
+        "friends of uid424242",
+    )
 
 
 def test_a_token_counts_on_a_socket_too_and_a_bad_one_is_nobody(tmp_path: Path):
     async def story():
         async with on_socket(tmp_path, port=0) as listening:
-            by_network = SchedulerClient(HttpTransport(listening.url, listening.token_file.read_text().strip()))
+            by_network = SchedulerClient(
+                HttpTransport(listening.url, listening.token_file.read_text().strip())
+            )
             made = await by_network.create_token(m.TokenRequest(scope="person", name="alice"))
-            assert (await SchedulerClient(HttpTransport(listening.socket_url, str(made.token))).whoami()).user == "alice"
+            assert (
+                await SchedulerClient(HttpTransport(listening.socket_url, str(made.token))).whoami()
+            ).user == "alice"
             for url in (listening.url, listening.socket_url):
                 with pytest.raises(NotAllowed) as refused:
                     await SchedulerClient(HttpTransport(url, "gpushare_wrong")).whoami()
@@ -150,7 +175,11 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
                 with pytest.raises(Unavailable, match=words):
                     Listeners(house, ListenAddress(port=None, socket=path), tmp_path / "second")
             with pytest.raises(InvalidInput, match="107"):
-                Listeners(house, ListenAddress(port=None, socket=tmp_path / ("x" * 100)), tmp_path / "second")
+                Listeners(
+                    house,
+                    ListenAddress(port=None, socket=tmp_path / ("x" * 100)),
+                    tmp_path / "second",
+                )
             await house.stop()
         assert (tmp_path / "file").read_text() == "mine"
 
@@ -173,11 +202,19 @@ def test_inside_a_jupyter_server_it_listens_on_no_network(tmp_path: Path):
     """Its socket is its owner's alone, and there is no token to lose."""
 
     async def story():
-        before = {c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}
+        before = {
+            c.laddr
+            for c in psutil.Process().net_connections("inet")
+            if c.status == psutil.CONN_LISTEN
+        }
         house = EmbeddedServer(tmp_path, simulate="1", user=ME)
         await house.start()
         try:
-            now = {c.laddr for c in psutil.Process().net_connections("inet") if c.status == psutil.CONN_LISTEN}
+            now = {
+                c.laddr
+                for c in psutil.Process().net_connections("inet")
+                if c.status == psutil.CONN_LISTEN
+            }
             assert now == before
             assert (tmp_path / "scheduler.sock").stat().st_mode & 0o777 == 0o600
             assert not (tmp_path / "admin.token").exists()

@@ -1,4 +1,6 @@
-"""Two schedulers on one PostgreSQL: one leads, the other waits and takes over; who was deposed commits nothing."""
+"""Two schedulers on one PostgreSQL: one leads, the other waits and takes over; who was deposed
+commits nothing.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,17 @@ async def raw(url: str, verb: str = "GET", token: str = "") -> tuple[int, str]:
     http = SimpleAsyncHTTPClient(force_instance=True)
     try:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
-        request = HTTPRequest(url, method=verb, headers=headers, body=b"{}" if verb == "POST" else None)
+        request = HTTPRequest(
+            url, method=verb, headers=headers, body=b"{}" if verb == "POST" else None
+        )
         response = await http.fetch(request, raise_error=False)
         return response.code, response.body.decode()
     finally:
         http.close()
 
 
-# -- the claim itself ---------------------------------------------------------------------------------------------------------------
+# -- the claim itself
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def test_one_leads_and_the_next_one_after_it(postgresql: Database):
@@ -79,13 +84,18 @@ def test_one_leads_and_the_next_one_after_it(postgresql: Database):
 def test_the_deposed_commit_nothing_any_more(postgresql: Database):
     """Also when its own lock is still there: the epoch decides, in the transaction."""
     store = Store(postgresql.url)
-    first, second = Leadership(postgresql.url, "first", silent_s=0.5), Leadership(postgresql.url, "second", silent_s=0)
+    first, second = (
+        Leadership(postgresql.url, "first", silent_s=0.5),
+        Leadership(postgresql.url, "second", silent_s=0),
+    )
     told: list[str] = []
     store.fence, store.on_over = first.check, told.append
     assert first.try_to_lead("http://first")
     with store.transaction() as write:
         write.revision(1)
-    while not second.try_to_lead("http://second"):  # the first one hangs, as far as the second can see
+    while not second.try_to_lead(
+        "http://second"
+    ):  # the first one hangs, as far as the second can see
         pass
     with pytest.raises(LeadershipLost), store.transaction() as write:
         write.revision(2)
@@ -100,10 +110,17 @@ def test_the_deposed_commit_nothing_any_more(postgresql: Database):
     second.close()
 
 
-def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_leader(postgresql: Database):
-    """Nobody takes over between the look at the epoch and the commit: what is committed is in what the next leader reads."""
+def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_leader(
+    postgresql: Database,
+):
+    """Nobody takes over between the look at the epoch and the commit: what is committed is in what
+    the next leader reads.
+    """
     store = Store(postgresql.url)
-    first, second = Leadership(postgresql.url, "first", silent_s=0.5), Leadership(postgresql.url, "second", silent_s=0)
+    first, second = (
+        Leadership(postgresql.url, "first", silent_s=0.5),
+        Leadership(postgresql.url, "second", silent_s=0),
+    )
     assert first.try_to_lead("http://first")
 
     async def story() -> None:
@@ -112,7 +129,9 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
             first.check(write.connection)
             first._hang_up()  # the lock is free: only the row is in the way
             taking = asyncio.create_task(asyncio.to_thread(second.try_to_lead, "http://second"))
-            waiting = sql.text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+            waiting = sql.text(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+            )
             with store.engine.connect() as other:
                 while other.execute(waiting).scalar() == 0:
                     other.rollback()  # a transaction sees one picture of the activity
@@ -138,7 +157,9 @@ def write_and_lose_the_connection(store: Store, other: Store, *, write_again: bo
             write.revision(2)
 
 
-def test_after_a_commit_whose_answer_is_lost_nothing_is_committed_before_everything_is_read_again(postgresql: Database):
+def test_after_a_commit_whose_answer_is_lost_nothing_is_committed_before_everything_is_read_again(
+    postgresql: Database,
+):
     """It may have happened or not; who decided it must not go on from what is in its memory."""
     store, other = Store(postgresql.url), Store(postgresql.url)
     told: list[str] = []
@@ -168,7 +189,8 @@ def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
     other.close()
 
 
-# -- whole services -----------------------------------------------------------------------------------------------------------------
+# -- whole services
+# -----------------------------------------------------------------------------------------------------------------
 
 
 def start(nursery: Nursery, folder: Path, database: Database, **more: object) -> Child:
@@ -181,7 +203,9 @@ def start(nursery: Nursery, folder: Path, database: Database, **more: object) ->
 
 def to_both(*children: Child) -> SchedulerClient:
     urls = ",".join(child.url for child in children)
-    return SchedulerClient(to_schedulers(urls, token_in(children[0].state_dir / "admin.token"), call_s=15))
+    return SchedulerClient(
+        to_schedulers(urls, token_in(children[0].state_dir / "admin.token"), call_s=15)
+    )
 
 
 async def until_led(client: SchedulerClient) -> m.ServiceStatus:
@@ -193,7 +217,9 @@ async def until_led(client: SchedulerClient) -> m.ServiceStatus:
 
 
 @pytest.mark.slow
-def test_a_standby_says_so_and_takes_over_with_everything(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+def test_a_standby_says_so_and_takes_over_with_everything(
+    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+):
     async def story() -> None:
         leader = start(nurseries[0], tmp_path / "a", postgresql)
         standby = start(nurseries[1], tmp_path / "b", postgresql)
@@ -225,14 +251,18 @@ def test_a_standby_says_so_and_takes_over_with_everything(nurseries: list[Nurser
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(
+    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+):
     async def story() -> None:
         leader = start(nurseries[0], tmp_path / "a", postgresql)
         standby = start(nurseries[1], tmp_path / "b", postgresql)
         client = to_both(standby)
         await to_both(leader).submit(asking("before"))
         os.kill(leader.pid, signal.SIGSTOP)
-        late = asyncio.create_task(to_both(leader).submit(asking("late")))  # it waits in the socket of the one that hangs
+        late = asyncio.create_task(
+            to_both(leader).submit(asking("late"))
+        )  # it waits in the socket of the one that hangs
         await until_led(client)
         await client.submit(asking("after"))
         os.kill(leader.pid, signal.SIGCONT)
@@ -256,8 +286,12 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(nurse
 
 
 @pytest.mark.slow
-def test_streams_go_on_at_the_next_leader(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
-    """Whoever listens is told that the line was lost, then the state as the new leader read it, then its changes."""
+def test_streams_go_on_at_the_next_leader(
+    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+):
+    """Whoever listens is told that the line was lost, then the state as the new leader read it,
+    then its changes.
+    """
 
     async def story() -> None:
         leader = start(nurseries[0], tmp_path / "a", postgresql)
@@ -283,7 +317,9 @@ def test_streams_go_on_at_the_next_leader(nurseries: list[Nursery], postgresql: 
 
 
 def test_a_dead_scheduler_and_a_standby_are_passed_over(tmp_path: Path):
-    """The first cannot be reached, the second is a standby, the third leads; when nobody leads, the standby's answer is the answer."""
+    """The first cannot be reached, the second is a standby, the third leads; when nobody leads, the
+    standby's answer is the answer.
+    """
     asyncio.run(_pass_over(tmp_path))
 
 
@@ -294,7 +330,9 @@ async def _pass_over(tmp_path: Path) -> None:
     async with open_house(tmp_path) as doors:
         waiting = Waiting()
         standby = StandbyServer(waiting, ListenAddress(), "")
-        client = SchedulerClient(to_schedulers(f"{dead}, {standby.url},{doors.url}", doors.admin_token))
+        client = SchedulerClient(
+            to_schedulers(f"{dead}, {standby.url},{doors.url}", doors.admin_token)
+        )
         assert (await client.submit(asking("a"))).id == "a"
         assert client.transport.url == doors.url
         nobody = SchedulerClient(to_schedulers(f"{dead},{standby.url}", doors.admin_token))

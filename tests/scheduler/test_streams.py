@@ -1,4 +1,6 @@
-"""The stream of changes: everybody gets what they may see, in order, and misses nothing whatever breaks."""
+"""The stream of changes: everybody gets what they may see, in order, and misses nothing whatever
+breaks.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from jupyter_gpushare.client import ConnectionLost, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.api.event_stream import EventStream
 from jupyter_gpushare.scheduler.auth.identity import Identity
-from jupyter_gpushare.scheduler.http import handlers as rest
+from jupyter_gpushare.scheduler.http import handlers
 from tests.example_counts import examples
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.running_server import asking, open_house
@@ -27,7 +29,9 @@ ALICE, BOB = Identity("alice"), Identity("bob")
 
 
 class Village:
-    """A source of changes whose state is the list of everything that happened. Who has a project sees it."""
+    """A source of changes whose state is the list of everything that happened. Who has a project
+    sees it.
+    """
 
     def __init__(self, hub: EventStream, revision: int = 100) -> None:
         self.hub, self.revision = hub, revision
@@ -38,10 +42,16 @@ class Village:
         self.revision += 0 if shares_revision else 1
         self.happened.append(what)
         event = m.Event(time="2026-11-21T10:00:00+00:00", kind="granted", message=what)
-        self.hub.publish(m.WorkloadEvent(revision=self.revision, id=what, kernel_id=None, event=event), f"{user}'s", user)
+        self.hub.publish(
+            m.WorkloadEvent(revision=self.revision, id=what, kernel_id=None, event=event),
+            f"{user}'s",
+            user,
+        )
 
     def status(self, identity: Identity) -> m.ServiceStatus:
-        return m.ServiceStatus(version=",".join(self.happened), revision=self.revision, user=identity.user)
+        return m.ServiceStatus(
+            version=",".join(self.happened), revision=self.revision, user=identity.user
+        )
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
         return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=[])
@@ -55,7 +65,9 @@ class Village:
         return user is None or user == identity.user
 
 
-async def take(hub: EventStream, identity: Identity, since: int | None, count: int) -> list[m.SchedulerFrame]:
+async def take(
+    hub: EventStream, identity: Identity, since: int | None, count: int
+) -> list[m.SchedulerFrame]:
     frames = []
     async with asyncio.timeout(10), aclosing(hub.subscribe(identity, since)) as stream:
         while len(frames) < count:
@@ -120,7 +132,11 @@ def test_nobody_hears_of_others_and_a_status_says_who_one_is():
         village.happen("a", "alice")
         village.happen("b", "bob")
         village.revision += 1
-        village.hub.publish(m.ServiceChanged(revision=village.revision, status=village.status(Identity.nobody())), None, None)
+        village.hub.publish(
+            m.ServiceChanged(revision=village.revision, status=village.status(Identity.nobody())),
+            None,
+            None,
+        )
         for who, own in ((ALICE, "a"), (BOB, "b")):
             event, status = await take(village.hub, who, 100, 2)
             assert (event.id, status.status.user) == (own, who.user)
@@ -131,7 +147,10 @@ def test_nobody_hears_of_others_and_a_status_says_who_one_is():
 def test_who_does_not_read_is_cut_off_and_the_others_are_not():
     async def story():
         village = Village(EventStream(backlog=3))
-        async with aclosing(village.hub.subscribe(ALICE)) as slow, aclosing(village.hub.subscribe(ALICE)) as quick:
+        async with (
+            aclosing(village.hub.subscribe(ALICE)) as slow,
+            aclosing(village.hub.subscribe(ALICE)) as quick,
+        ):
             await anext(slow), await anext(quick)
             for name in "abcde":
                 village.happen(name)
@@ -164,9 +183,15 @@ class FlakyTransport:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(st.lists(st.booleans(), max_size=30), st.lists(st.integers(0, 6), max_size=6), st.sampled_from([4, 1000]))
+@given(
+    st.lists(st.booleans(), max_size=30),
+    st.lists(st.integers(0, 6), max_size=6),
+    st.sampled_from([4, 1000]),
+)
 def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
-    """Every change reaches the listener, as a frame or in a state, in the order in which it happened."""
+    """Every change reaches the listener, as a frame or in a state, in the order in which it
+    happened.
+    """
 
     async def story():
         village = Village(EventStream(remembered=remembered))
@@ -217,25 +242,36 @@ def test_over_http_one_hears_of_a_grant(tmp_path: Path):
     async def story():
         async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
             alice, bob = doors.of("alice"), doors.of("bob")
-            async with asyncio.timeout(20), aclosing(alice.changes()) as hers, aclosing(bob.changes()) as his:
+            async with (
+                asyncio.timeout(20),
+                aclosing(alice.changes()) as hers,
+                aclosing(bob.changes()) as his,
+            ):
                 await anext(hers), await anext(his)
                 await alice.submit(asking("a"))
                 async for frame in hers:
-                    if isinstance(frame, m.WorkloadChanged) and frame.workload.pods[0].report is not None:
+                    if (
+                        isinstance(frame, m.WorkloadChanged)
+                        and frame.workload.pods[0].report is not None
+                    ):
                         break
                 assert frame.workload.pods[0].lease.request_mib == 40 * 1024
                 await bob.submit(asking("b"))
                 first = await anext(his)
                 while isinstance(first, m.ServiceChanged):
                     first = await anext(his)
-                assert "a" not in (first.id if isinstance(first, m.WorkloadEvent) else first.workload.id)
+                assert "a" not in (
+                    first.id if isinstance(first, m.WorkloadEvent) else first.workload.id
+                )
 
     asyncio.run(story())
 
 
 def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A peer that opens the stream and then sleeps: its socket fills, and the service lets go of it; others are served meanwhile."""
-    monkeypatch.setattr(rest, "SLOW_WRITE_S", 0.2)
+    """A peer that opens the stream and then sleeps: its socket fills, and the service lets go of
+    it; others are served meanwhile.
+    """
+    monkeypatch.setattr(handlers, "SLOW_WRITE_S", 0.2)
 
     async def story():
         async with open_house(tmp_path) as doors:
@@ -246,14 +282,20 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
                 await loop.sock_connect(sleeper, ("127.0.0.1", int(doors.url.rsplit(":", 1)[1])))
                 upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
                 who = f"Host: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
-                await loop.sock_sendall(sleeper, f"GET /api/v1/stream HTTP/1.1\r\n{who}{upgrade}\r\n".encode())
+                await loop.sock_sendall(
+                    sleeper, f"GET /api/v1/stream HTTP/1.1\r\n{who}{upgrade}\r\n".encode()
+                )
                 assert b" 101 " in await loop.sock_recv(sleeper, 100)
                 event = m.Event(time=m.stamp(0), kind="granted", message="x" * 500_000)
                 async with asyncio.timeout(20):
                     while not doors.house.hub.listeners:
                         await asyncio.sleep(0.01)
                     for _ in range(20):
-                        doors.house.hub.publish(m.WorkloadEvent(revision=1, id="w", kernel_id=None, event=event), None, None)
+                        doors.house.hub.publish(
+                            m.WorkloadEvent(revision=1, id="w", kernel_id=None, event=event),
+                            None,
+                            None,
+                        )
                     while doors.house.hub.listeners:
                         assert (await doors.admin.status()).version
                         await asyncio.sleep(0.02)

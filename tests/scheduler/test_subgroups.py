@@ -1,4 +1,6 @@
-"""Distributed work over the service's door: sub-groups, their minimums, and the topology that keeps them together."""
+"""Distributed work over the service's door: sub-groups, their minimums, and the topology that keeps
+them together.
+"""
 
 from __future__ import annotations
 
@@ -19,22 +21,34 @@ projects:
 """
 ).policy
 SERVER = m.GroupRequest(name="server", min_pods=1)
-TRAINERS = m.GroupRequest(name="trainers", groups=[m.GroupRequest(name="left"), m.GroupRequest(name="right", min_pods=1)])
+TRAINERS = m.GroupRequest(
+    name="trainers", groups=[m.GroupRequest(name="left"), m.GroupRequest(name="right", min_pods=1)]
+)
 PODS = [
-    m.PodRequest(name="s", group="server"), m.PodRequest(name="l0", group="left"), m.PodRequest(name="l1", group="left"),
-    m.PodRequest(name="r0", group="right"), m.PodRequest(name="r1", group="right"),
-]  # fmt: skip
+    m.PodRequest(name="s", group="server"),
+    m.PodRequest(name="l0", group="left"),
+    m.PodRequest(name="l1", group="left"),
+    m.PodRequest(name="r0", group="right"),
+    m.PodRequest(name="r1", group="right"),
+]
 
 
 def read(**given: object) -> Workload:
-    request = m.WorkloadRequest(**({"id": "w", "project": "vision", "pods": PODS, "groups": [SERVER, TRAINERS]} | given))
-    return read_request(request, POLICY, user="me", allowed=["vision"], default=None, created=0).workload
+    request = m.WorkloadRequest(
+        **({"id": "w", "project": "vision", "pods": PODS, "groups": [SERVER, TRAINERS]} | given)
+    )
+    return read_request(
+        request, POLICY, user="me", allowed=["vision"], default=None, created=0
+    ).workload
 
 
 def test_the_tree_arrives_as_it_was_sent():
     together = m.TogetherRequest(name="fabric", required="block", preferred="rack")
     workload = read(topology=together)
-    assert workload.groups == (SubGroup("server", 1), SubGroup("trainers", groups=(SubGroup("left"), SubGroup("right", 1))))
+    assert workload.groups == (
+        SubGroup("server", 1),
+        SubGroup("trainers", groups=(SubGroup("left"), SubGroup("right", 1))),
+    )
     assert workload.topology == TopologyConstraint("fabric", "block", "rack")
     assert [pod.group for pod in workload.pods] == ["server", "left", "left", "right", "right"]
 
@@ -53,7 +67,10 @@ def deep(levels: int) -> m.GroupRequest:
 POD = [m.PodRequest(group="a")]
 MISTAKES = {
     "a minimum beside groups": ({"min_pods": 2}, "min_pods"),
-    "a minimum of an inner group": ({"groups": [SERVER, leaf("trainers", min_pods=1, groups=TRAINERS.groups)]}, "min_pods"),
+    "a minimum of an inner group": (
+        {"groups": [SERVER, leaf("trainers", min_pods=1, groups=TRAINERS.groups)]},
+        "min_pods",
+    ),
     "more than it has": ({"pods": POD, "groups": [leaf("a", min_pods=2)]}, "min_pods"),
     "less than one": ({"pods": POD, "groups": [leaf("a", min_pods=0)]}, "min_pods"),
     "a pod in no group": ({"pods": [m.PodRequest()], "groups": [leaf("a")]}, "group"),
@@ -64,11 +81,18 @@ MISTAKES = {
     "no name": ({"pods": [m.PodRequest()], "groups": [leaf("")]}, "groups"),
     "too deep": ({"pods": [m.PodRequest(group="0")], "groups": [deep(20)]}, "groups"),
     "an unknown topology": ({"topology": m.TogetherRequest(name="mesh")}, "topology"),
-    "an unknown level": ({"topology": m.TogetherRequest(name="fabric", required="room")}, "topology"),
-    "an unknown level of a group": (
-        {"pods": POD, "groups": [leaf("a", topology=m.TogetherRequest(name="fabric", preferred="room"))]}, "topology",
+    "an unknown level": (
+        {"topology": m.TogetherRequest(name="fabric", required="room")},
+        "topology",
     ),
-}  # fmt: skip
+    "an unknown level of a group": (
+        {
+            "pods": POD,
+            "groups": [leaf("a", topology=m.TogetherRequest(name="fabric", preferred="room"))],
+        },
+        "topology",
+    ),
+}
 
 
 @pytest.mark.parametrize(("given", "field"), MISTAKES.values(), ids=MISTAKES)

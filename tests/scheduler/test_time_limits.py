@@ -1,4 +1,6 @@
-"""How long something may run and wait: told before, then taken back with the reason; and what an idle rule gave back. Time is passed in."""
+"""How long something may run and wait: told before, then taken back with the reason; and what an
+idle rule gave back. Time is passed in.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,11 @@ class Termed(House):
         return [frame for frame in self.listener.frames if isinstance(frame, m.WorkloadGone)]
 
     def announced(self, workload: str) -> list[str]:
-        return [event.message for event in self.service.records[workload].events if event.kind == "notice"]
+        return [
+            event.message
+            for event in self.service.records[workload].events
+            if event.kind == "notice"
+        ]
 
     def lets_go(self, lease: m.LeaseBody, **more) -> None:
         self.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False, **more))
@@ -62,8 +68,15 @@ def house(database: Database) -> Iterator[Termed]:
 
 def test_a_lease_carries_the_rules_of_its_project_and_where_they_stand(house: Termed):
     rules = house.ask("a").pods[0].lease.rules
-    assert (rules.max_running_ms, rules.idle_suspend_ms, rules.idle_release_ms) == (8 * HOUR, 30 * MIN, None)
-    assert rules.places == {"max_running": "projects.vision.rules.max_running", "idle.suspend": "defaults.rules.idle.suspend"}
+    assert (rules.max_running_ms, rules.idle_suspend_ms, rules.idle_release_ms) == (
+        8 * HOUR,
+        30 * MIN,
+        None,
+    )
+    assert rules.places == {
+        "max_running": "projects.vision.rules.max_running",
+        "idle.suspend": "defaults.rules.idle.suspend",
+    }
 
 
 def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_workload(house: Termed):
@@ -81,7 +94,9 @@ def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_work
     taken = house.wanted()[-1]
     assert taken.wanted == "evict"
     assert "projects.vision.rules.max_running" in taken.message
-    assert house.service.shown.workload(ALICE, "a").pods[0].state == "releasing", "its agent saves it first"
+    assert house.service.shown.workload(ALICE, "a").pods[0].state == "releasing", (
+        "its agent saves it first"
+    )
     house.lets_go(taken)
     with pytest.raises(NotFound):
         house.service.shown.workload(ALICE, "a")
@@ -171,7 +186,12 @@ def test_who_was_evicted_waits_from_then_on(house: Termed):
 
 def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(house: Termed):
     house.ask("a")
-    house.service.agent_said("n0", m.LeaseEvent(lease=house.lease().id, event=m.Event(time=m.stamp(1), kind="released", message="Idle.")))
+    house.service.agent_said(
+        "n0",
+        m.LeaseEvent(
+            lease=house.lease().id, event=m.Event(time=m.stamp(1), kind="released", message="Idle.")
+        ),
+    )
     house.lets_go(house.lease(), held=True, message="Idle for an hour.")
     house.service.run_cycle()
     view = house.service.shown.workload(ALICE, "a")
@@ -179,14 +199,23 @@ def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(
     assert "next cell" in view.reason.message
     (evicted,) = house.service.shown.evictions(ALICE).evictions
     assert (evicted.action, evicted.node, evicted.message) == ("idle", "n0", "Idle for an hour.")
-    assert [row.detail for row in house.service.shown.audit(action="evict", since="1970-01-01T00:00:00+00:00").audit] == ["idle: Idle for an hour."]
+    assert [
+        row.detail
+        for row in house.service.shown.audit(
+            action="evict", since="1970-01-01T00:00:00+00:00"
+        ).audit
+    ] == ["idle: Idle for an hour."]
     assert house.leases() == []
     house.wait(HOUR)
-    assert house.service.shown.workload(ALICE, "a").state == "pending", "resting is not waiting: the longest waiting time does not end it"
+    assert house.service.shown.workload(ALICE, "a").state == "pending", (
+        "resting is not waiting: the longest waiting time does not end it"
+    )
 
     house.start()
     house.joined()
-    assert house.service.shown.workload(ALICE, "a").reason.code == "Held", "a restart does not give it back either"
+    assert house.service.shown.workload(ALICE, "a").reason.code == "Held", (
+        "a restart does not give it back either"
+    )
     house.service.agent_said("other", m.AskAgain(workload="a"))
     house.service.run_cycle()
     assert house.leases() == [], "only its own node may speak for it"

@@ -9,7 +9,12 @@ import pytest
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, NotFound
-from jupyter_gpushare.scheduler.auth.identity import Identity, NotAuthenticated, TokenService, admin_token_file
+from jupyter_gpushare.scheduler.auth.identity import (
+    Identity,
+    NotAuthenticated,
+    TokenService,
+    admin_token_file,
+)
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.databases import Database
 
@@ -47,10 +52,14 @@ def made(tokens: TokenService, scope: str = "person", **more: object) -> m.Token
 
 @pytest.mark.parametrize("form", ["Bearer {}", "bearer {}", "token {}", "  Bearer   {}  "])
 def test_a_token_says_who_one_is(tokens: TokenService, form: str):
-    assert tokens.authenticate(form.format(made(tokens, "server").token)) == Identity("alice", ("friends of alice",), "server")
+    assert tokens.authenticate(form.format(made(tokens, "server").token)) == Identity(
+        "alice", ("friends of alice",), "server"
+    )
 
 
-@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic {}", "{}", "Bearer {}x", "Bearer x{}"])
+@pytest.mark.parametrize(
+    "header", [None, "", "Bearer", "Bearer ", "Basic {}", "{}", "Bearer {}x", "Bearer x{}"]
+)
 def test_anything_else_says_nothing(tokens: TokenService, header: str | None):
     secret = made(tokens).token
     with pytest.raises(NotAuthenticated):
@@ -73,7 +82,9 @@ def test_a_token_ends_when_its_time_is_over(tokens: TokenService, clock: Clock):
     with pytest.raises(NotAuthenticated):
         tokens.authenticate(f"Bearer {secret}")
     (listed,) = tokens.list().tokens
-    assert (listed.revoked, listed.state) == (True, "expired"), "it opens nothing any more, and nobody revoked it"
+    assert (listed.revoked, listed.state) == (True, "expired"), (
+        "it opens nothing any more, and nobody revoked it"
+    )
 
 
 @pytest.mark.parametrize("expires", ["0s", "-1d", "soon", "nan"])
@@ -95,7 +106,9 @@ def test_revoking_is_for_good_and_may_be_said_twice(tokens: TokenService):
         tokens.revoke("none")
 
 
-def test_what_another_process_revoked_is_over_after_a_moment(tokens: TokenService, store: Store, clock: Clock):
+def test_what_another_process_revoked_is_over_after_a_moment(
+    tokens: TokenService, store: Store, clock: Clock
+):
     secret = made(tokens).token
     tokens.authenticate(f"Bearer {secret}")
     other = TokenService(store, clock)
@@ -105,7 +118,9 @@ def test_what_another_process_revoked_is_over_after_a_moment(tokens: TokenServic
         tokens.authenticate(f"Bearer {secret}")
 
 
-def test_a_token_that_is_used_often_is_not_read_each_time(tokens: TokenService, store: Store, clock: Clock):
+def test_a_token_that_is_used_often_is_not_read_each_time(
+    tokens: TokenService, store: Store, clock: Clock
+):
     secret = made(tokens, expires="1h").token
     tokens.authenticate(f"Bearer {secret}")
     store.close()
@@ -126,7 +141,9 @@ def test_the_admins_file_is_made_once_and_is_the_owners_alone(tokens: TokenServi
     assert len(tokens.list().tokens) == 1
 
 
-def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(tokens: TokenService, tmp_path: Path):
+def test_an_admins_token_may_be_brought_along_and_a_revoked_one_is_replaced(
+    tokens: TokenService, tmp_path: Path
+):
     file = tmp_path / "admin.token"
     file.write_text("s" * 40 + "\n")
     admin_token_file(tokens, file, "root")
@@ -146,7 +163,9 @@ def test_a_short_admins_token_is_refused(tokens: TokenService, tmp_path: Path):
 def test_who_may_speak_for_others():
     groups = {"bob": ("night",)}
     for scope in ("server", "admin"):
-        assert Identity("hub", scope=scope, groups_of=lambda user: groups[user]).acting_for("bob") == ("bob", ("night",))
+        assert Identity("hub", scope=scope, groups_of=lambda user: groups[user]).acting_for(
+            "bob"
+        ) == ("bob", ("night",))
     alice = Identity("alice", ("day",))
     assert alice.acting_for(None) == alice.acting_for("alice") == ("alice", ("day",))
     with pytest.raises(NotAllowed):
@@ -166,18 +185,30 @@ def test_a_server_of_some_users_asks_for_them_alone():
 
 
 def test_a_token_carries_its_users_or_groups(tokens: TokenService):
-    server, person = made(tokens, "server", users=["bob", "carol", "bob"]), made(tokens, groups=["night"])
+    server, person = (
+        made(tokens, "server", users=["bob", "carol", "bob"]),
+        made(tokens, groups=["night"]),
+    )
     assert (server.users, person.groups) == (["bob", "carol"], ["night"])
     assert tokens.authenticate(f"Bearer {server.token}").users == ("bob", "carol")
     assert tokens.authenticate(f"Bearer {person.token}").groups == ("night", "friends of alice")
-    assert {t.id: (t.users, t.groups) for t in tokens.list().tokens} == {server.id: (["bob", "carol"], []), person.id: ([], ["night"])}
+    assert {t.id: (t.users, t.groups) for t in tokens.list().tokens} == {
+        server.id: (["bob", "carol"], []),
+        person.id: ([], ["night"]),
+    }
 
 
 @pytest.mark.parametrize(
     ("scope", "more"),
-    [("person", {"users": ["bob"]}), ("server", {"groups": ["night"]}), ("agent", {"groups": ["x"]}), ("server", {"users": [" "]}),
-     ("server", {"users": ["x" * 300]}), ("person", {"groups": [f"g{i}" for i in range(2000)]})],
-)  # fmt: skip
+    [
+        ("person", {"users": ["bob"]}),
+        ("server", {"groups": ["night"]}),
+        ("agent", {"groups": ["x"]}),
+        ("server", {"users": [" "]}),
+        ("server", {"users": ["x" * 300]}),
+        ("person", {"groups": [f"g{i}" for i in range(2000)]}),
+    ],
+)
 def test_what_a_token_carries_must_make_sense(tokens: TokenService, scope, more):
     with pytest.raises(InvalidInput) as refused:
         made(tokens, scope, **more)

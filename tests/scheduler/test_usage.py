@@ -1,4 +1,6 @@
-"""GPU-hours by project, person and notebook, and the audit log: what is added up, who sees it, and that nothing is lost or made up."""
+"""GPU-hours by project, person and notebook, and the audit log: what is added up, who sees it, and
+that nothing is lost or made up.
+"""
 
 from __future__ import annotations
 
@@ -44,25 +46,46 @@ class Lab:
     def __init__(self, url: str) -> None:
         self.time = START
         self.store = Store(url)
-        self.service = SchedulerService(self.store, parse_policy(POLICY), Silent(), clock=lambda: self.time)
+        self.service = SchedulerService(
+            self.store, parse_policy(POLICY), Silent(), clock=lambda: self.time
+        )
         self.service.agent_hello(m.AgentHello(version="1", node=node()), lambda _order: None)
 
     def kernel(self, id_: str, project: str, user: str, gpu: float) -> str:
         """Its lease."""
         pods = [m.PodRequest(name="kernel", gpu=gpu)]
-        self.service.submit(ADMIN, m.WorkloadRequest(id=id_, name=f"{id_}.ipynb", project=project, user=user, pods=pods))
+        self.service.submit(
+            ADMIN,
+            m.WorkloadRequest(id=id_, name=f"{id_}.ipynb", project=project, user=user, pods=pods),
+        )
         self.service.run_cycle()
         return self.service.records[id_].leases["kernel"].id
 
-    def report(self, lease: str, held: int, busy: int, borrowed: float = 0, lent: float = 0) -> None:
+    def report(
+        self, lease: str, held: int, busy: int, borrowed: float = 0, lent: float = 0
+    ) -> None:
         row = m.LeaseUsage(
-            lease=lease, held_ms=held, busy_ms=busy, used_mib_ms=0, borrowed_mib_ms=round(borrowed * MIB), lent_mib_ms=round(lent * MIB)
+            lease=lease,
+            held_ms=held,
+            busy_ms=busy,
+            used_mib_ms=0,
+            borrowed_mib_ms=round(borrowed * MIB),
+            lent_mib_ms=round(lent * MIB),
         )
         self.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def by(self, kind: str, who: Identity = ADMIN, **period: str) -> dict[str, tuple[float, ...]]:
         rows = self.service.shown.usage(who, kind, **period).usage
-        return {"/".join(filter(None, (r.project, r.user, r.notebook))): (r.held, r.used, r.idle, r.borrowed, r.lent) for r in rows}
+        return {
+            "/".join(filter(None, (r.project, r.user, r.notebook))): (
+                r.held,
+                r.used,
+                r.idle,
+                r.borrowed,
+                r.lent,
+            )
+            for r in rows
+        }
 
 
 @pytest.fixture
@@ -78,15 +101,28 @@ def test_hours_are_added_up_per_project_person_and_notebook(lab: Lab):
     lab.report(half, 2 * HOUR_MS, HOUR_MS, borrowed=HOUR_MS / 4, lent=HOUR_MS / 8)
     lab.report(whole, HOUR_MS, HOUR_MS // 4)
     lab.report(third, 4 * HOUR_MS, 0)
-    assert lab.by("project") == {"vision": (2.0, 0.5, 1.5, 0.25, 0.125), "language": (1.0, 0.25, 0.75, 0.0, 0.0)}
+    assert lab.by("project") == {
+        "vision": (2.0, 0.5, 1.5, 0.25, 0.125),
+        "language": (1.0, 0.25, 0.75, 0.0, 0.0),
+    }
     assert lab.by("person") == {
-        "vision/alice": (1.0, 0.5, 0.5, 0.25, 0.125), "vision/ann": (1.0, 0.0, 1.0, 0.0, 0.0), "language/bob": (1.0, 0.25, 0.75, 0.0, 0.0),
-    }  # fmt: skip
-    assert set(lab.by("notebook")) == {"vision/alice/a.ipynb", "vision/ann/c.ipynb", "language/bob/b.ipynb"}
+        "vision/alice": (1.0, 0.5, 0.5, 0.25, 0.125),
+        "vision/ann": (1.0, 0.0, 1.0, 0.0, 0.0),
+        "language/bob": (1.0, 0.25, 0.75, 0.0, 0.0),
+    }
+    assert set(lab.by("notebook")) == {
+        "vision/alice/a.ipynb",
+        "vision/ann/c.ipynb",
+        "language/bob/b.ipynb",
+    }
 
 
 def test_a_person_sees_their_projects_and_only_their_own_notebooks(lab: Lab):
-    for lease in (lab.kernel("a", "vision", "alice", 1), lab.kernel("b", "language", "bob", 0.5), lab.kernel("c", "vision", "ann", 0.5)):
+    for lease in (
+        lab.kernel("a", "vision", "alice", 1),
+        lab.kernel("b", "language", "bob", 0.5),
+        lab.kernel("c", "vision", "ann", 0.5),
+    ):
         lab.report(lease, HOUR_MS, 0)
     alice = Identity("alice")
     assert set(lab.by("project", alice)) == {"vision"}
@@ -102,9 +138,16 @@ def test_a_period_takes_the_hours_that_begin_in_it(lab: Lab):
         lab.service.reports.write_usage()
     lab.time = START + 4 * HOUR_MS - 1
     assert lab.by("project")["vision"][0] == 4
-    assert lab.by("project", since="2h")["vision"][0] == 3  # the hour that had begun two hours ago counts as well
+    assert (
+        lab.by("project", since="2h")["vision"][0] == 3
+    )  # the hour that had begun two hours ago counts as well
     assert lab.by("project", until="2h")["vision"][0] == 2
-    assert lab.by("project", since="1970-02-11T17:00:00+00:00", until="1970-02-11T18:00:00+00:00")["vision"][0] == 1
+    assert (
+        lab.by("project", since="1970-02-11T17:00:00+00:00", until="1970-02-11T18:00:00+00:00")[
+            "vision"
+        ][0]
+        == 1
+    )
     for wrong in ({"since": "yesterday"}, {"since": "1h", "until": "2h"}, {"until": "soon"}):
         with pytest.raises(InvalidInput):
             lab.by("project", **wrong)
@@ -130,7 +173,9 @@ def test_what_admins_do_and_who_is_evicted_is_in_the_audit_log(lab: Lab):
     lab.kernel("b", "vision", "alice", 2)
     lab.service.end(ADMIN, "b")
     lab.kernel("c", "vision", "alice", 2)
-    lab.service.submit(ADMIN, m.WorkloadRequest(id="d", project="language", pods=[m.PodRequest(gpu=1)]))
+    lab.service.submit(
+        ADMIN, m.WorkloadRequest(id="d", project="language", pods=[m.PodRequest(gpu=1)])
+    )
     lab.service.run_cycle()
     lab.service.marks.cordon("root", "n0")
     found = [(row.actor, row.action, row.object) for row in lab.service.shown.audit().audit]
@@ -144,7 +189,9 @@ def test_an_eviction_is_audited_with_its_reason(lab: Lab):
     policy = "projects: [{name: vision, pools: {default: {gpu: {quota: 0}}}}, {name: language, pools: {default: {gpu: {quota: 2}}}}]\n"
     lab.service.use_policy(parse_policy(policy))
     lab.kernel("a", "vision", "alice", 2)
-    lab.service.submit(ADMIN, m.WorkloadRequest(id="b", project="language", pods=[m.PodRequest(gpu=2)]))
+    lab.service.submit(
+        ADMIN, m.WorkloadRequest(id="b", project="language", pods=[m.PodRequest(gpu=2)])
+    )
     lab.service.run_cycle()
     (row,) = lab.service.shown.audit(action="evict").audit
     assert (row.actor, row.object) == ("scheduler", "workload a of alice in vision")
@@ -154,14 +201,24 @@ def test_an_eviction_is_audited_with_its_reason(lab: Lab):
 def test_both_are_tables_and_the_log_is_for_admins(tmp_path: Path):
     async def story() -> None:
         async with open_house(tmp_path) as doors:
-            made = await doors.raw("POST", "/api/v1/tokens", b'{"scope": "person", "name": "alice"}', doors.admin_token)
+            made = await doors.raw(
+                "POST", "/api/v1/tokens", b'{"scope": "person", "name": "alice"}', doors.admin_token
+            )
             assert made.code == 200
-            csv = await doors.raw("GET", "/api/v1/audit?format=csv&columns=actor,action,object", token=doors.admin_token)
+            csv = await doors.raw(
+                "GET",
+                "/api/v1/audit?format=csv&columns=actor,action,object",
+                token=doors.admin_token,
+            )
             assert csv.body.decode().splitlines()[0] == "actor,action,object"
             assert "create token" in csv.body.decode()
             assert (await doors.raw("GET", "/api/v1/audit", token=doors.token("alice"))).code == 403
-            said = await doors.raw("GET", "/api/v1/usage?format=csv&by=person", token=doors.token("alice"))
-            assert said.body.decode().startswith("project,user,notebook,held,used,idle,borrowed,lent")
+            said = await doors.raw(
+                "GET", "/api/v1/usage?format=csv&by=person", token=doors.token("alice")
+            )
+            assert said.body.decode().startswith(
+                "project,user,notebook,held,used,idle,borrowed,lent"
+            )
             wrong = await doors.raw("GET", "/api/v1/usage?by=colour", token=doors.token("alice"))
             assert (wrong.code, b'"field":"by"' in wrong.body.replace(b" ", b"")) == (400, True)
 
@@ -172,11 +229,16 @@ def test_tokens_are_audited_wherever_they_are_made_and_never_with_their_secret(t
     made = gpushare("token", "create", "box", "--scope", "agent", "--json", "--state-dir", tmp_path)
     body = json.loads(made.stdout)
     assert gpushare("token", "revoke", body["id"], "--state-dir", tmp_path).status == 0
-    assert gpushare("token", "revoke", body["id"], "--state-dir", tmp_path).status == 0  # a second time changes nothing
+    assert (
+        gpushare("token", "revoke", body["id"], "--state-dir", tmp_path).status == 0
+    )  # a second time changes nothing
     store = Store(f"sqlite:///{tmp_path}/scheduler.sqlite")
     found = entries(store)
     store.close()
-    assert [(entry.action, entry.object) for entry in found] == [("create token", f"token {body['id']}"), ("revoke token", f"token {body['id']}")]
+    assert [(entry.action, entry.object) for entry in found] == [
+        ("create token", f"token {body['id']}"),
+        ("revoke token", f"token {body['id']}"),
+    ]
     assert all(entry.actor.endswith(" (at the database)") for entry in found)
     assert body["token"] not in str(found)
 
@@ -185,7 +247,9 @@ AMOUNTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 80_000))
 
 
 @given(held=AMOUNTS, shares=AMOUNTS)
-def test_no_more_is_lent_than_is_borrowed_and_nobody_lends_more_than_they_leave(held: dict[str, int], shares: dict[str, int]):
+def test_no_more_is_lent_than_is_borrowed_and_nobody_lends_more_than_they_leave(
+    held: dict[str, int], shares: dict[str, int]
+):
     found = lent(held, shares)
     borrowed = sum(max(0, mib - shares.get(name, 0)) for name, mib in held.items())
     assert sum(found.values()) <= borrowed
@@ -201,6 +265,9 @@ def test_hours_and_the_log_are_forgotten_with_the_rest(lab: Lab):
     before = Cutoffs(workloads=0, events=lab.time, usage=lab.time)
     lab.store.forget(before)
     lab.time += HOUR_MS
-    assert (lab.by("project"), len(lab.service.shown.audit().audit)) == ({"vision": (1.0, 0.0, 1.0, 0.0, 0.0)}, 1)
+    assert (lab.by("project"), len(lab.service.shown.audit().audit)) == (
+        {"vision": (1.0, 0.0, 1.0, 0.0, 0.0)},
+        1,
+    )
     lab.store.forget(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
     assert (lab.by("project"), lab.service.shown.audit().audit) == ({}, [])

@@ -1,4 +1,6 @@
-"""What agents report of usage: acknowledged is on the disk, said twice is counted once, and nothing of it is lost, whoever is killed."""
+"""What agents report of usage: acknowledged is on the disk, said twice is counted once, and nothing
+of it is lost, whoever is killed.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Quiet:
 
 
 class Agent:
-    """One node's: a tally, what of it was written down, and a network that loses and repeats in both directions."""
+    """One node's: a tally, what of it was written down, and a network that loses and repeats in
+    both directions.
+    """
 
     def __init__(self, name: str) -> None:
         self.node, self.tally, self.leases = node(name), UsageOutbox(), list[str]()
@@ -46,7 +50,9 @@ class Agent:
         """Written down before it leaves."""
         if self.tally.begin():
             self.journal = m.encode(self.tally)
-        said = m.UsageReport(since_ms=1, life=self.tally.life, number=self.tally.number, rows=self.tally.under_way())
+        said = m.UsageReport(
+            since_ms=1, life=self.tally.life, number=self.tally.number, rows=self.tally.under_way()
+        )
         self.up.append(said)
         return said
 
@@ -102,7 +108,9 @@ class Lab:
             self.service.end(ADMIN, dice.choice(sorted(self.service.records)))
         else:
             self.asked += 1
-            self.service.submit(ADMIN, m.WorkloadRequest(id=f"w{self.asked}", pods=[m.PodRequest(gpu=0.2)]))
+            self.service.submit(
+                ADMIN, m.WorkloadRequest(id=f"w{self.asked}", pods=[m.PodRequest(gpu=0.2)])
+            )
         self.service.run_cycle()
 
     def say(self, agent: Agent, report: m.UsageReport) -> None:
@@ -181,7 +189,9 @@ def test_what_is_acknowledged_is_on_the_disk(lab: Lab):
 
 
 def test_what_was_used_before_an_end_that_came_first_is_booked_to_who_used_it(lab: Lab):
-    lab.service.submit(ADMIN, m.WorkloadRequest(id="w", name="w.ipynb", user="ada", pods=[m.PodRequest(gpu=1)]))
+    lab.service.submit(
+        ADMIN, m.WorkloadRequest(id="w", name="w.ipynb", user="ada", pods=[m.PodRequest(gpu=1)])
+    )
     lab.service.run_cycle()
     agent = next(agent for agent in lab.agents.values() if agent.leases)
     agent.tally.row(agent.leases[0]).held_ms += 3_600_000
@@ -209,7 +219,9 @@ def test_an_older_agent_is_counted_as_it_speaks(lab: Lab):
     lab.begin_or_end(random.Random(1))
     agent = next(agent for agent in lab.agents.values() if agent.leases)
     for _ in range(2):
-        row = m.LeaseUsage(lease=agent.leases[0], held_ms=5, busy_ms=0, used_mib_ms=0, borrowed_mib_ms=0)
+        row = m.LeaseUsage(
+            lease=agent.leases[0], held_ms=5, busy_ms=0, used_mib_ms=0, borrowed_mib_ms=0
+        )
         lab.say(agent, m.UsageReport(since_ms=1, rows=[row]))
         lab.service.reports.write_usage()
     assert used_in(lab.database.url) == 10

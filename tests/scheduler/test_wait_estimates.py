@@ -1,4 +1,6 @@
-"""How much longer one waits: from how long like requests waited, from what rules and notices bound, or nothing, and then it says so."""
+"""How much longer one waits: from how long like requests waited, from what rules and notices bound,
+or nothing, and then it says so.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ projects:
   - {name: guests, department: research, members: [alice], pools: {default: {gpu: {quota: 0, limit: 2}}}}
 defaults: {notice: 20s}
 """
-RULES = POLICY.replace("defaults: {notice: 20s}", "defaults: {notice: 20s, rules: {max_running: 2h}}")
+RULES = POLICY.replace(
+    "defaults: {notice: 20s}", "defaults: {notice: 20s, rules: {max_running: 2h}}"
+)
 SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 CAROL = Identity("carol", (), "person")
 
@@ -52,7 +56,9 @@ class Queue(House):
         return self.service.shown.workload(ALICE, id_).expected_wait
 
     def would(self, gpu: object = 2, **more: object) -> m.WhatIfAnswer:
-        return self.service.what_if(ALICE, m.WorkloadRequest(id="asked", pods=[m.PodRequest(gpu=gpu)], **more))
+        return self.service.what_if(
+            ALICE, m.WorkloadRequest(id="asked", pods=[m.PodRequest(gpu=gpu)], **more)
+        )
 
     def happened(self, times: int, waited: int) -> None:
         """So often somebody waited for so long for both GPUs, and then got and ended them."""
@@ -87,8 +93,16 @@ def test_it_goes_by_like_requests_of_the_last_day(house: Queue):
     house.happened(9, 6 * MINUTE)
     house.ask("holder", 2)
     found = house.ask("w", 2).expected_wait
-    assert (found.basis, found.seconds_median, found.seconds_p90, found.based_on) == ("history", 360, 360, 9)
-    assert found.message == "About 6 min more (going by 9 like requests of the last day in pool default)."
+    assert (found.basis, found.seconds_median, found.seconds_p90, found.based_on) == (
+        "history",
+        360,
+        360,
+        9,
+    )
+    assert (
+        found.message
+        == "About 6 min more (going by 9 like requests of the last day in pool default)."
+    )
     asked = house.would().expected_wait
     assert (asked.basis, asked.based_on) == ("history", 9)
     assert asked.seconds_median == 2 * 360, "it would stand behind the one who waits"
@@ -108,11 +122,15 @@ def test_a_restart_forgets_nothing_of_it(house: Queue):
     house.joined()
     assert house.expected("w") == before
     assert before.based_on == 9
-    assert before.seconds_p90 is None, "of ten like it one gave up after an hour, so nine in ten cannot be told"
+    assert before.seconds_p90 is None, (
+        "of ten like it one gave up after an hour, so nine in ten cannot be told"
+    )
 
 
 def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
-    """Read back from the store: what was evicted and granted again has waited once, for its first lease."""
+    """Read back from the store: what was evicted and granted again has waited once, for its first
+    lease.
+    """
     view = ruled.ask("a", 1)
     lease, begun = view.pods[0].lease, ruled.time
     with ruled.store.transaction() as write:
@@ -122,11 +140,15 @@ def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
     ruled.ask("gone", 2)
     ruled.time += HOUR
     ruled.end("gone")
-    assert [(one.id, one.begun, one.ended, one.pool) for one in past_waits(ruled.store, begun - 1, 10)] == [
-        ("a", begun, begun, "default"), ("gone", begun, begun + HOUR, None)
-    ]  # fmt: skip
-    assert [one.id for one in past_waits(ruled.store, begun + 1, 10)] == ["gone"], "not what was granted before the time that is asked about"
-    assert [one.id for one in past_waits(ruled.store, begun - 1, 1)] == ["gone"], "the newest first, when there are too many"
+    assert [
+        (one.id, one.begun, one.ended, one.pool) for one in past_waits(ruled.store, begun - 1, 10)
+    ] == [("a", begun, begun, "default"), ("gone", begun, begun + HOUR, None)]
+    assert [one.id for one in past_waits(ruled.store, begun + 1, 10)] == ["gone"], (
+        "not what was granted before the time that is asked about"
+    )
+    assert [one.id for one in past_waits(ruled.store, begun - 1, 1)] == ["gone"], (
+        "the newest first, when there are too many"
+    )
 
 
 def test_what_has_been_waited_counts(house: Queue):
@@ -138,7 +160,10 @@ def test_what_has_been_waited_counts(house: Queue):
     house.wait(3 * MINUTE)
     found = house.expected("w")
     assert (found.basis, found.seconds_median) == ("none", None)
-    assert found.message == "How long is not known: it has waited longer than like requests of the last week."
+    assert (
+        found.message
+        == "How long is not known: it has waited longer than like requests of the last week."
+    )
 
 
 def test_it_is_told_again_as_time_goes_by(house: Queue):
@@ -150,7 +175,11 @@ def test_it_is_told_again_as_time_goes_by(house: Queue):
         house.wait(SECOND)
         for _ in house.service.lots.telling():
             pass
-    told = [frame.workload for frame in house.listener.frames if isinstance(frame, m.WorkloadChanged) and frame.workload.id == "w"]
+    told = [
+        frame.workload
+        for frame in house.listener.frames
+        if isinstance(frame, m.WorkloadChanged) and frame.workload.id == "w"
+    ]
     said = [view.expected_wait.message.partition(" more")[0] for view in told]
     assert said[-1] == "About 1 min"
     assert said == list(dict.fromkeys(said)), "only what is new is said"
@@ -161,8 +190,15 @@ def test_too_few_say_nothing(house: Queue):
     house.happened(4, 6 * MINUTE)
     house.ask("holder", 2)
     found = house.ask("w", 2).expected_wait
-    assert (found.basis, found.seconds_median, found.seconds_p90, found.seconds_at_most) == ("none", None, None, None)
-    assert found.message == "How long is not known: hardly anybody has waited in pool default lately."
+    assert (found.basis, found.seconds_median, found.seconds_p90, found.seconds_at_most) == (
+        "none",
+        None,
+        None,
+        None,
+    )
+    assert (
+        found.message == "How long is not known: hardly anybody has waited in pool default lately."
+    )
 
 
 def test_what_starts_at_once_waits_for_nothing(house: Queue):
@@ -173,7 +209,10 @@ def test_what_starts_at_once_waits_for_nothing(house: Queue):
 def test_what_can_never_start_has_no_time(house: Queue):
     house.happened(9, 6 * MINUTE)
     found = house.ask("w", 16).expected_wait
-    assert (found.basis, found.message) == ("none", "It never starts as it is asked, so there is no time to tell.")
+    assert (found.basis, found.message) == (
+        "none",
+        "It never starts as it is asked, so there is no time to tell.",
+    )
     assert house.would(16).expected_wait.basis == "none"
 
 
@@ -188,7 +227,10 @@ def test_who_waits_for_the_own_project_does_not_go_by_others(house: Queue):
 def test_what_is_larger_than_its_projects_limit_never_starts(house: Queue):
     house.service.use_policy(parse_policy(POLICY.replace("limit: 2", "limit: 1")))
     found = house.would(2, project="guests").expected_wait
-    assert (found.basis, found.message) == ("none", "It never starts as it is asked, so there is no time to tell.")
+    assert (found.basis, found.message) == (
+        "none",
+        "It never starts as it is asked, so there is no time to tell.",
+    )
 
 
 def test_who_is_promised_a_place_waits_for_a_notice_at_most(house: Queue):
@@ -196,7 +238,11 @@ def test_who_is_promised_a_place_waits_for_a_notice_at_most(house: Queue):
     asked = house.would().expected_wait
     view = house.ask("w", 2)
     assert view.reason.code == "WaitingForReclaim"
-    assert (asked.basis, asked.seconds_at_most) == (view.expected_wait.basis, view.expected_wait.seconds_at_most) == ("rules", 50)
+    assert (
+        (asked.basis, asked.seconds_at_most)
+        == (view.expected_wait.basis, view.expected_wait.seconds_at_most)
+        == ("rules", 50)
+    )
     house.wait(30 * SECOND)
     assert house.expected("w").seconds_at_most == 20
 
@@ -210,9 +256,14 @@ def test_the_longest_running_time_of_others_is_a_bound(ruled: Queue):
     ruled.wait(40 * SECOND)
     in_line = [ruled.expected(id_).seconds_at_most for id_ in ("w", "x")]
     assert in_line == [90 * 60 - 40 + 30, 2 * 3600 - 40 + 30]
-    assert ruled.expected("w").message == "In 1.5 h at the latest: the longest running times of others are over by then, unless others come before it."
+    assert (
+        ruled.expected("w").message
+        == "In 1.5 h at the latest: the longest running times of others are over by then, unless others come before it."
+    )
     asked = ruled.would(1).expected_wait
-    assert (asked.basis, asked.seconds_at_most) == ("none", None), "the two who wait may keep what they get for longer than is foreseen"
+    assert (asked.basis, asked.seconds_at_most) == ("none", None), (
+        "the two who wait may keep what they get for longer than is foreseen"
+    )
     ruled.service.end(ALICE, "x")
     assert ruled.would(1).expected_wait.seconds_at_most == 2 * 3600 - 40 + 30
 
@@ -228,8 +279,18 @@ def test_a_guess_is_never_later_than_the_bound(ruled: Queue):
     assert found.seconds_median == found.seconds_p90 == found.seconds_at_most
 
 
-WORDS = {0: "less than a minute", 44_000: "less than a minute", MINUTE: "1 min", 11 * MINUTE: "11 min", 13 * MINUTE: "15 min",
-         80 * MINUTE: "80 min", 2 * HOUR: "2 h", 2 * HOUR + 20 * MINUTE: "2.5 h", 30 * HOUR: "30 h", 50 * HOUR: "2 days"}  # fmt: skip
+WORDS = {
+    0: "less than a minute",
+    44_000: "less than a minute",
+    MINUTE: "1 min",
+    11 * MINUTE: "11 min",
+    13 * MINUTE: "15 min",
+    80 * MINUTE: "80 min",
+    2 * HOUR: "2 h",
+    2 * HOUR + 20 * MINUTE: "2.5 h",
+    30 * HOUR: "30 h",
+    50 * HOUR: "2 days",
+}
 
 
 @pytest.mark.parametrize(("ms", "words"), WORDS.items())
@@ -238,13 +299,27 @@ def test_times_are_said_no_more_exactly_than_they_are_known(ms: int, words: str)
 
 
 def test_nine_in_ten_are_said_where_that_says_more():
-    said = by_history(SimilarRequests(WaitEstimate(6 * MINUTE, 25 * MINUTE, 14), 500, 1), "t4", 0, None, waits=True).message
-    assert said == "About 6 min more, in 9 of 10 cases at most 25 min (going by 14 like requests of the last day in pool t4)."
+    said = by_history(
+        SimilarRequests(WaitEstimate(6 * MINUTE, 25 * MINUTE, 14), 500, 1),
+        "t4",
+        0,
+        None,
+        waits=True,
+    ).message
+    assert (
+        said
+        == "About 6 min more, in 9 of 10 cases at most 25 min (going by 14 like requests of the last day in pool t4)."
+    )
 
 
 def test_where_nine_in_ten_cannot_be_told_it_says_so():
-    said = by_history(SimilarRequests(WaitEstimate(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False).message
-    assert said == "Probably less than a minute, perhaps much longer (going by 6 requests of any size of the last week in pool a100)."
+    said = by_history(
+        SimilarRequests(WaitEstimate(20 * SECOND, None, 6), None, 7), "a100", 0, None, waits=False
+    ).message
+    assert (
+        said
+        == "Probably less than a minute, perhaps much longer (going by 6 requests of any size of the last week in pool a100)."
+    )
 
 
 # -- a new name --
@@ -258,11 +333,19 @@ def test_a_workload_is_called_by_its_new_name_everywhere(house: Queue):
     lease = house.ask("a", 1, name="old.ipynb").pods[0].lease
     assert renamed(house, "a", "new.ipynb").name == "new.ipynb"
     order = house.listener.orders[-1]
-    assert (order.lease.id, order.lease.name, order.lease.planned_gpus) == (lease.id, "new.ipynb", lease.planned_gpus)
+    assert (order.lease.id, order.lease.name, order.lease.planned_gpus) == (
+        lease.id,
+        "new.ipynb",
+        lease.planned_gpus,
+    )
     assert house.listener.frames[-1].workload.name == "new.ipynb"
     house.start()
     house.joined()
-    assert house.service.shown.workload(ALICE, "a").name == house.service.shown.workload(ALICE, "a").pods[0].lease.name == "new.ipynb"
+    assert (
+        house.service.shown.workload(ALICE, "a").name
+        == house.service.shown.workload(ALICE, "a").pods[0].lease.name
+        == "new.ipynb"
+    )
     assert house.service.shown.workload(CAROL, "a").name == "", "a notebook's name is its owner's"
 
 

@@ -1,4 +1,6 @@
-"""What else would start now: asked of a core that is played here, because which of its answers count is what is tested."""
+"""What else would start now: asked of a core that is played here, because which of its answers
+count is what is tested.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,33 @@ from jupyter_gpushare.scheduler.service.what_if import alternatives_of
 CASES = {
     "the largest smaller share": (2, [], {("", 1.0), ("", 0.5)}, ["1 GPU would start now."]),
     "another pool as it is": (0.5, ["a"], {("t4", 0.5)}, ["It would start now in node pool t4."]),
-    "less in another pool": (1, ["a"], {("t4", 0.5), ("t4", 0.25)}, ["0.5 GPU would start now in node pool t4."]),
+    "less in another pool": (
+        1,
+        ["a"],
+        {("t4", 0.5), ("t4", 0.25)},
+        ["0.5 GPU would start now in node pool t4."],
+    ),
     "nothing": (1, ["a"], set(), []),
     "its own pool is none": (1, ["a"], {("a", 1.0)}, []),
-    "its project's pool is not told twice": (2, [], {("", 1.0), ("a", 1.0)}, ["1 GPU would start now."]),
-    "of two of its own neither is told twice": (2, ["a", "t4"], {("a,t4", 1.0), ("a", 1.0), ("t4", 1.0)}, ["1 GPU would start now."]),
+    "its project's pool is not told twice": (
+        2,
+        [],
+        {("", 1.0), ("a", 1.0)},
+        ["1 GPU would start now."],
+    ),
+    "of two of its own neither is told twice": (
+        2,
+        ["a", "t4"],
+        {("a,t4", 1.0), ("a", 1.0), ("t4", 1.0)},
+        ["1 GPU would start now."],
+    ),
 }
 
 
 @pytest.mark.parametrize(("gpu", "pools", "room", "expected"), CASES.values(), ids=CASES)
-def test_alternatives(gpu: float, pools: list[str], room: set[tuple[str, float]], expected: list[str]) -> None:
+def test_alternatives(
+    gpu: float, pools: list[str], room: set[tuple[str, float]], expected: list[str]
+) -> None:
     """`room`: in which pool ("": the project's own) which share would start; the project's is `a`."""
 
     def ask(request: WorkloadRequest) -> WhatIf:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 from jupyter_gpushare.messages import StreamKernelGone
-from jupyter_gpushare.server_extension.services.broadcast import LONGEST_BACKLOG, REMEMBERED, PageStream
+from jupyter_gpushare.server_extension.services.broadcast import (
+    LONGEST_BACKLOG,
+    REMEMBERED,
+    PageStream,
+)
 
 
 def publish(broadcast, times=1):
@@ -17,7 +21,10 @@ def test_a_page_resumes_after_what_it_saw():
     broadcast = PageStream()
     publish(broadcast, 3)
     missed = broadcast.missed(broadcast.revision - 2)
-    assert [json.loads(frame)["revision"] for frame in missed] == [broadcast.revision - 1, broadcast.revision]
+    assert [json.loads(frame)["revision"] for frame in missed] == [
+        broadcast.revision - 1,
+        broadcast.revision,
+    ]
     assert broadcast.missed(broadcast.revision) == []
 
 

@@ -1,4 +1,6 @@
-"""Which commands of kernelspecs are IPython kernels, so that `%gpu` is there from the start; every other command is left as it is."""
+"""Which commands of kernelspecs are IPython kernels, so that `%gpu` is there from the start; every
+other command is left as it is.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,42 @@ FILE = ["-f", "/run/kernel.json"]
 @pytest.mark.parametrize(
     ("cmd", "started"),
     [
-        (["python", "-m", "ipykernel_launcher", *FILE], ["python", "-m", "ipykernel_launcher", *EXT, *FILE]),
-        (["python", "-I", "-m", "ipykernel", *FILE, "--debug"], ["python", "-I", "-m", "ipykernel", *EXT, *FILE, "--debug"]),
-        (["conda", "run", "-n", "e", "python", "-m", "ipykernel_launcher", *FILE], ["conda", "run", "-n", "e", "python", "-m", "ipykernel_launcher", *EXT, *FILE]),
-        (["python", "/usr/lib/ipykernel_launcher.py", *FILE], ["python", "/usr/lib/ipykernel_launcher.py", *EXT, *FILE]),
-        (["bash", "-c", "exec python -m ipykernel_launcher -f '/run/kernel.json'"], ["bash", "-c", "exec python -m ipykernel_launcher --ext jupyter_gpushare -f '/run/kernel.json'"]),
-        (["sh", "-c", ". env/bin/activate && python -m ipykernel \"$@\"", "-", *FILE], ["sh", "-c", ". env/bin/activate && python -m ipykernel --ext jupyter_gpushare \"$@\"", "-", *FILE]),
+        (
+            ["python", "-m", "ipykernel_launcher", *FILE],
+            ["python", "-m", "ipykernel_launcher", *EXT, *FILE],
+        ),
+        (
+            ["python", "-I", "-m", "ipykernel", *FILE, "--debug"],
+            ["python", "-I", "-m", "ipykernel", *EXT, *FILE, "--debug"],
+        ),
+        (
+            ["conda", "run", "-n", "e", "python", "-m", "ipykernel_launcher", *FILE],
+            ["conda", "run", "-n", "e", "python", "-m", "ipykernel_launcher", *EXT, *FILE],
+        ),
+        (
+            ["python", "/usr/lib/ipykernel_launcher.py", *FILE],
+            ["python", "/usr/lib/ipykernel_launcher.py", *EXT, *FILE],
+        ),
+        (
+            ["bash", "-c", "exec python -m ipykernel_launcher -f '/run/kernel.json'"],
+            [
+                "bash",
+                "-c",
+                "exec python -m ipykernel_launcher --ext jupyter_gpushare -f '/run/kernel.json'",
+            ],
+        ),
+        (
+            ["sh", "-c", '. env/bin/activate && python -m ipykernel "$@"', "-", *FILE],
+            [
+                "sh",
+                "-c",
+                '. env/bin/activate && python -m ipykernel --ext jupyter_gpushare "$@"',
+                "-",
+                *FILE,
+            ],
+        ),
     ],
-)  # fmt: skip
+)
 def test_ipython_kernels_load_the_magics(cmd: list[str], started: list[str]) -> None:
     assert with_extension(cmd) == started
 

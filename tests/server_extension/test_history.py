@@ -9,7 +9,13 @@ HOUR = 3600 * 1000
 
 
 def kernel(used=0, **more):
-    return Kernel(kernel_id="k", state="attached", request=Share(gpu=0.5), memory_mib=MemoryMib(guaranteed=40, used=used), **more)
+    return Kernel(
+        kernel_id="k",
+        state="attached",
+        request=Share(gpu=0.5),
+        memory_mib=MemoryMib(guaranteed=40, used=used),
+        **more,
+    )
 
 
 def used(histories, now, minutes=60, last=0):

@@ -1,4 +1,6 @@
-"""The scheduler hears what notebooks are called now: once, again when it could not hear, and nothing that it knows."""
+"""The scheduler hears what notebooks are called now: once, again when it could not hear, and
+nothing that it knows.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def called(name: str, revision: int) -> WorkloadChanged:
 
 
 def test_a_new_name_is_told_once():
-    assert looked(directory(changed(workload())), Listening(), "a.ipynb", "b.ipynb", "b.ipynb", "c.ipynb") == [("k.1", "b.ipynb"), ("k.1", "c.ipynb")]
+    assert looked(
+        directory(changed(workload())), Listening(), "a.ipynb", "b.ipynb", "b.ipynb", "c.ipynb"
+    ) == [("k.1", "b.ipynb"), ("k.1", "c.ipynb")]
 
 
 def test_what_the_scheduler_knows_is_not_told():
@@ -58,12 +62,17 @@ def test_what_the_scheduler_knows_is_not_told():
 
 
 def test_a_scheduler_that_was_away_hears_it_later():
-    assert looked(directory(changed(workload())), Listening(Unavailable("away")), "b.ipynb", "b.ipynb") == [("k.1", "b.ipynb")] * 2
+    assert (
+        looked(directory(changed(workload())), Listening(Unavailable("away")), "b.ipynb", "b.ipynb")
+        == [("k.1", "b.ipynb")] * 2
+    )
 
 
 def test_what_is_refused_is_not_said_for_ever():
     for error in (NotFound("no such route"), NotAllowed("not yours")):
-        assert looked(directory(changed(workload())), Listening(error), "b.ipynb", "b.ipynb") == [("k.1", "b.ipynb")]
+        assert looked(directory(changed(workload())), Listening(error), "b.ipynb", "b.ipynb") == [
+            ("k.1", "b.ipynb")
+        ]
 
 
 def test_the_old_name_again_is_news_after_another():

@@ -1,4 +1,6 @@
-"""What a killed server left waiting is found; what another server is just asking for is not taken for it."""
+"""What a killed server left waiting is found; what another server is just asking for is not taken
+for it.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,11 @@ def waiting(workload_id="k.n.1", **more):
 
 def following(*workloads):
     ghosts = OrphanedRequests()
-    ghosts.scheduler_said(SchedulerState(revision=1, status=ServiceStatus(version="1", revision=1), workloads=list(workloads)))
+    ghosts.scheduler_said(
+        SchedulerState(
+            revision=1, status=ServiceStatus(version="1", revision=1), workloads=list(workloads)
+        )
+    )
     return ghosts
 
 

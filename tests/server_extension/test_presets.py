@@ -6,17 +6,33 @@ import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.requests.presets import DEFAULT_PRESETS, presets_or_usual, read_presets
+from jupyter_gpushare.server_extension.requests.presets import (
+    DEFAULT_PRESETS,
+    presets_or_usual,
+    read_presets,
+)
 
-LARGE = {"name": "large", "description": "For training", "gpu": 1, "project": "vision", "node_pools": ["a100"]}
+LARGE = {
+    "name": "large",
+    "description": "For training",
+    "gpu": 1,
+    "project": "vision",
+    "node_pools": ["a100"],
+}
 
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
     [
         (KernelRequest(gpu=0.3), KernelRequest(gpu=0.3)),
-        (KernelRequest(preset="large"), KernelRequest(preset="large", gpu=1, project="vision", node_pools=["a100"])),
-        (KernelRequest(preset="large", project="nlp"), KernelRequest(preset="large", gpu=1, project="nlp", node_pools=["a100"])),
+        (
+            KernelRequest(preset="large"),
+            KernelRequest(preset="large", gpu=1, project="vision", node_pools=["a100"]),
+        ),
+        (
+            KernelRequest(preset="large", project="nlp"),
+            KernelRequest(preset="large", gpu=1, project="nlp", node_pools=["a100"]),
+        ),
         (
             KernelRequest(preset="large", gpu_memory="8GiB"),
             KernelRequest(preset="large", gpu_memory="8GiB", project="vision", node_pools=["a100"]),
@@ -24,7 +40,9 @@ LARGE = {"name": "large", "description": "For training", "gpu": 1, "project": "v
     ],
     ids=["no preset", "all of it", "another project", "another amount"],
 )
-def test_what_is_given_stands_in_place_of_the_presets_own_word(asked: KernelRequest, expected: KernelRequest) -> None:
+def test_what_is_given_stands_in_place_of_the_presets_own_word(
+    asked: KernelRequest, expected: KernelRequest
+) -> None:
     assert read_presets([LARGE]).resolved(asked) == expected
 
 
@@ -45,7 +63,9 @@ def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
     ],
     ids=["no name", "twice", "an amount that cannot be", "an unknown field", "nothing asked"],
 )
-def test_a_preset_that_makes_no_sense_is_named_and_the_usual_ones_are_offered(entries: list[dict[str, object]], field: str) -> None:
+def test_a_preset_that_makes_no_sense_is_named_and_the_usual_ones_are_offered(
+    entries: list[dict[str, object]], field: str
+) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_presets(entries)
     assert (refused.value.field or "").startswith(field)

@@ -6,7 +6,12 @@ import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
-from jupyter_gpushare.server_extension.kernels.request import checked, from_config, passed_over, workload
+from jupyter_gpushare.server_extension.kernels.request import (
+    checked,
+    from_config,
+    passed_over,
+    workload,
+)
 
 MISTAKES = {
     "nothing": ({}, "gpu"),
@@ -41,8 +46,20 @@ def test_a_kernelspec_with_a_value_of_the_wrong_type_names_the_field():
 
 
 def test_one_kernel_is_a_workload_with_one_pod_where_its_process_is():
-    asked = workload(KernelRequest(gpu=0.5, node_pools="a100, default"), "k.1", kernel_id="k", name="", node="n", user=None)
-    assert (asked.pods[0].nodes, asked.node_pools, asked.name, asked.kernel_id) == (["n"], ["a100", "default"], "k", "k")
+    asked = workload(
+        KernelRequest(gpu=0.5, node_pools="a100, default"),
+        "k.1",
+        kernel_id="k",
+        name="",
+        node="n",
+        user=None,
+    )
+    assert (asked.pods[0].nodes, asked.node_pools, asked.name, asked.kernel_id) == (
+        ["n"],
+        ["a100", "default"],
+        "k",
+        "k",
+    )
 
 
 def test_keys_that_mean_nothing_are_named_with_what_was_meant():

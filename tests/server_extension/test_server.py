@@ -1,4 +1,6 @@
-"""The extension in a real server on a machine without GPUs: everything says so, and everything else keeps working."""
+"""The extension in a real server on a machine without GPUs: everything says so, and everything else
+keeps working.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,10 @@ pytestmark = pytest.mark.slow
 def jp_server_config(tmp_path):
     KernelProvisionerFactory.clear_instance()
     return {
-        "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}, "allow_unauthenticated_access": False},
+        "ServerApp": {
+            "jpserver_extensions": {"jupyter_gpushare": True},
+            "allow_unauthenticated_access": False,
+        },
         "GpuShareExtension": {"state_dir": str(tmp_path / "state")},
     }
 
@@ -51,11 +56,16 @@ async def test_the_stream_needs_a_token_too(jp_ws_fetch):
     assert error.value.code == 403
 
 
-async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(jp_serverapp, jp_fetch, monkeypatch):
-    """What is waited for elsewhere is known here to be missing: the start costs nothing, however long a launch may wait for an agent."""
+async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(
+    jp_serverapp, jp_fetch, monkeypatch
+):
+    """What is waited for elsewhere is known here to be missing: the start costs nothing, however
+    long a launch may wait for an agent.
+    """
     monkeypatch.setattr("jupyter_gpushare.server_extension.kernels.launches.LAUNCH_S", 3600.0)
     sharing = jp_serverapp.web_app.settings[SETTING]
-    sharing.problem = "no NVIDIA driver was found on this machine"  # said when what runs inside the server starts, which nobody does here
+    # said when what runs inside the server starts, which nobody does here
+    sharing.problem = "no NVIDIA driver was found on this machine"
     sharing.started.set()
     kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body="{}")).body)
     status = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
@@ -64,14 +74,20 @@ async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(jp_serverapp, 
 
 
 async def test_errors_have_one_shape(jp_fetch):
-    assert await refused(jp_fetch, "kernels", "nope") == (404, {"code": "not-found", "message": "there is no kernel nope"})
+    assert await refused(jp_fetch, "kernels", "nope") == (
+        404,
+        {"code": "not-found", "message": "there is no kernel nope"},
+    )
     assert (await refused(jp_fetch, "nothing", "here"))[0] == 404
     code, error = await refused(jp_fetch, "what-if", method="POST", body="{")
     assert code == 400, error
     code, error = await refused(jp_fetch, "what-if", method="POST", body='{"gpu": -1}')
     assert (code, error["field"]) == (400, "gpu")
     asked = {"method": "POST", "body": '{"gpu": 1}', "params": {"kernel_id": "nope"}}
-    assert await refused(jp_fetch, "what-if", **asked) == (404, {"code": "not-found", "message": "there is no kernel nope"})
+    assert await refused(jp_fetch, "what-if", **asked) == (
+        404,
+        {"code": "not-found", "message": "there is no kernel nope"},
+    )
     code, error = await refused(jp_fetch, "queues", params={"format": "xml"})
     assert (code, error["field"]) == (400, "format")
     assert (await refused(jp_fetch, "queues"))[0] == 503
@@ -81,7 +97,9 @@ async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws
     stream = await jp_ws_fetch("gpushare", "api", "stream")
     first = json.loads(await stream.read_message())
     assert (first["type"], first["status"]["mode"]) == ("state", "embedded")
-    jp_serverapp.web_app.settings["gpushare"].broadcast.publish(lambda revision: {"type": "kernel_gone", "revision": revision, "kernel_id": "x"})
+    jp_serverapp.web_app.settings["gpushare"].broadcast.publish(
+        lambda revision: {"type": "kernel_gone", "revision": revision, "kernel_id": "x"}
+    )
     seen = json.loads(await stream.read_message())
     while seen["type"] != "kernel_gone":
         seen = json.loads(await stream.read_message())
@@ -95,14 +113,22 @@ async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws
 
 
 async def test_what_a_kernel_held_is_a_table(jp_fetch, echo_kernel_spec):
-    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body)
+    kernel = json.loads(
+        (await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body
+    )
     history = ("gpushare", "api", "kernels", kernel["id"], "history")
     whole = json.loads((await jp_fetch(*history, params={"minutes": "5"})).body)
     assert whole["kernel_id"] == kernel["id"]
     assert (whole["samples"][-1]["state"], whole["samples"][-1]["used_mib"]) == ("detached", 0)
-    table = (await jp_fetch(*history, params={"format": "csv", "columns": "used_mib,state"})).body.decode().splitlines()
+    table = (
+        (await jp_fetch(*history, params={"format": "csv", "columns": "used_mib,state"}))
+        .body.decode()
+        .splitlines()
+    )
     assert (table[0], table[-1]) == ("used_mib,state", "0,detached")
-    code, error = await refused(jp_fetch, "kernels", kernel["id"], "history", params={"minutes": "soon"})
+    code, error = await refused(
+        jp_fetch, "kernels", kernel["id"], "history", params={"minutes": "soon"}
+    )
     assert (code, error["field"]) == (400, "minutes")
     assert (await refused(jp_fetch, "kernels", "nope", "history"))[0] == 404
     code, error = await refused(jp_fetch, "history", "queues", params={"minutes": "0"})
@@ -110,7 +136,9 @@ async def test_what_a_kernel_held_is_a_table(jp_fetch, echo_kernel_spec):
 
 
 async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_kernel_spec):
-    kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body)
+    kernel = json.loads(
+        (await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body
+    )
     provisioner = jp_serverapp.kernel_manager.get_kernel(kernel["id"]).provisioner
     assert type(provisioner).__name__ == "GpuShareProvisioner"
     seen = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
@@ -125,27 +153,48 @@ async def test_a_table_as_csv_says_that_it_is_csv(jp_fetch, jp_serverapp, monkey
             return Pools(pools=[])
 
     monkeypatch.setattr(jp_serverapp.web_app.settings["gpushare"], "_scheduler", Tables())
-    answer = await jp_fetch("gpushare", "api", "pools", params={"format": "csv", "columns": "name, gpus"})
-    assert (answer.headers["Content-Type"], answer.body) == ("text/csv; charset=utf-8", b"name,gpus\n")
+    answer = await jp_fetch(
+        "gpushare", "api", "pools", params={"format": "csv", "columns": "name, gpus"}
+    )
+    assert (answer.headers["Content-Type"], answer.body) == (
+        "text/csv; charset=utf-8",
+        b"name,gpus\n",
+    )
 
 
-async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(jp_configurable_serverapp, tmp_path):
+async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(
+    jp_configurable_serverapp, tmp_path
+):
     KernelProvisionerFactory.clear_instance()
     config = {"GpuShareExtension": {"simulate": "2", "state_dir": str(tmp_path)}}
-    app = jp_configurable_serverapp(config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config})
+    app = jp_configurable_serverapp(
+        config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config}
+    )
     assert app.web_app.settings["gpushare"].status().simulated
 
 
-async def test_a_kernel_that_could_not_start_does_not_keep_the_server_alive(jp_fetch, jp_serverapp, jp_data_dir):
+async def test_a_kernel_that_could_not_start_does_not_keep_the_server_alive(
+    jp_fetch, jp_serverapp, jp_data_dir
+):
     spec = jp_data_dir / "kernels" / "negative"
     spec.mkdir(parents=True)
     provisioner = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": -1}}
-    words = {"argv": ["false"], "display_name": "x", "language": "x", "metadata": {"kernel_provisioner": provisioner}}
+    words = {
+        "argv": ["false"],
+        "display_name": "x",
+        "language": "x",
+        "metadata": {"kernel_provisioner": provisioner},
+    }
     (spec / "kernel.json").write_text(json.dumps(words))
     with pytest.raises(HTTPClientError) as error:
         await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "negative"}))
-    assert (error.value.code, "gpu must not be negative" in error.value.response.body.decode()) == (400, True)
-    assert jp_serverapp.kernel_manager._pending_kernels  # else Jupyter cleans up itself now, and we need not
+    assert (error.value.code, "gpu must not be negative" in error.value.response.body.decode()) == (
+        400,
+        True,
+    )
+    assert (
+        jp_serverapp.kernel_manager._pending_kernels
+    )  # else Jupyter cleans up itself now, and we need not
     await jp_serverapp.cleanup_extensions()
     assert not jp_serverapp.kernel_manager._pending_kernels
     await jp_serverapp.cleanup_kernels()
@@ -154,12 +203,18 @@ async def test_a_kernel_that_could_not_start_does_not_keep_the_server_alive(jp_f
 async def test_the_default_provisioner_can_be_left_alone(jp_configurable_serverapp, tmp_path):
     KernelProvisionerFactory.clear_instance()
     config = {"GpuShareExtension": {"make_default_provisioner": False, "state_dir": str(tmp_path)}}
-    app = jp_configurable_serverapp(config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config})
+    app = jp_configurable_serverapp(
+        config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config}
+    )
     assert "default_provisioner_name" not in app.config.KernelProvisionerFactory
 
 
 def test_every_route_of_the_table_has_its_handler():
-    table = [re.compile(pattern + "$") for pattern, handler in handlers("/") if handler.__name__ != "NowhereHandler"]
+    table = [
+        re.compile(pattern + "$")
+        for pattern, handler in handlers("/")
+        if handler.__name__ != "NowhereHandler"
+    ]
     for route in JUPYTER_ROUTES:
         path = route.path.replace("{kernel_id}", "k").replace("{action}", "pin")
         assert any(pattern.match(path) for pattern in table), route.path

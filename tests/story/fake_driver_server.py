@@ -1,4 +1,6 @@
-"""The same servers on a machine with real NVIDIA GPUs, as far as pynvml and our own bindings can tell: the driver is played (tests/fake_driver)."""
+"""The same servers on a machine with real NVIDIA GPUs, as far as pynvml and our own bindings can
+tell: the driver is played (tests/fake_driver).
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,15 @@ GPU = "from tests.fake_driver.driver import CudaError, Gpu\ng = Gpu()\n"
 class PlayedServer(Server):
     """Nobody says `simulate`: the agent finds what the driver shows it."""
 
-    def __init__(self, folder: Path, *, gpus: int = 2, driver: int = 580, remote: bool = False, **machine: object) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        gpus: int = 2,
+        driver: int = 580,
+        remote: bool = False,
+        **machine: object,
+    ) -> None:
         self.machine = GpuWorld(gpus=gpus, driver=driver, **machine)  # type: ignore[arg-type]
         super().__init__(folder, remote=remote, gpus=gpus)
 
@@ -33,7 +43,14 @@ class PlayedServer(Server):
         path.write_text(json.dumps(config))
 
     def start_agent(self) -> None:
-        self.agent("--scheduler", f"http://127.0.0.1:{self.scheduler_port}", "--state-dir", str(self.state), "--token-file", str(self.state / "admin.token"))
+        self.agent(
+            "--scheduler",
+            f"http://127.0.0.1:{self.scheduler_port}",
+            "--state-dir",
+            str(self.state),
+            "--token-file",
+            str(self.state / "admin.token"),
+        )
 
     def stop(self) -> None:
         super().stop()

@@ -1,6 +1,8 @@
-"""A real JupyterHub with its real proxy: the scheduler is one of its services, one node agent, and two users in two groups.
+"""A real JupyterHub with its real proxy: the scheduler is one of its services, one node agent, and
+two users in two groups.
 
-Everybody runs as the unix user of the test (SimpleLocalProcessSpawner), so what keeps them apart is the Hub and the scheduler alone.
+Everybody runs as the unix user of the test (SimpleLocalProcessSpawner), so what keeps them apart is
+the Hub and the scheduler alone.
 """
 
 from __future__ import annotations
@@ -74,14 +76,18 @@ def _end_with_us() -> None:
 
 
 class Person(Rest):
-    """A user of the Hub: their Jupyter server, and the scheduler as they reach it through the Hub's proxy."""
+    """A user of the Hub: their Jupyter server, and the scheduler as they reach it through the Hub's
+    proxy.
+    """
 
     def __init__(self, port: int, token: str, name: str) -> None:
         super().__init__(port, token, f"/user/{name}/")
         self.name = name
         self.scheduler = Rest(port, token, "/services/gpushare/api/v1/")
 
-    def refused(self, verb: str, path: str, body: object = None, *, scheduler: bool = False) -> tuple[int, dict]:
+    def refused(
+        self, verb: str, path: str, body: object = None, *, scheduler: bool = False
+    ) -> tuple[int, dict]:
         """Status and error of a call that must fail."""
         try:
             answer = (self.scheduler if scheduler else self).rest(verb, path, body)
@@ -113,12 +119,18 @@ class HubWorld:
     @property
     def groups(self) -> dict[str, object]:
         alice, bob = self.names
-        return {"vision": {"users": [alice]}, "language": {"users": [bob], "properties": {"gpushare": LANGUAGE}}}
+        return {
+            "vision": {"users": [alice]},
+            "language": {"users": [bob], "properties": {"gpushare": LANGUAGE}},
+        }
 
     @property
     def server_config(self) -> dict[str, str]:
         """What every user's server is told."""
-        return {"scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare", "state_dir": str(self.state)}
+        return {
+            "scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare",
+            "state_dir": str(self.state),
+        }
 
     def singleuser(self) -> str:
         """The Python that users' servers and kernels run on."""
@@ -128,9 +140,14 @@ class HubWorld:
     def environment(self) -> dict[str, str]:
         f = self.folder
         mine = {
-            "JUPYTER_CONFIG_DIR": f / "config", "JUPYTER_DATA_DIR": f / "data", "JUPYTER_RUNTIME_DIR": f / "runtime", "STORY_WORLD": f,
-            "IPYTHONDIR": f / "ipython", "PATH": os.environ["PATH"], "GPUSHARE_STATE": self.state,
-        }  # fmt: skip
+            "JUPYTER_CONFIG_DIR": f / "config",
+            "JUPYTER_DATA_DIR": f / "data",
+            "JUPYTER_RUNTIME_DIR": f / "runtime",
+            "STORY_WORLD": f,
+            "IPYTHONDIR": f / "ipython",
+            "PATH": os.environ["PATH"],
+            "GPUSHARE_STATE": self.state,
+        }
         return {name: str(value) for name, value in mine.items()}
 
     def _write(self) -> None:
@@ -138,16 +155,42 @@ class HubWorld:
         (f / "gpushare.yaml").write_text(self.policy)
         argv = [self.singleuser(), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec = {"argv": argv, "display_name": "half", "language": "python"}
-        spec["metadata"] = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}}
+        spec["metadata"] = {
+            "kernel_provisioner": {
+                "provisioner_name": "gpushare-provisioner",
+                "config": {"gpu": 0.5},
+            }
+        }
         (f / "data/kernels/half/kernel.json").write_text(json.dumps(spec))
-        server = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, "GpuShareExtension": self.server_config}
+        server = {
+            "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}},
+            "GpuShareExtension": self.server_config,
+        }
         (f / "config/jupyter_server_config.json").write_text(json.dumps(server))
-        command = [python, "-m", "jupyter_gpushare.cli", "scheduler", "--state-dir", str(self.state), "--policy", str(f / "gpushare.yaml")]
+        command = [
+            python,
+            "-m",
+            "jupyter_gpushare.cli",
+            "scheduler",
+            "--state-dir",
+            str(self.state),
+            "--policy",
+            str(f / "gpushare.yaml"),
+        ]
         given = {
-            "folder": str(f), "url": f"http://127.0.0.1:{self.port}/", "hub_port": free_port(), "proxy": str(PROXY),
-            "proxy_api": f"http://127.0.0.1:{free_port()}", "environment": self.environment, "singleuser": [self.singleuser(), "-m", "jupyterhub.singleuser"], "service": self.service, "command": command,
-            "token": self.hub.token, "beside": self.beside_token, "groups": self.groups,
-        }  # fmt: skip
+            "folder": str(f),
+            "url": f"http://127.0.0.1:{self.port}/",
+            "hub_port": free_port(),
+            "proxy": str(PROXY),
+            "proxy_api": f"http://127.0.0.1:{free_port()}",
+            "environment": self.environment,
+            "singleuser": [self.singleuser(), "-m", "jupyterhub.singleuser"],
+            "service": self.service,
+            "command": command,
+            "token": self.hub.token,
+            "beside": self.beside_token,
+            "groups": self.groups,
+        }
         (f / "given.json").write_text(json.dumps(given))
         (f / "hub.py").write_text(HUB_CONFIG.format(given=str(f / "given.json")) + self.more_config)
 
@@ -161,14 +204,26 @@ class HubWorld:
             self.people[name] = self.person(name)
             self.hub.rest("POST", f"users/{name}/server")
         for person in self.people.values():
-            eventually(lambda: person.status()["agent"]["reachable"], f"{person.name}'s server is up", 120)  # noqa: B023 - asked at once
-            eventually(lambda: person.status()["scheduler"]["reachable"], f"{person.name} reaches the scheduler", 30)  # noqa: B023
+            eventually(
+                lambda: person.status()["agent"]["reachable"],  # noqa: B023
+                f"{person.name}'s server is up",
+                120,
+            )
+            eventually(
+                lambda: person.status()["scheduler"]["reachable"],  # noqa: B023
+                f"{person.name} reaches the scheduler",
+                30,
+            )
             eventually(lambda: len(person.devices()) == 1, "the node is known")  # noqa: B023
         return self
 
     def person(self, name: str) -> Person:
         """With a token such as they make for themselves on the Hub's page."""
-        return Person(self.port, self.hub.rest("POST", f"users/{name}/tokens", {"expires_in": 3600})["token"], name)
+        return Person(
+            self.port,
+            self.hub.rest("POST", f"users/{name}/tokens", {"expires_in": 3600})["token"],
+            name,
+        )
 
     @property
     def agent_options(self) -> list[str]:
@@ -177,33 +232,74 @@ class HubWorld:
     def _start_agent(self) -> None:
         cli = ("-m", "jupyter_gpushare.cli")
         token = self.folder / "agent.token"
-        subprocess.run([sys.executable, *cli, "token", "create", "box", "--scope", "agent", "--output", token], env=self._env(), check=True)
+        subprocess.run(
+            [sys.executable, *cli, "token", "create", "box", "--scope", "agent", "--output", token],
+            env=self._env(),
+            check=True,
+        )
         self._start(
-            "agent", *cli, "agent", "--scheduler", self.service, "--node", "box", "--simulate", "A100:1", "--token-file", str(token),
+            "agent",
+            *cli,
+            "agent",
+            "--scheduler",
+            self.service,
+            "--node",
+            "box",
+            "--simulate",
+            "A100:1",
+            "--token-file",
+            str(token),
             *self.agent_options,
-        )  # fmt: skip
+        )
 
     def start_beside(self) -> str:
-        """Another scheduler, that the Hub does not know of: it was told where the Hub is. Gives its address."""
+        """Another scheduler, that the Hub does not know of: it was told where the Hub is. Gives its
+        address.
+        """
         state, token = self.folder / "beside", self.folder / "beside.token"
         token.write_text(self.beside_token)
-        config = {"hub_api_url": f"http://127.0.0.1:{self.port}/hub/api", "hub_api_token_file": str(token), "port": 0}
+        config = {
+            "hub_api_url": f"http://127.0.0.1:{self.port}/hub/api",
+            "hub_api_token_file": str(token),
+            "port": 0,
+        }
         (self.folder / "beside.json").write_text(json.dumps({"SchedulerApp": config}))
-        self._start("beside", "-m", "jupyter_gpushare.cli", "scheduler", "--config", str(self.folder / "beside.json"), "--state-dir", str(state))
-        eventually(lambda: (state / "scheduler.json").exists(), "the scheduler beside the Hub decides", 60)
+        self._start(
+            "beside",
+            "-m",
+            "jupyter_gpushare.cli",
+            "scheduler",
+            "--config",
+            str(self.folder / "beside.json"),
+            "--state-dir",
+            str(state),
+        )
+        eventually(
+            lambda: (state / "scheduler.json").exists(), "the scheduler beside the Hub decides", 60
+        )
         return str(json.loads((state / "scheduler.json").read_text())["url"])
 
     def _env(self) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))
+        }
         return clean | self.environment
 
     def _start(self, name: str, *arguments: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             argv = [sys.executable, *arguments]
             made = subprocess.Popen(
-                argv, env=self._env(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True,
+                argv,
+                env=self._env(),
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                start_new_session=True,
                 preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call; whoever kills the test run shall not leave a Hub behind
-            )  # fmt: skip
+            )
         self.processes.append(made)
 
     def commands(self) -> str:
@@ -211,7 +307,10 @@ class HubWorld:
         return "\n".join(" ".join(process.cmdline()) for process in processes_of(self.folder))
 
     def logs(self) -> str:
-        return "\n".join(f"==== {path.name}\n{path.read_text(errors='replace')[-8000:]}" for path in sorted(self.folder.glob("*.log")))
+        return "\n".join(
+            f"==== {path.name}\n{path.read_text(errors='replace')[-8000:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
 
     def stop(self) -> None:
         for person in self.people.values():

@@ -1,4 +1,6 @@
-"""A real Jupyter server with real kernels, as a front end drives them: REST and one websocket per notebook. Only the GPU is simulated."""
+"""A real Jupyter server with real kernels, as a front end drives them: REST and one websocket per
+notebook. Only the GPU is simulated.
+"""
 
 from __future__ import annotations
 
@@ -100,7 +102,11 @@ class Notebook:
 
     def __init__(self, server: Rest, spec: str, path: str) -> None:
         self.server, self.path = server, path
-        session = server.rest("POST", "api/sessions", {"path": path, "name": path, "type": "notebook", "kernel": {"name": spec}})
+        session = server.rest(
+            "POST",
+            "api/sessions",
+            {"path": path, "name": path, "type": "notebook", "kernel": {"name": spec}},
+        )
         self.kernel_id = session["kernel"]["id"]
         self.session_id = session["id"]
         self.all: list[dict] = []
@@ -108,22 +114,47 @@ class Notebook:
         self.connect()
 
     def connect(self) -> None:
-        """As a page does when it is opened, and again after a restart that its person asked for: Jupyter's own lines to the new
-        process may come up after the first answer was sent."""
+        """As a page does when it is opened, and again after a restart that its person asked for:
+        Jupyter's own lines to the new process may come up after the first answer was sent.
+        """
         if self.ws is not None:
             self.ws.close()
         url = f"ws://127.0.0.1:{self.server.port}{self.server.base}api/kernels/{self.kernel_id}/channels"
-        said = {"Authorization": f"token {self.server.token}"}  # not in the address: a Hub takes no token there
-        self.ws = websocket.create_connection(f"{url}?session_id={uuid.uuid4().hex}", timeout=PATIENCE, header=said)
+        said = {
+            "Authorization": f"token {self.server.token}"
+        }  # not in the address: a Hub takes no token there
+        self.ws = websocket.create_connection(
+            f"{url}?session_id={uuid.uuid4().hex}", timeout=PATIENCE, header=said
+        )
 
     def submit(self, code: str) -> str:
-        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+        content = {
+            "code": code,
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": False,
+        }
         return self.send("execute_request", content)
 
     def send(self, kind: str, content: dict) -> str:
         msg_id = uuid.uuid4().hex
-        header = {"msg_id": msg_id, "msg_type": kind, "username": "", "session": "s", "version": "5.3", "date": ""}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell", "buffers": []}
+        header = {
+            "msg_id": msg_id,
+            "msg_type": kind,
+            "username": "",
+            "session": "s",
+            "version": "5.3",
+            "date": "",
+        }
+        message = {
+            "header": header,
+            "parent_header": {},
+            "metadata": {},
+            "content": content,
+            "channel": "shell",
+            "buffers": [],
+        }
         self.ws.send(json.dumps(message))
         return msg_id
 
@@ -140,7 +171,9 @@ class Notebook:
             reply, idle = self._take(message, outputs, reply, idle)
         while reply is None or not idle:
             left = deadline - time.monotonic()
-            assert left > 0, f"the cell did not end within {within:.0f} s; it showed {[shown(o) for o in outputs]}"
+            assert left > 0, (
+                f"the cell did not end within {within:.0f} s; it showed {[shown(o) for o in outputs]}"
+            )
             with contextlib.suppress(websocket.WebSocketTimeoutException):
                 message = self.next(left)
                 if message["parent_header"].get("msg_id") == msg_id:
@@ -148,7 +181,9 @@ class Notebook:
         return Result(reply, outputs)
 
     @staticmethod
-    def _take(message: dict, outputs: list[dict], reply: dict | None, idle: bool) -> tuple[dict | None, bool]:
+    def _take(
+        message: dict, outputs: list[dict], reply: dict | None, idle: bool
+    ) -> tuple[dict | None, bool]:
         match message["msg_type"]:
             case "execute_reply":
                 reply = message["content"]
@@ -169,7 +204,11 @@ class Notebook:
 
     def until_shown(self, msg_id: str, words: str, within: float = PATIENCE) -> None:
         deadline = time.monotonic() + within
-        while not any(words in shown(m) for m in self.all if m["parent_header"].get("msg_id") == msg_id and m["channel"] == "iopub"):
+        while not any(
+            words in shown(m)
+            for m in self.all
+            if m["parent_header"].get("msg_id") == msg_id and m["channel"] == "iopub"
+        ):
             left = deadline - time.monotonic()
             assert left > 0, f"{words!r} was not shown; {[shown(m) for m in self.all[-5:]]}"
             with contextlib.suppress(websocket.WebSocketTimeoutException):
@@ -187,7 +226,11 @@ class Notebook:
         return self.server.rest("GET", f"gpushare/api/kernels/{self.kernel_id}")
 
     def until(self, *states: str, within: float = PATIENCE) -> dict:
-        return eventually(lambda: (view := self.view)["state"] in states and view, f"{self.path} in {states}", within)
+        return eventually(
+            lambda: (view := self.view)["state"] in states and view,
+            f"{self.path} in {states}",
+            within,
+        )
 
     def kinds(self) -> list[str]:
         return [event["kind"] for event in self.view["events"]]
@@ -201,7 +244,10 @@ class Notebook:
         with contextlib.suppress(websocket.WebSocketTimeoutException):
             while True:
                 self.next(0.01)
-        return any(m["msg_type"] == "status" and m["content"]["execution_state"] == execution_state for m in self.all)
+        return any(
+            m["msg_type"] == "status" and m["content"]["execution_state"] == execution_state
+            for m in self.all
+        )
 
 
 def kernel_pid(kernel_id: str) -> int:
@@ -210,7 +256,11 @@ def kernel_pid(kernel_id: str) -> int:
 
 
 def kernel_processes() -> Iterator[psutil.Process]:
-    yield from (p for p in psutil.process_iter(["cmdline", "status"]) if p.info["status"] != psutil.STATUS_ZOMBIE)
+    yield from (
+        p
+        for p in psutil.process_iter(["cmdline", "status"])
+        if p.info["status"] != psutil.STATUS_ZOMBIE
+    )
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
@@ -218,7 +268,9 @@ def processes_of(folder: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(psutil.Error):
-            if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get("STORY_WORLD") == str(folder):
+            if process.info["status"] != psutil.STATUS_ZOMBIE and process.environ().get(
+                "STORY_WORLD"
+            ) == str(folder):
                 found.append(process)
     return found
 
@@ -248,10 +300,16 @@ class Rest:
         return self.rest("GET", "gpushare/api/status")
 
     def devices(self) -> list[dict]:
-        return [device for node in self.rest("GET", "gpushare/api/nodes")["nodes"] for device in node["devices"]]
+        return [
+            device
+            for node in self.rest("GET", "gpushare/api/nodes")["nodes"]
+            for device in node["devices"]
+        ]
 
     def allocated(self) -> float:
-        return sum(node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"])
+        return sum(
+            node["gpu_allocated"] for node in self.rest("GET", "gpushare/api/nodes")["nodes"]
+        )
 
     def notebook(self, spec: str, path: str) -> Notebook:
         made = Notebook(self, spec, path)
@@ -278,17 +336,41 @@ class Server(Rest):
     def env(self) -> dict[str, str]:
         f = self.folder
         mine = {
-            "JUPYTER_CONFIG_DIR": f / "config", "JUPYTER_DATA_DIR": f / "data", "JUPYTER_RUNTIME_DIR": f / "runtime", "HOME": f,
-            "IPYTHONDIR": f / "ipython", "STORY_WORLD": f, "JUPYTERHUB_API_TOKEN_FOR_TEST": "keep", "JUPYTERHUB_API_TOKEN": "secret",
-        }  # fmt: skip
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))}
+            "JUPYTER_CONFIG_DIR": f / "config",
+            "JUPYTER_DATA_DIR": f / "data",
+            "JUPYTER_RUNTIME_DIR": f / "runtime",
+            "HOME": f,
+            "IPYTHONDIR": f / "ipython",
+            "STORY_WORLD": f,
+            "JUPYTERHUB_API_TOKEN_FOR_TEST": "keep",
+            "JUPYTERHUB_API_TOKEN": "secret",
+        }
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("JUPYTER", "GPUSHARE", "JPY"))
+        }
         return clean | {name: str(value) for name, value in mine.items()}
 
     def _write_kernelspecs(self) -> None:
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         for name, config in {**SPECS, "plain": None}.items():
-            provisioner = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": config}} if config else {}
-            spec = {"argv": argv, "display_name": name, "language": "python", "metadata": provisioner}
+            provisioner = (
+                {
+                    "kernel_provisioner": {
+                        "provisioner_name": "gpushare-provisioner",
+                        "config": config,
+                    }
+                }
+                if config
+                else {}
+            )
+            spec = {
+                "argv": argv,
+                "display_name": name,
+                "language": "python",
+                "metadata": provisioner,
+            }
             self.kernelspec(name, spec)
         echo = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
         self.kernelspec("echo", {"argv": echo, "display_name": "echo", "language": "echo"})
@@ -299,20 +381,29 @@ class Server(Rest):
         (folder / "kernel.json").write_text(json.dumps(spec))
 
     def _write_config(self) -> None:
-        ours = {"policy_file": str(self.folder / "gpushare.yaml"), "simulate": str(self.gpus), "state_dir": str(self.state)}
+        ours = {
+            "policy_file": str(self.folder / "gpushare.yaml"),
+            "simulate": str(self.gpus),
+            "state_dir": str(self.state),
+        }
         if self.remote:
             ours = {
-                "scheduler_url": f"http://127.0.0.1:{self.scheduler_port}", "state_dir": str(self.state),
+                "scheduler_url": f"http://127.0.0.1:{self.scheduler_port}",
+                "state_dir": str(self.state),
                 "scheduler_token_file": str(self.state / "admin.token"),
-            }  # fmt: skip
+            }
         config = {
             "ServerApp": {
-                "jpserver_extensions": {"jupyter_gpushare": True}, "port": self.port, "port_retries": 0, "open_browser": False,
-                "root_dir": str(self.folder / "notebooks"), "allow_root": True,
+                "jpserver_extensions": {"jupyter_gpushare": True},
+                "port": self.port,
+                "port_retries": 0,
+                "open_browser": False,
+                "root_dir": str(self.folder / "notebooks"),
+                "allow_root": True,
             },
             "IdentityProvider": {"token": TOKEN},
             "GpuShareExtension": ours,
-        }  # fmt: skip
+        }
         (self.folder / "config/jupyter_server_config.json").write_text(json.dumps(config))
 
     # ---- processes
@@ -322,7 +413,11 @@ class Server(Rest):
             self.start_scheduler()
             self.start_agent()
         self.start_jupyter()
-        eventually(lambda: self.status()["agent"]["reachable"] and self.status()["scheduler"]["reachable"], "everything reachable", 60)
+        eventually(
+            lambda: self.status()["agent"]["reachable"] and self.status()["scheduler"]["reachable"],
+            "everything reachable",
+            60,
+        )
         eventually(lambda: len(self.devices()) == self.gpus, "the node is known")
         return self
 
@@ -332,16 +427,32 @@ class Server(Rest):
     def start_scheduler(self) -> None:
         gpushare = (sys.executable, "-m", "jupyter_gpushare.cli")
         self._start(
-            "scheduler", *gpushare, "scheduler", "--port", str(self.scheduler_port), "--policy", str(self.folder / "gpushare.yaml"),
-            "--state-dir", str(self.state),
-        )  # fmt: skip
-        eventually(lambda: (self.state / "admin.token").exists() and self._listens(self.scheduler_port), "the scheduler listens")
+            "scheduler",
+            *gpushare,
+            "scheduler",
+            "--port",
+            str(self.scheduler_port),
+            "--policy",
+            str(self.folder / "gpushare.yaml"),
+            "--state-dir",
+            str(self.state),
+        )
+        eventually(
+            lambda: (self.state / "admin.token").exists() and self._listens(self.scheduler_port),
+            "the scheduler listens",
+        )
 
     def start_agent(self) -> None:
         self.agent(
-            "--scheduler", f"http://127.0.0.1:{self.scheduler_port}", "--simulate", f"A100:{self.gpus}", "--state-dir", str(self.state),
-            "--token-file", str(self.state / "admin.token"),
-        )  # fmt: skip
+            "--scheduler",
+            f"http://127.0.0.1:{self.scheduler_port}",
+            "--simulate",
+            f"A100:{self.gpus}",
+            "--state-dir",
+            str(self.state),
+            "--token-file",
+            str(self.state / "admin.token"),
+        )
 
     def agent(self, *options: str) -> None:
         """The node agent as a process of its own."""
@@ -355,7 +466,13 @@ class Server(Rest):
     def _start(self, name: str, *argv: str) -> None:
         with (self.folder / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                argv, env=self.env, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder, start_new_session=True
+                argv,
+                env=self.env,
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                start_new_session=True,
             )
 
     def kill(self, name: str) -> None:
@@ -381,16 +498,27 @@ class Server(Rest):
                 process.kill()
 
     def logs(self) -> str:
-        return "\n".join(f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}" for path in sorted(self.folder.glob("*.log")))
+        return "\n".join(
+            f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
 
     def nothing_is_left(self, *, within: float = 12.0) -> None:
         """Nothing booked, no GPU memory held, no kernel process."""
         eventually(lambda: self.allocated() == 0, "nothing booked", within)
-        eventually(lambda: all(d["memory_mib"]["used"] == 0 for d in self.devices()), "no GPU memory held", within)
+        eventually(
+            lambda: all(d["memory_mib"]["used"] == 0 for d in self.devices()),
+            "no GPU memory held",
+            within,
+        )
         self.no_kernels_are_left(within)
 
     def no_kernels_are_left(self, within: float) -> None:
         def kernels() -> list[str]:
-            return [line for p in processes_of(self.folder) if "ipykernel" in (line := " ".join(p.cmdline()))]
+            return [
+                line
+                for p in processes_of(self.folder)
+                if "ipykernel" in (line := " ".join(p.cmdline()))
+            ]
 
         eventually(lambda: not kernels(), "no kernel process left", within)

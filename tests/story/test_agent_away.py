@@ -1,4 +1,6 @@
-"""Kernels start at once whoever is away, keep their share through restarts, and find what they asked for when everybody is back."""
+"""Kernels start at once whoever is away, keep their share through restarts, and find what they
+asked for when everybody is back.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ import pytest
 from tests.story.jupyter_process import RestError, eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
-ALLOC = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('40GiB')\nprint(simgpu.device_uuid())"
+ALLOC = (
+    "from jupyter_gpushare import simgpu\nb = simgpu.alloc('40GiB')\nprint(simgpu.device_uuid())"
+)
 
 
 def test_a_kernel_that_starts_while_the_agent_is_away_gets_its_gpu_later(world):
@@ -36,7 +40,10 @@ def test_a_kernel_that_starts_while_the_scheduler_is_away_gets_its_gpu_later(wor
     server = world(remote=True)
     server.kill("scheduler")
     nb = server.notebook("half", "a.ipynb")
-    reason = eventually(lambda: (r := nb.view["reason"]) and "cannot be reached" in r["message"] and r, "it says why")
+    reason = eventually(
+        lambda: (r := nb.view["reason"]) and "cannot be reached" in r["message"] and r,
+        "it says why",
+    )
     assert reason["code"] == "PendingEvaluation"
     cell = nb.submit(ALLOC)
     nb.until_shown(cell, "cannot be reached")
@@ -69,7 +76,9 @@ def test_a_restart_keeps_the_share(server, notebook):
 def test_a_request_that_waits_can_be_replaced_and_given_back(server, notebook):
     nb = notebook("build")
     nb.until("pending")
-    view = server.rest("POST", f"gpushare/api/kernels/{nb.kernel_id}", {"gpu": 0.25, "project": "vision"})
+    view = server.rest(
+        "POST", f"gpushare/api/kernels/{nb.kernel_id}", {"gpu": 0.25, "project": "vision"}
+    )
     assert view["request"]["gpu"] == 0.25
     nb.until("attached")
     with pytest.raises(RestError):

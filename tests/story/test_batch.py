@@ -1,4 +1,6 @@
-"""Batch work beside notebooks: commands run on the agent's machine under the same quotas, with their logs and exit statuses."""
+"""Batch work beside notebooks: commands run on the agent's machine under the same quotas, with
+their logs and exit statuses.
+"""
 
 from __future__ import annotations
 
@@ -30,23 +32,34 @@ defaults: {notice: 5s}
 
 
 class Lab:
-    """A scheduler and an agent with two simulated GPUs; `again` is another life of both on the same machine."""
+    """A scheduler and an agent with two simulated GPUs; `again` is another life of both on the same
+    machine.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         (folder / "gpushare.yaml").write_text(POLICY)
 
     async def up(self) -> None:
-        self.house = EmbeddedServer(self.folder / "state", simulate="A100:2", policy_file=self.folder / "gpushare.yaml", user=ME)
+        self.house = EmbeddedServer(
+            self.folder / "state",
+            simulate="A100:2",
+            policy_file=self.folder / "gpushare.yaml",
+            user=ME,
+        )
         await self.house.start()
         self.client = self.house.client
 
     async def down(self) -> None:
         await self.house.stop()
 
-    async def submit(self, script: str, id_: str = "w", *, pods: int = 1, gpu: float = 1, **more: object) -> None:
+    async def submit(
+        self, script: str, id_: str = "w", *, pods: int = 1, gpu: float = 1, **more: object
+    ) -> None:
         more.setdefault("project", "vision")
-        command = m.CommandRequest(argv=["sh", "-c", script], cwd=str(self.folder), env={"PYTHON": sys.executable})
+        command = m.CommandRequest(
+            argv=["sh", "-c", script], cwd=str(self.folder), env={"PYTHON": sys.executable}
+        )
         asked = [m.PodRequest(name=str(i), gpu=gpu) for i in range(pods)]
         await self.client.submit(m.WorkloadRequest(id=id_, pods=asked, command=command, **more))
 
@@ -85,7 +98,10 @@ async def lab(folder: Path) -> AsyncIterator[Lab]:
         for one in (await here.client.workloads()).workloads:
             await here.client.end(one.id)
         deadline = time.monotonic() + PATIENCE
-        while any(book.main is not None for book in here.house._agent.node.books.values()) and time.monotonic() < deadline:
+        while (
+            any(book.main is not None for book in here.house._agent.node.books.values())
+            and time.monotonic() < deadline
+        ):
             await asyncio.sleep(0.05)
         await here.down()
 
@@ -124,7 +140,11 @@ def test_a_command_runs_with_its_share_and_its_output_and_status_come_back(tmp_p
 
 def test_pods_above_the_minimum_follow_when_there_is_room(tmp_path: Path):
     async def told(here: Lab) -> None:
-        await here.submit('echo $GPUSHARE_POD >> began; while [ ! -f go$GPUSHARE_POD ]; do sleep 0.05; done', pods=3, min_pods=2)
+        await here.submit(
+            "echo $GPUSHARE_POD >> began; while [ ! -f go$GPUSHARE_POD ]; do sleep 0.05; done",
+            pods=3,
+            min_pods=2,
+        )
         view = await here.until("w", lambda view: view.state == "partial")
         assert sum(pod.state == "pending" for pod in view.pods) == 1
         assert {pod.name for pod in view.pods if pod.state != "pending"} == {"0", "1"}
@@ -142,7 +162,9 @@ def test_pods_above_the_minimum_follow_when_there_is_room(tmp_path: Path):
 
 def test_one_pod_that_fails_ends_the_others(tmp_path: Path):
     async def told(here: Lab) -> None:
-        await here.submit('if [ $GPUSHARE_POD = 1 ]; then exit 4; fi; echo $$ > pid; sleep 600', pods=2)
+        await here.submit(
+            "if [ $GPUSHARE_POD = 1 ]; then exit 4; fi; echo $$ > pid; sleep 600", pods=2
+        )
         assert (await here.over()).exit_code == 4
         pid = int(await here.file("pid"))
         deadline = time.monotonic() + PATIENCE
@@ -154,19 +176,34 @@ def test_one_pod_that_fails_ends_the_others(tmp_path: Path):
 
 
 def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
-    """An over-quota command gives way to a project within its quota, after SIGTERM, and is run again when there is room."""
+    """An over-quota command gives way to a project within its quota, after SIGTERM, and is run
+    again when there is room.
+    """
 
     async def told(here: Lab) -> None:
-        await here.submit("echo start >> runs; trap 'echo asked >> runs; exit 0' TERM; while :; do sleep 0.05; [ -f done ] && exit 0; done",
-                          "night", pods=1, gpu=2, project="night")  # fmt: skip
+        await here.submit(
+            "echo start >> runs; trap 'echo asked >> runs; exit 0' TERM; while :; do sleep 0.05; [ -f done ] && exit 0; done",
+            "night",
+            pods=1,
+            gpu=2,
+            project="night",
+        )
         assert await here.file("runs") == "start\n"
         await here.submit("sleep 600", "day", gpu=2)
         await here.until("day", lambda view: view.state == "running")
         assert (tmp_path / "runs").read_text() == "start\nasked\n"
-        notices = [one.message for one in here.house._house.service.records["night"].events if one.kind == "notice"]
+        notices = [
+            one.message
+            for one in here.house._house.service.records["night"].events
+            if one.kind == "notice"
+        ]
         assert notices
-        assert all("from SIGTERM to save" in said and "0 MiB" not in said for said in notices), notices
-        waiting = await here.until("night", lambda view: view.state == "pending" and view.reason is not None)
+        assert all("from SIGTERM to save" in said and "0 MiB" not in said for said in notices), (
+            notices
+        )
+        waiting = await here.until(
+            "night", lambda view: view.state == "pending" and view.reason is not None
+        )
         assert waiting.reason.code.startswith("Waiting")
         await here.client.end("day")
         while (tmp_path / "runs").read_text().count("start") < 2:
@@ -177,7 +214,9 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
     story(tmp_path, told)
 
 
-def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """The shell around it would take the signal for itself, and start the command afterwards."""
     from node_agent.reconcile import batch
 
@@ -201,14 +240,23 @@ def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(tmp_
     story(tmp_path, told)
 
 
-def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing_of_saved_memory(tmp_path: Path):
+def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing_of_saved_memory(
+    tmp_path: Path,
+):
     async def told(here: Lab) -> None:
-        await here.submit("trap '' TERM; echo start >> runs; while [ ! -f done ]; do sleep 0.05; done", "night", gpu=2, project="night")
+        await here.submit(
+            "trap '' TERM; echo start >> runs; while [ ! -f done ]; do sleep 0.05; done",
+            "night",
+            gpu=2,
+            project="night",
+        )
         assert await here.file("runs") == "start\n"
         await here.submit("sleep 600", "day", gpu=2)
         await here.until("day", lambda view: view.state == "running")
         said = [one.message for one in here.house._house.service.records["night"].events]
-        assert not [one for one in said if "saved" in one or "kernel" in one or "0 MiB" in one], said
+        assert not [one for one in said if "saved" in one or "kernel" in one or "0 MiB" in one], (
+            said
+        )
         await here.client.end("day")
         while (tmp_path / "runs").read_text().count("start") < 2:
             await asyncio.sleep(0.05)
@@ -218,14 +266,24 @@ def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing
     story(tmp_path, told)
 
 
-def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_comes_back(tmp_path: Path):
+def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_comes_back(
+    tmp_path: Path,
+):
     script = "echo start$GPUSHARE_POD >> runs; [ $GPUSHARE_POD = 0 ] && exit 0; trap 'exit 1' TERM; while [ ! -f done ]; do sleep 0.05; done"
 
     async def told(here: Lab) -> None:
         await here.submit(script, "gang", pods=2, gpu=1, project="night")
-        await here.until("gang", lambda view: [pod.exit_code for pod in view.pods] == [0, None] and "start1" in (tmp_path / "runs").read_text())
+        await here.until(
+            "gang",
+            lambda view: (
+                [pod.exit_code for pod in view.pods] == [0, None]
+                and "start1" in (tmp_path / "runs").read_text()
+            ),
+        )
         await here.submit("sleep 600", "day", gpu=2)
-        waiting = await here.until("gang", lambda view: view.pods[1].state == "pending" or view.state == "ended")
+        waiting = await here.until(
+            "gang", lambda view: view.pods[1].state == "pending" or view.state == "ended"
+        )
         assert waiting.state == "pending", waiting
         await here.until("day", lambda view: view.state == "running")
         await here.down()
@@ -235,7 +293,9 @@ def test_a_pod_that_loses_its_place_after_others_of_its_gang_have_succeeded_come
             await asyncio.sleep(0.05)
         (tmp_path / "done").touch()
         assert (await here.over("gang")).exit_code == 0
-        assert (tmp_path / "runs").read_text().count("start0") == 1, "what has succeeded is not run again"
+        assert (tmp_path / "runs").read_text().count("start0") == 1, (
+            "what has succeeded is not run again"
+        )
 
     story(tmp_path, told)
 
@@ -256,8 +316,13 @@ def test_cancelling_ends_the_whole_tree(tmp_path: Path):
 
 def test_a_command_outlives_its_agent_and_what_it_did_meanwhile_is_known(tmp_path: Path):
     async def told(here: Lab) -> None:
-        await here.submit("echo one; echo x > began; while [ ! -f go ]; do sleep 0.05; done; echo two", "slow")
-        await here.submit("echo a; echo x > began2; while [ ! -f go2 ]; do sleep 0.05; done; echo b; exit 9; ", "quick")
+        await here.submit(
+            "echo one; echo x > began; while [ ! -f go ]; do sleep 0.05; done; echo two", "slow"
+        )
+        await here.submit(
+            "echo a; echo x > began2; while [ ! -f go2 ]; do sleep 0.05; done; echo b; exit 9; ",
+            "quick",
+        )
         await here.file("began")
         await here.file("began2")
         await here.down()
@@ -297,8 +362,14 @@ def test_a_node_runs_nobody_elses_commands_unless_told_to(tmp_path: Path):
         view = await here.over()
         assert view.exit_code == 126
         assert "somebody-else" in view.message
-        await here.client.submit(m.WorkloadRequest(id="lost", pods=[m.PodRequest()], project="vision",
-                                                   command=m.CommandRequest(argv=["true"], cwd="/no/such/place")))  # fmt: skip
+        await here.client.submit(
+            m.WorkloadRequest(
+                id="lost",
+                pods=[m.PodRequest()],
+                project="vision",
+                command=m.CommandRequest(argv=["true"], cwd="/no/such/place"),
+            )
+        )
         assert "/no/such/place" in (await here.over("lost")).message
 
     story(tmp_path, told)
@@ -315,7 +386,11 @@ def test_what_makes_no_sense_is_refused_by_field(tmp_path: Path):
     async def told(here: Lab) -> None:
         for field, command in cases.items():
             with pytest.raises(GpuShareError) as refused:
-                await here.client.submit(m.WorkloadRequest(id="x", project="vision", pods=[m.PodRequest()], command=command))
+                await here.client.submit(
+                    m.WorkloadRequest(
+                        id="x", project="vision", pods=[m.PodRequest()], command=command
+                    )
+                )
             assert refused.value.field == field
         with pytest.raises(NotFound):
             await here.client.logs("x")
@@ -328,17 +403,40 @@ def test_the_command_line_runs_lists_and_cancels(tmp_path: Path):
         async def call(*argv: str) -> tuple[int, str, str]:
             environment = {**os.environ, "GPUSHARE_STATE": str(here.folder / "state")}
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "jupyter_gpushare.cli", *argv, stdout=-1, stderr=-1, env=environment, cwd=tmp_path
+                sys.executable,
+                "-m",
+                "jupyter_gpushare.cli",
+                *argv,
+                stdout=-1,
+                stderr=-1,
+                env=environment,
+                cwd=tmp_path,
             )
             out, err = await asyncio.wait_for(process.communicate(), PATIENCE)
             return process.returncode, out.decode(), err.decode()
 
-        code, out, err = await call("run", "--project", "vision", "--gpu", "0.5", "--env", "WORD=hello", "--", "sh", "-c", "echo $WORD; pwd; exit 3")
+        code, out, err = await call(
+            "run",
+            "--project",
+            "vision",
+            "--gpu",
+            "0.5",
+            "--env",
+            "WORD=hello",
+            "--",
+            "sh",
+            "-c",
+            "echo $WORD; pwd; exit 3",
+        )
         assert (code, out) == (3, f"hello\n{tmp_path}\n"), err
         assert "runs on" in err or "failed" in err
-        code, out, _ = await call("run", "--project", "vision", "--pods", "2", "--", "sh", "-c", "echo pod $GPUSHARE_POD")
+        code, out, _ = await call(
+            "run", "--project", "vision", "--pods", "2", "--", "sh", "-c", "echo pod $GPUSHARE_POD"
+        )
         assert (code, sorted(out.splitlines())) == (0, ["[0] pod 0", "[1] pod 1"])
-        code, id_, _ = await call("run", "--project", "vision", "--gpu", "1", "--detach", "--", "sleep", "600")
+        code, id_, _ = await call(
+            "run", "--project", "vision", "--gpu", "1", "--detach", "--", "sleep", "600"
+        )
         assert code == 0
         assert "sleep 600" in (await call("list"))[1]
         assert (await call("cancel", id_.strip()))[0] == 0

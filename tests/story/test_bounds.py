@@ -10,7 +10,17 @@ import pytest
 from tests.story.jupyter_process import RestError, eventually, shown
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
-MISTAKES = ["7e9", "-1", "nan", "0", "1.5", "0.5 --project nope", "0.5 --pool nope", "0.5 --priority nope", "x"]
+MISTAKES = [
+    "7e9",
+    "-1",
+    "nan",
+    "0",
+    "1.5",
+    "0.5 --project nope",
+    "0.5 --pool nope",
+    "0.5 --priority nope",
+    "x",
+]
 
 
 def test_a_limit_exceeded_is_an_error_in_the_cell_and_the_kernel_lives(notebook):
@@ -21,11 +31,16 @@ def test_a_limit_exceeded_is_an_error_in_the_cell_and_the_kernel_lives(notebook)
     assert nb.view["memory_mib"] == {"guaranteed": 20480, "used": 40960, "borrowed": 20480}
 
 
-def test_a_non_preemptible_request_over_quota_waits_with_its_numbers_and_can_be_interrupted(notebook):
+def test_a_non_preemptible_request_over_quota_waits_with_its_numbers_and_can_be_interrupted(
+    notebook,
+):
     nb = notebook("build")
     cell = nb.submit("print('ran')")
     view = nb.until("pending")
-    reason = eventually(lambda: (r := nb.view["reason"]) and r["code"] == "NonPreemptibleOverQuota" and r, "the reason")
+    reason = eventually(
+        lambda: (r := nb.view["reason"]) and r["code"] == "NonPreemptibleOverQuota" and r,
+        "the reason",
+    )
     assert (reason["numbers"]["requested"], reason["numbers"]["quota"]) == (2.0, 0.0), view
     nb.until_shown(cell, "quota")
     nb.interrupt()
@@ -50,10 +65,15 @@ def test_mistakes_are_one_line_each_and_change_nothing(server, notebook):
 def test_mistakes_over_rest_name_their_field(server, notebook):
     path = f"gpushare/api/kernels/{notebook('plain').kernel_id}"
     for body, field in [
-        ({"gpu": -1}, "gpu"), ({"gpu": 0.5, "project": "nope"}, "project"), ({"gpu": 0.5, "node_pools": ["nope"]}, "node_pools"),
-        ({"gpu": 0.5, "colour": 1}, "colour"), ({"gpu_memory": "x"}, "gpu_memory"), ({}, "gpu"), ({"gpu": [1]}, "gpu"),
+        ({"gpu": -1}, "gpu"),
+        ({"gpu": 0.5, "project": "nope"}, "project"),
+        ({"gpu": 0.5, "node_pools": ["nope"]}, "node_pools"),
+        ({"gpu": 0.5, "colour": 1}, "colour"),
+        ({"gpu_memory": "x"}, "gpu_memory"),
+        ({}, "gpu"),
+        ({"gpu": [1]}, "gpu"),
         ({"gpu": 0.5, "priority_class": "nope"}, "priority_class"),
-    ]:  # fmt: skip
+    ]:
         for where in (path, "gpushare/api/what-if"):
             with pytest.raises(RestError) as refused:
                 server.rest("POST", where, body)
@@ -62,10 +82,16 @@ def test_mistakes_over_rest_name_their_field(server, notebook):
     for path in ("gpushare/api/kernels/nope", "gpushare/api/nothing"):
         with pytest.raises(RestError) as refused:
             server.rest("GET", path)
-        assert (refused.value.status, json.loads(refused.value.body)["error"]["code"]) == (404, "not-found")
+        assert (refused.value.status, json.loads(refused.value.body)["error"]["code"]) == (
+            404,
+            "not-found",
+        )
     with pytest.raises(RestError) as refused:
         server.rest("GET", "gpushare/api/queues?format=csv&columns=colour")
-    assert (refused.value.status, json.loads(refused.value.body)["error"]["field"]) == (400, "columns")
+    assert (refused.value.status, json.loads(refused.value.body)["error"]["field"]) == (
+        400,
+        "columns",
+    )
 
 
 @pytest.mark.parametrize(("spec", "field"), [("bad", "gpu"), ("nowhere", "project")])
@@ -84,7 +110,9 @@ def test_another_language_starts_as_it_always_did(server, notebook):
 
 
 def test_secrets_of_the_server_do_not_reach_the_kernel(notebook):
-    text = notebook("plain").ok("import os; print('JUPYTERHUB_API_TOKEN' in os.environ, os.environ.get('JUPYTERHUB_API_TOKEN_FOR_TEST'))")
+    text = notebook("plain").ok(
+        "import os; print('JUPYTERHUB_API_TOKEN' in os.environ, os.environ.get('JUPYTERHUB_API_TOKEN_FOR_TEST'))"
+    )
     assert text == "False keep\n"
 
 
@@ -94,7 +122,9 @@ def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
     text = nb.ok("%gpu request 0.5 --project language")
     assert "simulated" in text
     assert "attached" in text
-    nb.ok("from jupyter_gpushare import gpu, simgpu\nb = simgpu.alloc('10GiB')\nassert gpu.status()['state'] == 'attached', gpu.status()")
+    nb.ok(
+        "from jupyter_gpushare import gpu, simgpu\nb = simgpu.alloc('10GiB')\nassert gpu.status()['state'] == 'attached', gpu.status()"
+    )
     assert (nb.view["project"], server.allocated()) == ("language", 0.5)
     assert "would start now" in nb.ok("%gpu what-if 1.0")
     # two whole GPUs are there only in place of the half that it has, and a request replaces that
@@ -102,7 +132,12 @@ def test_a_share_asked_for_in_the_notebook_and_given_back(server, notebook):
     ask = {"gpu": 2, "project": "language"}
     assert not server.rest("POST", "gpushare/api/what-if", ask)["starts_now"]
     assert server.rest("POST", f"gpushare/api/what-if?kernel_id={nb.kernel_id}", ask)["starts_now"]
-    for magic, words in {"%gpu queue": "vision", "%gpu nodes": "simulated", "%gpu history": "granted", "%gpu why": "Nothing waits"}.items():
+    for magic, words in {
+        "%gpu queue": "vision",
+        "%gpu nodes": "simulated",
+        "%gpu history": "granted",
+        "%gpu why": "Nothing waits",
+    }.items():
         assert words in nb.ok(magic), magic
     nb.ok("%gpu pin")
     assert nb.view["pinned"]
@@ -126,7 +161,8 @@ def test_twenty_kernels_asking_a_tenth_at_once_never_over_commit(server, noteboo
         for device in server.devices():
             assert device["memory_mib"]["guaranteed"] <= device["memory_mib"]["total"]
     assert abs(server.allocated() - 2.0) < 1e-6
-    cells = [nb.submit("from jupyter_gpushare import simgpu; b = simgpu.alloc('8GiB')") for nb in notebooks]
+    cells = [
+        nb.submit("from jupyter_gpushare import simgpu; b = simgpu.alloc('8GiB')")
+        for nb in notebooks
+    ]
     assert all(nb.collect(cell).ok for nb, cell in zip(notebooks, cells, strict=True))
-
-

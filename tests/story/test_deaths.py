@@ -1,4 +1,6 @@
-"""`kill -9` in the middle of step 2: nothing stays booked, no process is left, nothing acknowledged is lost."""
+"""`kill -9` in the middle of step 2: nothing stays booked, no process is left, nothing acknowledged
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,9 @@ def test_a_kernel_that_is_gone_for_good_is_not_booked(scene):
 
 @pytest.mark.parametrize("how", ["kill -9", "SIGTERM"])
 def test_the_jupyter_server_with_everything_inside(world, how):
-    """Embedded: server, scheduler and agent die at once; the next one finds nothing booked for kernels that are gone."""
+    """Embedded: server, scheduler and agent die at once; the next one finds nothing booked for
+    kernels that are gone.
+    """
     server = world()
     a, b = server.notebook("half", "a.ipynb"), server.notebook("build", "b.ipynb")
     a.ok(FILL)
@@ -102,6 +106,16 @@ def test_the_jupyter_server_with_everything_inside(world, how):
         assert server.processes.pop("jupyter").wait(20) == 0
     server.no_kernels_are_left(15)
     server.start_jupyter()
-    eventually(lambda: server.status()["agent"]["reachable"] and server.status()["scheduler"]["reachable"], "the server is back", 60)
+    eventually(
+        lambda: server.status()["agent"]["reachable"] and server.status()["scheduler"]["reachable"],
+        "the server is back",
+        60,
+    )
     server.nothing_is_left(within=15)
-    eventually(lambda: all(row["requested"] == 0 for row in server.rest("GET", "gpushare/api/queues")["queues"]), "nothing waits", 15)
+    eventually(
+        lambda: all(
+            row["requested"] == 0 for row in server.rest("GET", "gpushare/api/queues")["queues"]
+        ),
+        "nothing waits",
+        15,
+    )

@@ -20,10 +20,27 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 @pytest.fixture
 def demo(tmp_path):
     """A running demo, and what it printed so far."""
-    argv = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--port", "0", "--gpus", "2"]
-    env = {**os.environ, "TMPDIR": str(tmp_path), "STORY_WORLD": str(tmp_path), "GPUSHARE_STATE": str(tmp_path / "home")}
+    argv = [
+        sys.executable,
+        "-m",
+        "jupyter_gpushare.cli",
+        "demo",
+        "--no-browser",
+        "--port",
+        "0",
+        "--gpus",
+        "2",
+    ]
+    env = {
+        **os.environ,
+        "TMPDIR": str(tmp_path),
+        "STORY_WORLD": str(tmp_path),
+        "GPUSHARE_STATE": str(tmp_path / "home"),
+    }
     with (tmp_path / "out").open("wb") as out:
-        process = subprocess.Popen(argv, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=tmp_path)
+        process = subprocess.Popen(
+            argv, env=env, stdout=out, stderr=out, stdin=subprocess.DEVNULL, cwd=tmp_path
+        )
     yield process, tmp_path
     if process.poll() is None:
         process.kill()
@@ -37,9 +54,17 @@ def printed(folder: Path) -> str:
 
 
 def opened(folder: Path) -> Rest:
-    found = eventually(lambda: re.search(r"http://127\.0\.0\.1:(\d+)/lab\S*\?token=(\w+)", printed(folder)), "the address is printed", 60)
+    found = eventually(
+        lambda: re.search(r"http://127\.0\.0\.1:(\d+)/lab\S*\?token=(\w+)", printed(folder)),
+        "the address is printed",
+        60,
+    )
     rest = Rest(int(found[1]), found[2])
-    eventually(lambda: rest.status()["scheduler"]["reachable"] and rest.status()["agent"]["reachable"], "it runs", 60)
+    eventually(
+        lambda: rest.status()["scheduler"]["reachable"] and rest.status()["agent"]["reachable"],
+        "it runs",
+        60,
+    )
     return rest
 
 
@@ -71,16 +96,26 @@ def test_the_command_line_finds_it_without_being_told_where_it_is(demo):
 
 
 def cells_of(file: Path) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(file.read_text())["cells"] if cell["cell_type"] == "code"]
+    return [
+        "".join(cell["source"])
+        for cell in json.loads(file.read_text())["cells"]
+        if cell["cell_type"] == "code"
+    ]
 
 
 def test_the_tutorial_runs_as_it_is_written(demo):
     process, folder = demo
     rest = opened(folder)
     (notebooks,) = folder.glob("gpushare-demo-*/notebooks")
-    parts = [cells_of(notebooks / name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb")]
-    a, b, c = (rest.notebook("python3", name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb"))
-    nodes, kept, last = (parts[0].index(cell) for cell in ("%gpu nodes", "%gpu history", "data.free()\n%gpu release"))
+    parts = [
+        cells_of(notebooks / name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb")
+    ]
+    a, b, c = (
+        rest.notebook("python3", name) for name in ("tutorial.ipynb", "second.ipynb", "third.ipynb")
+    )
+    nodes, kept, last = (
+        parts[0].index(cell) for cell in ("%gpu nodes", "%gpu history", "data.free()\n%gpu release")
+    )
     shown = [a.ok(cell, 60) for cell in parts[0][:nodes]]
     assert "(True, 'SIM-GPU" in [b.ok(cell, 60) for cell in parts[1]][-1]
     shown += [a.ok(cell, 60) for cell in parts[0][nodes : nodes + 1]]
@@ -94,7 +129,9 @@ def test_the_tutorial_runs_as_it_is_written(demo):
     assert len([text for text in shown if "(True, 'SIM-GPU" in text]) == 2
     assert "NonPreemptibleOverQuota" in by_cell["%gpu why"]
     assert "simulated" in by_cell["%gpu nodes"]
-    assert any(cell.startswith("%%gpu") and "1.0 GPU: SIM-GPU" in text for cell, text in by_cell.items())
+    assert any(
+        cell.startswith("%%gpu") and "1.0 GPU: SIM-GPU" in text for cell, text in by_cell.items()
+    )
     for nb in (a, b, c):
         nb.ws.close()
     process.send_signal(signal.SIGTERM)
@@ -102,8 +139,18 @@ def test_the_tutorial_runs_as_it_is_written(demo):
 
 
 def test_a_bad_policy_is_one_line_and_nothing_starts(tmp_path):
-    (tmp_path / "bad.yaml").write_text("projects: [{name: p, pools: {default: {gpu: {quota: -1}}}}]\n")
-    argv = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--policy", str(tmp_path / "bad.yaml")]
+    (tmp_path / "bad.yaml").write_text(
+        "projects: [{name: p, pools: {default: {gpu: {quota: -1}}}}]\n"
+    )
+    argv = [
+        sys.executable,
+        "-m",
+        "jupyter_gpushare.cli",
+        "demo",
+        "--no-browser",
+        "--policy",
+        str(tmp_path / "bad.yaml"),
+    ]
     env = {**os.environ, "TMPDIR": str(tmp_path)}
     answer = subprocess.run(argv, check=False, capture_output=True, text=True, timeout=60, env=env)
     assert answer.returncode == 2

@@ -1,4 +1,6 @@
-"""Two users in two groups share simulated GPUs behind a real JupyterHub; what each may see and do of the other's is tried cell by cell."""
+"""Two users in two groups share simulated GPUs behind a real JupyterHub; what each may see and do
+of the other's is tried cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,12 @@ def his(bob: Person, hers: Notebook) -> Notebook:
 def test_each_is_who_the_hub_says(alice: Person, bob: Person):
     for person, project in ((alice, "vision"), (bob, "language")):
         who = person.scheduler.rest("GET", "whoami")
-        assert (who["user"], who["source"], who["admin"], who["projects"]) == (person.name, "hub", False, [project])
+        assert (who["user"], who["source"], who["admin"], who["projects"]) == (
+            person.name,
+            "hub",
+            False,
+            [project],
+        )
         assert who["groups"] == [project]
 
 
@@ -59,12 +66,16 @@ def test_both_work_on_the_same_gpu(hers: Notebook, his: Notebook):
     """The project of his group stands in the group's properties alone."""
     assert (hers.view["project"], his.view["project"]) == ("vision", "language")
     for notebook in (hers, his):
-        assert notebook.ok("from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB'); simgpu.device_uuid()")
+        assert notebook.ok(
+            "from jupyter_gpushare import simgpu; b = simgpu.alloc('30GiB'); simgpu.device_uuid()"
+        )
     assert hers.view["gpu_uuid"] == his.view["gpu_uuid"]
     assert hers.view["memory_mib"]["used"] == his.view["memory_mib"]["used"] == 30 * 1024
 
 
-def test_a_notebook_shows_its_own_person_only_their_own(alice: Person, bob: Person, hers: Notebook, his: Notebook):
+def test_a_notebook_shows_its_own_person_only_their_own(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook
+):
     for person, own in ((alice, hers), (bob, his)):
         assert [kernel["kernel_id"] for kernel in person.status()["kernels"]] == [own.kernel_id]
 
@@ -80,7 +91,9 @@ def test_a_notebook_shows_its_own_person_only_their_own(alice: Person, bob: Pers
         ("GET", "gpushare/api/kernels/{id}/history", None),
     ],
 )
-def test_the_others_kernel_is_not_there(alice: Person, bob: Person, hers: Notebook, his: Notebook, verb, path, body):
+def test_the_others_kernel_is_not_there(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook, verb, path, body
+):
     """Through one's own server it does not exist; to the other's server the Hub lets nobody in."""
     for person, theirs, other in ((alice, his, bob), (bob, hers, alice)):
         assert person.refused(verb, path.format(id=theirs.kernel_id), body)[0] == 404
@@ -89,43 +102,76 @@ def test_the_others_kernel_is_not_there(alice: Person, bob: Person, hers: Notebo
         assert theirs.view["state"] == "attached"
 
 
-def test_the_scheduler_tells_each_of_their_own(alice: Person, bob: Person, hers: Notebook, his: Notebook):
+def test_the_scheduler_tells_each_of_their_own(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook
+):
     for person, own, other in ((alice, hers, his), (bob, his, hers)):
         [workload] = person.scheduler.rest("GET", "workloads")["workloads"]
-        assert (workload["user"], workload["kernel_id"], workload["name"]) == (person.name, own.kernel_id, own.path)
+        assert (workload["user"], workload["kernel_id"], workload["name"]) == (
+            person.name,
+            own.kernel_id,
+            own.path,
+        )
         theirs = other.view["workload"]
         for verb in ("GET", "DELETE"):
             assert person.refused(verb, f"workloads/{theirs}", scheduler=True) == (
-                404, {"code": "not-found", "message": f"there is no workload {theirs!r}", "field": "id"},
-            )  # fmt: skip
+                404,
+                {"code": "not-found", "message": f"there is no workload {theirs!r}", "field": "id"},
+            )
         [device] = person.scheduler.rest("GET", "nodes")["nodes"][0]["devices"]
-        assert sorted(device["kernels"]) == sorted([own.kernel_id, f"somebody in project {other.view['project']}"])
-        everything = " ".join(str(person.scheduler.rest("GET", path)) for path in ("workloads", "nodes", "waiting", "queues", "evictions"))
+        assert sorted(device["kernels"]) == sorted(
+            [own.kernel_id, f"somebody in project {other.view['project']}"]
+        )
+        everything = " ".join(
+            str(person.scheduler.rest("GET", path))
+            for path in ("workloads", "nodes", "waiting", "queues", "evictions")
+        )
         assert other.path not in everything
         assert other.kernel_id not in everything
 
 
-def test_nobody_asks_in_anothers_name_or_project(alice: Person, bob: Person, hers: Notebook, his: Notebook):
+def test_nobody_asks_in_anothers_name_or_project(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook
+):
     for person, other, project in ((alice, bob, "language"), (bob, alice, "vision")):
         body = {"id": f"{person.name}-tries", "pods": [{"gpu": 0.1}]}
         for more, field in (({"user": other.name}, "user"), ({"project": project}, "project")):
             for path in ("workloads", "what-if"):
                 status, error = person.refused("POST", path, {**body, **more}, scheduler=True)
                 assert (status, error["field"]) == (403, field)
-        status, error = person.refused("POST", "gpushare/api/what-if", {"gpu": 0.1, "project": project})
+        status, error = person.refused(
+            "POST", "gpushare/api/what-if", {"gpu": 0.1, "project": project}
+        )
         assert (status, error["field"]) == (403, "project")
-        for verb, path in (("GET", "tokens"), ("POST", "tokens"), ("GET", "snapshot"), ("DELETE", "tokens/x")):
+        for verb, path in (
+            ("GET", "tokens"),
+            ("POST", "tokens"),
+            ("GET", "snapshot"),
+            ("DELETE", "tokens/x"),
+        ):
             assert person.refused(verb, path, {}, scheduler=True)[0] == 403
 
 
-def test_the_queue_is_everybodys_and_names_are_not(alice: Person, bob: Person, hers: Notebook, his: Notebook):
+def test_the_queue_is_everybodys_and_names_are_not(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook
+):
     for person in (alice, bob):
-        body = {"id": f"{person.name}-waits", "name": f"{person.name}-hidden.ipynb", "pods": [{"gpu": 1}]}
+        body = {
+            "id": f"{person.name}-waits",
+            "name": f"{person.name}-hidden.ipynb",
+            "pods": [{"gpu": 1}],
+        }
         person.scheduler.rest("POST", "workloads", body)
     for person, other in ((alice, bob), (bob, alice)):
-        rows = eventually(lambda: len(rows := person.scheduler.rest("GET", "waiting")["waiting"]) == 2 and rows, "both wait")  # noqa: B023
+        rows = eventually(
+            lambda: len(rows := person.scheduler.rest("GET", "waiting")["waiting"]) == 2 and rows,  # noqa: B023
+            "both wait",
+        )
         assert sorted(row["position"] for row in rows) == [1, 2]
-        [mine], [theirs] = [row for row in rows if row["mine"]], [row for row in rows if not row["mine"]]
+        [mine], [theirs] = (
+            [row for row in rows if row["mine"]],
+            [row for row in rows if not row["mine"]],
+        )
         assert (mine["user"], mine["name"]) == (person.name, f"{person.name}-hidden.ipynb")
         assert (theirs["user"], theirs["name"], theirs["workload"]) == ("", "", "")
         assert theirs["project"] == {"alice": "vision", "bob": "language"}[other.name]
@@ -153,8 +199,12 @@ def test_a_scheduler_beside_the_hub_knows_its_people_too(world: HubWorld, alice:
     beside = Rest(int(world.start_beside().rpartition(":")[2]), alice.token, "/api/v1/")
     who = beside.rest("GET", "whoami")
     assert (who["user"], who["groups"], who["source"]) == ("alice", ["vision"], "hub")
-    problems = eventually(lambda: beside.rest("GET", "status")["policy_problems"], "the groups were read")
-    assert problems == ["JupyterHub group language: gpushare: department: there is no department 'research'"]
+    problems = eventually(
+        lambda: beside.rest("GET", "status")["policy_problems"], "the groups were read"
+    )
+    assert problems == [
+        "JupyterHub group language: gpushare: department: there is no department 'research'"
+    ]
     made_up = Rest(beside.port, "made-up", "/api/v1/")
     with pytest.raises(RestError) as refused:
         made_up.rest("GET", "whoami")
@@ -163,23 +213,31 @@ def test_a_scheduler_beside_the_hub_knows_its_people_too(world: HubWorld, alice:
 
 def test_kernels_have_no_token_of_the_hub(world: HubWorld, hers: Notebook, his: Notebook):
     for notebook in (hers, his):
-        shown = notebook.ok("import os; print(sorted(name for name in os.environ if 'TOKEN' in name))")
+        shown = notebook.ok(
+            "import os; print(sorted(name for name in os.environ if 'TOKEN' in name))"
+        )
         assert "JUPYTERHUB_API_TOKEN" not in shown
 
 
-def test_tokens_are_in_no_log_and_no_process_list(world: HubWorld, alice: Person, hers: Notebook, his: Notebook):
+def test_tokens_are_in_no_log_and_no_process_list(
+    world: HubWorld, alice: Person, hers: Notebook, his: Notebook
+):
     secrets = [
         alice.token,
         world.hub.token,
         (world.state / "admin.token").read_text().strip(),
         (world.folder / "agent.token").read_text().strip(),
     ]
-    text = world.commands() + "".join(path.read_text(errors="replace") for path in world.folder.glob("*.log"))
+    text = world.commands() + "".join(
+        path.read_text(errors="replace") for path in world.folder.glob("*.log")
+    )
     assert "jupyter_gpushare.cli scheduler" in text
     assert not [secret for secret in secrets if secret in text]
 
 
-def test_what_one_gives_back_the_other_may_have(alice: Person, bob: Person, hers: Notebook, his: Notebook):
+def test_what_one_gives_back_the_other_may_have(
+    alice: Person, bob: Person, hers: Notebook, his: Notebook
+):
     his.shut_down()
     eventually(lambda: alice.allocated() == 0.5, "what he had is given back")
     alice.rest("POST", f"gpushare/api/kernels/{hers.kernel_id}", {"gpu": 1})

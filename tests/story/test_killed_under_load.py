@@ -1,4 +1,5 @@
-"""kill -9 of the agent again and again while six notebooks share two GPUs and borrow from each other: no cell is refused its own share.
+"""kill -9 of the agent again and again while six notebooks share two GPUs and borrow from each
+other: no cell is refused its own share.
 
 `GPUSHARE_CELLS=400 pytest tests/story/test_killed_under_load.py` runs for longer.
 """
@@ -55,13 +56,23 @@ class Crowded(PlayedServer):
         super()._write_kernelspecs()
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         for project in ("vision", "language"):
-            provisioner = {"provisioner_name": "gpushare-provisioner", "config": THIRD | {"project": project}}
-            spec = {"argv": argv, "display_name": project, "language": "python", "metadata": {"kernel_provisioner": provisioner}}
+            provisioner = {
+                "provisioner_name": "gpushare-provisioner",
+                "config": THIRD | {"project": project},
+            }
+            spec = {
+                "argv": argv,
+                "display_name": project,
+                "language": "python",
+                "metadata": {"kernel_provisioner": provisioner},
+            }
             self.kernelspec(f"third-{project}", spec)
 
 
 class Person(threading.Thread):
-    """Runs cells in one notebook: mostly inside its share, now and then as much as it gets. `broken`: cells that were denied their share."""
+    """Runs cells in one notebook: mostly inside its share, now and then as much as it gets.
+    `broken`: cells that were denied their share.
+    """
 
     def __init__(self, nb: Notebook, seed: int, cells: int) -> None:
         super().__init__(daemon=True)
@@ -84,7 +95,9 @@ class Person(threading.Thread):
                 return
             self.ran[kind] += 1
             if not done.ok:
-                self.broken.append(f"{self.nb.path}: {time.strftime('%H:%M:%S')}: {kind}: {done.ename} {done.text}")
+                self.broken.append(
+                    f"{self.nb.path}: {time.strftime('%H:%M:%S')}: {kind}: {done.ename} {done.text}"
+                )
             time.sleep(self.random.uniform(0, 0.4))
 
 

@@ -1,4 +1,6 @@
-"""What an operator sees of two notebooks that share one GPU: metrics, usage, audit log and the logs of the processes, all of them real."""
+"""What an operator sees of two notebooks that share one GPU: metrics, usage, audit log and the logs
+of the processes, all of them real.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,14 @@ GIB = 1 << 30
 
 def metrics(server: Server) -> dict[str, float]:
     """Series as they are written, and their values."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{server.scheduler_port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(
+        f"http://127.0.0.1:{server.scheduler_port}/metrics", timeout=20
+    ) as answer:
         families = text_string_to_metric_families(answer.read().decode())
     return {
-        f"{sample.name.removeprefix('gpushare_')}{{{','.join(f'{k}={v}' for k, v in sorted(sample.labels.items()))}}}".removesuffix("{}"): sample.value
+        f"{sample.name.removeprefix('gpushare_')}{{{','.join(f'{k}={v}' for k, v in sorted(sample.labels.items()))}}}".removesuffix(
+            "{}"
+        ): sample.value
         for family in families
         for sample in family.samples
     }
@@ -29,7 +35,14 @@ def metrics(server: Server) -> dict[str, float]:
 
 def say(server: Server, *words: str) -> str:
     env = server.env | {"GPUSHARE_STATE": str(server.state)}
-    done = subprocess.run([sys.executable, "-m", "jupyter_gpushare.cli", *words], env=env, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.cli", *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode == 0, done
     return done.stdout
 
@@ -40,14 +53,21 @@ def test_an_operator_sees_who_borrowed_waited_and_was_suspended(world):
     for notebook in (first, second):
         notebook.until("attached")
     first.ok("from jupyter_gpushare import simgpu; held = simgpu.alloc('70GiB')")
-    eventually(lambda: metrics(server)["lease_memory_bytes{kind=borrowed}"] == 30 * GIB, "30 GiB are borrowed")
+    eventually(
+        lambda: metrics(server)["lease_memory_bytes{kind=borrowed}"] == 30 * GIB,
+        "30 GiB are borrowed",
+    )
     second.ok("from jupyter_gpushare import simgpu; held = simgpu.alloc('40GiB'); simgpu.busy(0.5)")
     second.ok("del held")
     first.ok("held.nbytes")
 
     def copied() -> bool:
         now = metrics(server)
-        return bool(now["suspend_seconds_count"] and now["resume_seconds_count"] and now["reclaims_total{rung=suspended}"])
+        return bool(
+            now["suspend_seconds_count"]
+            and now["resume_seconds_count"]
+            and now["reclaims_total{rung=suspended}"]
+        )
 
     eventually(copied, "the copies are counted")
     now = metrics(server)
@@ -59,15 +79,29 @@ def test_an_operator_sees_who_borrowed_waited_and_was_suspended(world):
     (node,) = json.loads(say(server, "nodes", "--json"))["nodes"]
     assert now[f"node_ready{{node={node['name']},reason=}}"] == 1
     assert {f"agent_tier{{node={node['name']},tier={tier}}}" for tier in node["tiers"]} <= set(now)
-    eventually(lambda: len(json.loads(say(server, "usage", "--by", "notebook", "--json"))["usage"]) == 2, "both are in the accounts")
+    eventually(
+        lambda: len(json.loads(say(server, "usage", "--by", "notebook", "--json"))["usage"]) == 2,
+        "both are in the accounts",
+    )
 
     say(server, "cordon", node["name"])
-    eventually(lambda: metrics(server).get(f"node_ready{{node={node['name']},reason=scheduling disabled}}") == 0, "not ready, and why")
+    eventually(
+        lambda: (
+            metrics(server).get(f"node_ready{{node={node['name']},reason=scheduling disabled}}")
+            == 0
+        ),
+        "not ready, and why",
+    )
     say(server, "drain", node["name"], "--timeout", "60")
-    eventually(lambda: metrics(server)["evictions_total{action=drain}"] == 2, "evictions are counted")
+    eventually(
+        lambda: metrics(server)["evictions_total{action=drain}"] == 2, "evictions are counted"
+    )
     said = say(server, "audit", "--csv", "--columns", "action,object,detail")
     assert said.count("evict,") == 2
     assert f"drain,node {node['name']}" in said
     first.shut_down()
     second.shut_down()
-    eventually(lambda: "workloads{pool=default,reason=,state=running}" not in metrics(server), "nobody runs")
+    eventually(
+        lambda: "workloads{pool=default,reason=,state=running}" not in metrics(server),
+        "nobody runs",
+    )

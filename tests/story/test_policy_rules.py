@@ -1,4 +1,6 @@
-"""The administrator's rules as people meet them: idle notebooks, waits that are too long, a node that is drained, a kernelspec with a slip."""
+"""The administrator's rules as people meet them: idle notebooks, waits that are too long, a node
+that is drained, a kernelspec with a slip.
+"""
 
 from __future__ import annotations
 
@@ -16,15 +18,26 @@ CHECK = "print(b.sum() == 3 * b.nbytes)"
 
 
 def use(server: Server, rules: str) -> None:
-    """Writes the policy with these rules, as an administrator would, and waits until it is in force."""
+    """Writes the policy with these rules, as an administrator would, and waits until it is in
+    force.
+    """
     before = gpushare(server, "status", "--json")
-    (server.folder / "gpushare.yaml").write_text(POLICY.replace("notice: 5s", f"notice: 5s, rules: {rules}"))
+    (server.folder / "gpushare.yaml").write_text(
+        POLICY.replace("notice: 5s", f"notice: 5s, rules: {rules}")
+    )
     eventually(lambda: gpushare(server, "status", "--json") != before, "the policy is in force")
 
 
 def gpushare(server: Server, *args: str) -> str:
     env = os.environ | {"GPUSHARE_STATE": str(server.state)}
-    done = subprocess.run([sys.executable, "-m", "jupyter_gpushare.cli", *args], env=env, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "jupyter_gpushare.cli", *args],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -43,7 +56,9 @@ def test_an_idle_notebook_is_saved_gives_its_gpu_back_and_goes_on_at_its_next_ce
     assert "defaults.rules.idle.suspend" in said(a, "notice")[0]
     assert a.view["notice_deadline"]
     a.until("suspended")
-    held = eventually(lambda: (view := a.view)["state"] == "pending" and view["reason"] and view, "given back")
+    held = eventually(
+        lambda: (view := a.view)["state"] == "pending" and view["reason"] and view, "given back"
+    )
     assert held["reason"]["code"] == "Held"
     assert "defaults.rules.idle.release" in said(a, "released")[-1]
     eventually(lambda: server.allocated() == 0, "it books nothing")
@@ -81,15 +96,25 @@ def test_a_node_is_drained_and_its_notebooks_go_on_when_it_is_back(world):
     assert (row["status"], row["cordoned"]) == ("Not ready", True)
     assert "takes workloads" in gpushare(server, "uncordon", node)
     assert a.ok(CHECK).splitlines()[-1] == "True"
-    assert [line.split()[0] for line in gpushare(server, "pools").splitlines() if "Ready" in line] == ["default"]
+    assert [
+        line.split()[0] for line in gpushare(server, "pools").splitlines() if "Ready" in line
+    ] == ["default"]
     a.shut_down()
 
 
 def test_a_kernelspec_with_an_unknown_key_starts_and_says_so(world):
     server = world()
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    config = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.1, "proyect": "vision"}}
-    spec = {"argv": argv, "display_name": "typo", "language": "python", "metadata": {"kernel_provisioner": config}}
+    config = {
+        "provisioner_name": "gpushare-provisioner",
+        "config": {"gpu": 0.1, "proyect": "vision"},
+    }
+    spec = {
+        "argv": argv,
+        "display_name": "typo",
+        "language": "python",
+        "metadata": {"kernel_provisioner": config},
+    }
     server.kernelspec("typo", spec)
     a = server.notebook("typo", "typo.ipynb")
     a.ok("1")
@@ -97,7 +122,9 @@ def test_a_kernelspec_with_an_unknown_key_starts_and_says_so(world):
     a.shut_down()
 
 
-def test_a_notebook_that_runs_too_long_is_told_and_what_it_held_comes_back_when_it_asks_again(world):
+def test_a_notebook_that_runs_too_long_is_told_and_what_it_held_comes_back_when_it_asks_again(
+    world,
+):
     server = world()
     a = server.notebook("half", "a.ipynb")
     a.ok(FILL)

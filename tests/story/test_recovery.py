@@ -1,4 +1,6 @@
-"""kill -9 of the node agent's process while it saves and brings back real GPU memory; the notebook notices nothing but a wait."""
+"""kill -9 of the node agent's process while it saves and brings back real GPU memory; the notebook
+notices nothing but a wait.
+"""
 
 from __future__ import annotations
 

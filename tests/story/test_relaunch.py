@@ -1,4 +1,6 @@
-"""The last rung: a kernel that cannot be suspended is told, relaunched by Jupyter's own restart, and told again what was lost."""
+"""The last rung: a kernel that cannot be suspended is told, relaunched by Jupyter's own restart,
+and told again what was lost.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,19 @@ FILL = "from jupyter_gpushare import simgpu\nb = simgpu.alloc('70GiB')\nb.fill(3
 
 
 def until_it_answers(notebook):
-    """The same websocket reaches the new process; what Jupyter's own sockets lose while they connect anew is asked again, as a page does."""
+    """The same websocket reaches the new process; what Jupyter's own sockets lose while they
+    connect anew is asked again, as a page does.
+    """
 
     def answers() -> bool:
         msg_id = notebook.send("kernel_info_request", {})
         with contextlib.suppress(websocket.WebSocketTimeoutException):
             while True:
                 message = notebook.next(1)
-                if message["parent_header"].get("msg_id") == msg_id and message["content"].get("execution_state") == "idle":
+                if (
+                    message["parent_header"].get("msg_id") == msg_id
+                    and message["content"].get("execution_state") == "idle"
+                ):
                     return True
         return False
 
@@ -42,15 +49,20 @@ def test_a_kernel_that_cannot_be_suspended_is_relaunched_and_goes_on(world):
     c = server.notebook("whole", "c.ipynb")
     waiting = c.submit("from jupyter_gpushare import simgpu; print(simgpu.device_uuid())")
 
-    # the one that has to go: a notice first, then its cell ends with one clear error, then the same page talks to a new process
-    victim = eventually(lambda: next((n for n in (a, b) if "killed" in n.kinds()), None), "one is killed", 60)
+    # the one that has to go: a notice first, then its cell ends with one clear error, then the same
+    # page talks to a new process
+    victim = eventually(
+        lambda: next((n for n in (a, b) if "killed" in n.kinds()), None), "one is killed", 60
+    )
     assert c.collect(waiting, 60).ok
     result = victim.collect(cells[victim], 20)
     assert result.ename == "GpuReclaimed"
     assert len([one for one in result.outputs if one["msg_type"] == "error"]) == 1
     kinds = victim.kinds()
     assert kinds.index("notice") < kinds.index("killed")
-    assert any("taken" in shown(one) or "free memory" in shown(one).lower() for one in result.outputs), [shown(o) for o in result.outputs]
+    assert any(
+        "taken" in shown(one) or "free memory" in shown(one).lower() for one in result.outputs
+    ), [shown(o) for o in result.outputs]
     eventually(lambda: victim.pid != pids[victim], "a new process")
     until_it_answers(victim)
     text = victim.ok("print('hello')", 60)

@@ -1,5 +1,6 @@
-"""The story on a real GPU as far as software can tell: real servers, a real agent process on pynvml and the CUDA driver's library (played),
-notebooks that compute with PyTorch (a stand-in with its allocator's rules). A bursts, B arrives, and nobody loses a byte that could be kept.
+"""The story on a real GPU as far as software can tell: real servers, a real agent process on pynvml
+and the CUDA driver's library (played), notebooks that compute with PyTorch (a stand-in with its
+allocator's rules). A bursts, B arrives, and nobody loses a byte that could be kept.
 
 The GPU is small: what is saved has to fit into the memory of the machine that runs this.
 """
@@ -39,7 +40,14 @@ class Shared(PlayedServer):
         path = {"PYTHONPATH": f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"}
         if self.cgroup is None:
             return super().env | path
-        return super().env | path | {"GPUSHARE_CGROUP": str(self.cgroup), "GPUSHARE_FAKE_CGROUPS": str(self.cgroup.parent)}
+        return (
+            super().env
+            | path
+            | {
+                "GPUSHARE_CGROUP": str(self.cgroup),
+                "GPUSHARE_FAKE_CGROUPS": str(self.cgroup.parent),
+            }
+        )
 
     def tiers(self, *expected: str) -> None:
         eventually(lambda: tuple(self.status()["tiers"]) == expected, f"tiers {expected}", 60)
@@ -119,7 +127,9 @@ def test_driver_580_a_busy_burster_is_told_stands_still_and_goes_on(shared):
     assert "{7}" in done.text
 
 
-def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_and_told_what_it_lost(shared):
+def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_and_told_what_it_lost(
+    shared,
+):
     server = shared(driver=550)
     server.tiers("observe", "cooperate")
     assert "570" in server.status()["tier_problems"]["suspend"]
@@ -129,8 +139,12 @@ def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_an
     a.until_shown(running, "begun")
     waiting = b.submit(SHARE)
     eventually(lambda: "notice" in a.kinds(), "a is told")
-    assert "is lost" in next(event["message"] for event in a.view["events"] if event["kind"] == "notice")
-    assert a.collect(running).ename == "OutOfMemoryError", "its cap was lowered at once: the framework says so, and the kernel lives"
+    assert "is lost" in next(
+        event["message"] for event in a.view["events"] if event["kind"] == "notice"
+    )
+    assert a.collect(running).ename == "OutOfMemoryError", (
+        "its cap was lowered at once: the framework says so, and the kernel lives"
+    )
     assert "killed" not in a.kinds()
     assert b.collect(waiting, 60).ok
     assert "killed" in a.kinds()
@@ -144,7 +158,9 @@ def test_driver_550_nothing_can_be_saved_the_burster_is_told_capped_restarted_an
     assert last(b.ok("print(y.values())")) == "{9}"
 
 
-def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_and_the_kernel_lives(shared):
+def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_and_the_kernel_lives(
+    shared,
+):
     server = shared(driver=580)
     a = server.half("a")
     result = a.run("import torch\nx = torch.full(3 << 30, 1); y = torch.full(1 << 30, 1)")
@@ -155,19 +171,32 @@ def test_a_cell_that_asks_for_more_than_there_is_fails_with_pytorchs_own_error_a
 def test_driver_615_the_driver_itself_holds_everybody_to_the_cap(shared):
     subtree = real_subtree()
     if subtree is None:
-        pytest.skip("this machine lets nobody make cgroups; tests/agent/test_limits.py tries the limits themselves")
+        pytest.skip(
+            "this machine lets nobody make cgroups; tests/agent/test_limits.py tries the limits themselves"
+        )
     server = shared(driver=615, cgroup=subtree)
     try:
         server.tiers("observe", "cooperate", "limit", "suspend")
         a, b = server.half("a"), server.half("b")
         a.ok(BURST)
-        leaf = next(str(path) for path in (subtree / "gpushare").glob("*-*.*") if str(a.pid) in (path / "cgroup.procs").read_text().split())
-        eventually(lambda: (server.machine.limits(leaf, 0) or (0, 0))[0] == a.view["memory_mib"]["guaranteed"] << 20, "soft is the share")
+        leaf = next(
+            str(path)
+            for path in (subtree / "gpushare").glob("*-*.*")
+            if str(a.pid) in (path / "cgroup.procs").read_text().split()
+        )
+        eventually(
+            lambda: (
+                (server.machine.limits(leaf, 0) or (0, 0))[0]
+                == a.view["memory_mib"]["guaranteed"] << 20
+            ),
+            "soft is the share",
+        )
         b.ok(SHARE)
         assert last(a.ok("print(x.values())")) == "{7}"
         a.shut_down()
         b.shut_down()
-        # What a framework's cap cannot stop, the driver does: another library, in a kernel with a limit below the whole GPU.
+        # What a framework's cap cannot stop, the driver does: another library, in a kernel with a
+        # limit below the whole GPU.
         limited = server.notebook("limited", "limited.ipynb")
         limited.until("attached")
         assert limited.ok(GREEDY).strip() == "2"

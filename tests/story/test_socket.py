@@ -1,4 +1,6 @@
-"""A Jupyter server whose scheduler listens on a unix socket: nobody has a token, and everything works."""
+"""A Jupyter server whose scheduler listens on a unix socket: nobody has a token, and everything
+works.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +31,33 @@ class SocketServer(Server):
         (self.folder / "gpushare.yaml").write_text(POLICY)
 
     def start_scheduler(self) -> None:
-        command = (sys.executable, "-m", "jupyter_gpushare.cli", "scheduler", "--socket", str(self.state / "scheduler.sock"))
-        self._start("scheduler", *command, "--policy", str(self.folder / "gpushare.yaml"), "--state-dir", str(self.state))
+        command = (
+            sys.executable,
+            "-m",
+            "jupyter_gpushare.cli",
+            "scheduler",
+            "--socket",
+            str(self.state / "scheduler.sock"),
+        )
+        self._start(
+            "scheduler",
+            *command,
+            "--policy",
+            str(self.folder / "gpushare.yaml"),
+            "--state-dir",
+            str(self.state),
+        )
         eventually(lambda: (self.state / "scheduler.json").exists(), "the scheduler listens")
 
     def start_agent(self) -> None:
-        self.agent("--scheduler", self.url, "--simulate", f"A100:{self.gpus}", "--state-dir", str(self.state))
+        self.agent(
+            "--scheduler",
+            self.url,
+            "--simulate",
+            f"A100:{self.gpus}",
+            "--state-dir",
+            str(self.state),
+        )
 
 
 def test_a_notebook_gets_its_share_and_gives_it_back(tmp_path_factory: pytest.TempPathFactory):
@@ -44,8 +67,15 @@ def test_a_notebook_gets_its_share_and_gives_it_back(tmp_path_factory: pytest.Te
         assert server.status()["mode"] == "remote"
         notebook = server.notebook("half", "a.ipynb")
         notebook.until("attached")
-        assert notebook.ok("from jupyter_gpushare import simgpu; simgpu.alloc('10GiB').nbytes >> 30").strip().endswith("10")
-        ports = [c.laddr for c in psutil.Process(server.processes["scheduler"].pid).net_connections("inet")]
+        assert (
+            notebook.ok("from jupyter_gpushare import simgpu; simgpu.alloc('10GiB').nbytes >> 30")
+            .strip()
+            .endswith("10")
+        )
+        ports = [
+            c.laddr
+            for c in psutil.Process(server.processes["scheduler"].pid).net_connections("inet")
+        ]
         assert ports == []
         assert not (server.state / "admin.token").exists()
         notebook.shut_down()

@@ -1,4 +1,6 @@
-"""Two notebooks share a GPU and a third takes it: the whole path on one machine, with real servers, kernels and processes."""
+"""Two notebooks share a GPU and a third takes it: the whole path on one machine, with real servers,
+kernels and processes.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +26,25 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     assert view_a["planned_gpu"] == view_b["planned_gpu"]
     assert view_a["planned_gpu"] in (gpu_a, gpu_b)
     assert gpu_a != gpu_b
-    eventually(lambda: [n.view["memory_mib"]["borrowed"] for n in (a, b)] == [30720, 30720], "both borrow 30 GiB")
+    eventually(
+        lambda: [n.view["memory_mib"]["borrowed"] for n in (a, b)] == [30720, 30720],
+        "both borrow 30 GiB",
+    )
     assert "burst" in a.kinds()
 
     # 2. a whole GPU lands; the GPU that moves the fewest bytes is evacuated; contents survive
     pids, generations = (a.pid, b.pid), (view_a["generation"], view_b["generation"])
     c = server.notebook("whole", "c.ipynb")
-    gpu_c = c.ok("from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())").splitlines()[-1]
+    gpu_c = c.ok(
+        "from jupyter_gpushare import simgpu\nbig = simgpu.alloc('80GiB')\nprint(simgpu.device_uuid())"
+    ).splitlines()[-1]
     views = [a.view, b.view]
     assert c.view["state"] == "attached"
     assert gpu_c in (gpu_a, gpu_b)
     moved, stayed = (a, b) if gpu_c == gpu_a else (b, a)
 
-    # 3. both halves on the other GPU: the moved one goes on with its state, one message each, nobody died
+    # 3. both halves on the other GPU: the moved one goes on with its state, one message each,
+    #    nobody died
     text = moved.ok(CHECK)
     assert text.splitlines()[-1] == f"True {gpu_b if moved is a else gpu_a}"
     assert "suspended" in moved.kinds()
@@ -50,7 +58,10 @@ def test_two_notebooks_share_a_gpu_and_a_third_takes_it(world, remote):
     c.shut_down()
     eventually(lambda: server.allocated() == 1.0, "C's GPU is free")
     more = "simgpu.alloc('5GiB').free(); print(simgpu.device_uuid())"
-    eventually(lambda: len({a.ok(more).splitlines()[-1], b.ok(more).splitlines()[-1]}) == 2, "A and B on two GPUs again")
+    eventually(
+        lambda: len({a.ok(more).splitlines()[-1], b.ok(more).splitlines()[-1]}) == 2,
+        "A and B on two GPUs again",
+    )
     assert a.ok(CHECK).splitlines()[-1].startswith("True")
     assert b.ok(CHECK).splitlines()[-1].startswith("True")
     a.shut_down()
@@ -70,4 +81,8 @@ def test_a_busy_borrower_has_notice_and_its_cell_runs_on(server, notebook):
         assert n.collect(cell, 90).text.splitlines()[-1] == "done True"
     assert c.collect(waiting, 90).ok
     kinds = [n.kinds() for n in (a, b)]
-    assert any("notice" in k and k.index("notice") < k.index("suspended") for k in kinds if "suspended" in k), kinds
+    assert any(
+        "notice" in k and k.index("notice") < k.index("suspended")
+        for k in kinds
+        if "suspended" in k
+    ), kinds

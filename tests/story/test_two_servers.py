@@ -1,4 +1,6 @@
-"""Two Jupyter servers of one person on one machine: the first runs scheduler and agent, the second uses them, and takes over."""
+"""Two Jupyter servers of one person on one machine: the first runs scheduler and agent, the second
+uses them, and takes over.
+"""
 
 from __future__ import annotations
 
@@ -40,20 +42,30 @@ def test_the_second_shares_with_the_first_and_takes_over(two: tuple[Server, Serv
     pid = b.pid
     first.kill("jupyter")  # as the machine would
     assert b.ok("print(a.sum() > 0)").strip().endswith("True")  # before it: that the agent is away
-    eventually(lambda: second.status()["scheduler"]["reachable"] and second.status()["agent"]["reachable"], "the second took over", 60)
+    eventually(
+        lambda: second.status()["scheduler"]["reachable"] and second.status()["agent"]["reachable"],
+        "the second took over",
+        60,
+    )
     assert b.pid == pid
     b.until("attached")
     c = second.notebook("half", "c.ipynb")
-    assert c.ok(HOLD).strip().endswith(uuid)  # before it: that it waits until the notebook of the server that is gone is found to be gone
+    assert (
+        c.ok(HOLD).strip().endswith(uuid)
+    )  # before it: that it waits until the notebook of the server that is gone is found to be gone
     c.shut_down()
     b.shut_down()
     second.nothing_is_left(within=60)
 
 
 def test_what_a_page_is_told_is_not_kept_back(two: tuple[Server, Server]) -> None:
-    """Small frames leave at once, though the page has not answered the one before: else some come 40 ms late."""
+    """Small frames leave at once, though the page has not answered the one before: else some come
+    40 ms late.
+    """
     for server in two:
-        page = websocket.create_connection(f"ws://127.0.0.1:{server.port}/gpushare/api/stream?token={server.token}", timeout=30)
+        page = websocket.create_connection(
+            f"ws://127.0.0.1:{server.port}/gpushare/api/stream?token={server.token}", timeout=30
+        )
         try:
             assert json.loads(page.recv())["type"] == "state"
             assert keeps_back(server.processes["jupyter"].pid, server.port) == [False]

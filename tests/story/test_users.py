@@ -1,4 +1,6 @@
-"""Two real unix users with a Jupyter server each, one scheduler on a socket, one root agent: they share a GPU and nothing else."""
+"""Two real unix users with a Jupyter server each, one scheduler on a socket, one root agent: they
+share a GPU and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,19 @@ ROOT = Path(__file__).parents[2]
 
 
 def others_python() -> str | None:
-    """A Python of our version that every user may run: a virtual environment may lie on one in root's home."""
+    """A Python of our version that every user may run: a virtual environment may lie on one in
+    root's home.
+    """
     version = f"python3.{sys.version_info.minor}"
     for found in (sys.executable, shutil.which(version, path="/usr/local/bin:/usr/bin")):
         if found and os.getuid() == 0:
-            tried = subprocess.run([found, "-c", ""], check=False, capture_output=True, user="nobody", cwd="/") if can_be_run(found) else None
+            tried = (
+                subprocess.run(
+                    [found, "-c", ""], check=False, capture_output=True, user="nobody", cwd="/"
+                )
+                if can_be_run(found)
+                else None
+            )
             if tried is not None and tried.returncode == 0:
                 return found
     return None
@@ -38,7 +48,9 @@ def can_be_run(program: str) -> bool:
 
 
 PYTHON = others_python()
-needs = pytest.mark.skipif(os.getuid() != 0 or PYTHON is None, reason="needs root, and a Python that every user may run")
+needs = pytest.mark.skipif(
+    os.getuid() != 0 or PYTHON is None, reason="needs root, and a Python that every user may run"
+)
 
 
 class Box:
@@ -49,48 +61,124 @@ class Box:
         self.names = [f"gs-{who}-{secrets.token_hex(2)}" for who in ("alice", "bob")]
         self.processes: list[subprocess.Popen] = []
         packages = os.pathsep.join([str(ROOT), *site.getsitepackages()])
-        self.env = {"PATH": os.environ["PATH"], "PYTHONPATH": packages, "LANG": "C.UTF-8", "STORY_WORLD": str(folder)}
+        self.env = {
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": packages,
+            "LANG": "C.UTF-8",
+            "STORY_WORLD": str(folder),
+        }
 
     def up(self) -> list[Rest]:
         policy, address = self.folder / "gpushare.yaml", f"unix://{self.folder}/scheduler.sock"
-        policy.write_text(f"projects: [{{name: lab, members: {json.dumps(self.names)}, pools: {{default: {{gpu: {{quota: 1}}}}}}}}]\n")
+        policy.write_text(
+            f"projects: [{{name: lab, members: {json.dumps(self.names)}, pools: {{default: {{gpu: {{quota: 1}}}}}}}}]\n"
+        )
         cli = (sys.executable, "-m", "jupyter_gpushare.cli")
-        self._start("scheduler", self.env, *cli, "scheduler", "--state-dir", f"{self.folder}/s", "--policy", str(policy), "--socket", address[7:])
+        self._start(
+            "scheduler",
+            self.env,
+            *cli,
+            "scheduler",
+            "--state-dir",
+            f"{self.folder}/s",
+            "--policy",
+            str(policy),
+            "--socket",
+            address[7:],
+        )
         eventually(Path(address[7:]).exists, "the scheduler listens", 60)
-        state = ("--state-dir", f"{self.folder}/a", "--socket", f"{self.doors}/agent.sock", "--scheduler", address)
-        self._start("agent", self.env, *cli, "agent", "--users", "all", "--simulate", "A100:1", *state)
+        state = (
+            "--state-dir",
+            f"{self.folder}/a",
+            "--socket",
+            f"{self.doors}/agent.sock",
+            "--scheduler",
+            address,
+        )
+        self._start(
+            "agent", self.env, *cli, "agent", "--users", "all", "--simulate", "A100:1", *state
+        )
         servers = [self._jupyter(name, address) for name in self.names]
         for server in servers:
-            eventually(lambda: server.status()["agent"]["reachable"] and server.status()["scheduler"]["reachable"], "reachable", 90)  # noqa: B023
+            eventually(
+                lambda: (
+                    server.status()["agent"]["reachable"]  # noqa: B023
+                    and server.status()["scheduler"]["reachable"]  # noqa: B023
+                ),
+                "reachable",
+                90,
+            )
             eventually(lambda: len(server.devices()) == 1, "the node is known")  # noqa: B023 - asked at once
         return servers
 
     def _jupyter(self, name: str, address: str) -> Rest:
         home = self.folder / name
-        subprocess.run(["useradd", "--home-dir", home, "--no-create-home", name], check=True, capture_output=True)
+        subprocess.run(
+            ["useradd", "--home-dir", home, "--no-create-home", name],
+            check=True,
+            capture_output=True,
+        )
         for part in ("config", "notebooks", "data/kernels/half"):
             (home / part).mkdir(parents=True)
         argv = [PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         spec = {"argv": argv, "display_name": "half", "language": "python"}
-        spec["metadata"] = {"kernel_provisioner": {"provisioner_name": "gpushare-provisioner", "config": {"gpu": 0.5}}}
+        spec["metadata"] = {
+            "kernel_provisioner": {
+                "provisioner_name": "gpushare-provisioner",
+                "config": {"gpu": 0.5},
+            }
+        }
         (home / "data/kernels/half/kernel.json").write_text(json.dumps(spec))
         port = free_port()
         config = {
-            "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}, "port": port, "port_retries": 0, "root_dir": f"{home}/notebooks"},
+            "ServerApp": {
+                "jpserver_extensions": {"jupyter_gpushare": True},
+                "port": port,
+                "port_retries": 0,
+                "root_dir": f"{home}/notebooks",
+            },
             "IdentityProvider": {"token": TOKEN},
-            "GpuShareExtension": {"scheduler_url": address, "agent_socket": f"{self.doors}/agent.sock"},
+            "GpuShareExtension": {
+                "scheduler_url": address,
+                "agent_socket": f"{self.doors}/agent.sock",
+            },
         }
         (home / "config/jupyter_server_config.json").write_text(json.dumps(config))
         user = pwd.getpwnam(name)
         subprocess.run(["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", home], check=True)
-        folders = {"JUPYTER_CONFIG_DIR": "config", "JUPYTER_DATA_DIR": "data", "JUPYTER_RUNTIME_DIR": "run", "IPYTHONDIR": "ipython", "HOME": ""}
+        folders = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "run",
+            "IPYTHONDIR": "ipython",
+            "HOME": "",
+        }
         env = self.env | {key: str(home / part) for key, part in folders.items()} | {"USER": name}
-        self._start(name, env, str(PYTHON), "-m", "jupyter_server", "--no-browser", user=user.pw_uid, group=user.pw_gid, extra_groups=[])
+        self._start(
+            name,
+            env,
+            str(PYTHON),
+            "-m",
+            "jupyter_server",
+            "--no-browser",
+            user=user.pw_uid,
+            group=user.pw_gid,
+            extra_groups=[],
+        )
         return Rest(port)
 
     def _start(self, log: str, env: dict[str, str], *argv: str, **who: object) -> None:
         with (self.folder / f"{log}.log").open("ab") as file:
-            made = subprocess.Popen(argv, stdout=file, stderr=file, stdin=subprocess.DEVNULL, cwd="/", env=env, start_new_session=True, **who)
+            made = subprocess.Popen(
+                argv,
+                stdout=file,
+                stderr=file,
+                stdin=subprocess.DEVNULL,
+                cwd="/",
+                env=env,
+                start_new_session=True,
+                **who,
+            )
         self.processes.append(made)
 
     def down(self) -> None:
@@ -105,12 +193,17 @@ class Box:
             subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
 
     def logs(self) -> str:
-        return "\n".join(f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}" for path in sorted(self.folder.glob("*.log")))
+        return "\n".join(
+            f"==== {path.name}\n{path.read_text(errors='replace')[-6000:]}"
+            for path in sorted(self.folder.glob("*.log"))
+        )
 
 
 @pytest.fixture
 def box() -> Iterator[Box]:
-    with tempfile.TemporaryDirectory(prefix="gpushare-box-") as folder:  # pytest's own are their owner's alone
+    with tempfile.TemporaryDirectory(
+        prefix="gpushare-box-"
+    ) as folder:  # pytest's own are their owner's alone
         Path(folder).chmod(0o755)
         made = Box(Path(folder))
         try:
@@ -126,7 +219,9 @@ def test_two_people_of_one_box_share_its_gpu(box: Box):
     alice, bob = Notebook(hers, "half", "alice.ipynb"), Notebook(his, "half", "bob.ipynb")
     alice.until("attached")
     uid = "import os; from jupyter_gpushare import simgpu; print(os.getuid())"
-    assert alice.ok(f"{uid}; b = simgpu.alloc('70GiB'); b.fill(3)").strip() == str(pwd.getpwnam(box.names[0]).pw_uid)
+    assert alice.ok(f"{uid}; b = simgpu.alloc('70GiB'); b.fill(3)").strip() == str(
+        pwd.getpwnam(box.names[0]).pw_uid
+    )
     bob.until("attached")
     assert str(pwd.getpwnam(box.names[1]).pw_uid) in bob.ok(f"{uid}; b = simgpu.alloc('40GiB')")
     alice.until("suspended")

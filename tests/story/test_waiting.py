@@ -1,4 +1,6 @@
-"""Who waits is told for how much longer, everywhere in the same words; and everybody sees what a notebook is called today."""
+"""Who waits is told for how much longer, everywhere in the same words; and everybody sees what a
+notebook is called today.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,10 @@ def waited(server: Server, holder, waiter) -> None:
 
 def test_the_expected_wait_is_said_in_the_cell_the_page_and_the_shell(world):
     server = world(remote=True, gpus=1)
-    holder, waiter = server.notebook("plain", "holder.ipynb"), server.notebook("plain", "waiter.ipynb")
+    holder, waiter = (
+        server.notebook("plain", "holder.ipynb"),
+        server.notebook("plain", "waiter.ipynb"),
+    )
     ask = f"gpushare/api/kernels/{waiter.kernel_id}"
     server.rest("POST", f"gpushare/api/kernels/{holder.kernel_id}", {"gpu": 1})
     holder.until("attached")
@@ -63,8 +68,12 @@ def test_a_renamed_notebook_is_called_so_by_the_scheduler(world):
     first = server.notebook("half", "first.ipynb")
     first.until("attached")
     (session,) = server.rest("GET", "api/sessions")
-    server.rest("PATCH", f"api/sessions/{session['id']}", {"path": "renamed.ipynb", "name": "renamed.ipynb"})
+    server.rest(
+        "PATCH", f"api/sessions/{session['id']}", {"path": "renamed.ipynb", "name": "renamed.ipynb"}
+    )
     rows = lambda: json.loads(say(server, "status", "--json"))["workloads"]  # noqa: E731 - asked again and again
-    eventually(lambda: [row["name"] for row in rows()] == ["renamed.ipynb"], "the scheduler calls it so")
+    eventually(
+        lambda: [row["name"] for row in rows()] == ["renamed.ipynb"], "the scheduler calls it so"
+    )
     eventually(lambda: rows()[0]["pods"][0]["lease"]["name"] == "renamed.ipynb", "and its lease")
     assert first.ok("1 + 1") == "2"

@@ -1,4 +1,6 @@
-"""JupyterLab processes for browser tests: started on a free port, with a directory of their own, and gone afterwards."""
+"""JupyterLab processes for browser tests: started on a free port, with a directory of their own,
+and gone afterwards.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,16 @@ def free_port() -> int:
 def demo(*options: str) -> Iterator[str]:
     """`jupyter gpushare demo`; gives its URL with its token."""
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
-        command = [sys.executable, "-m", "jupyter_gpushare.cli", "demo", "--no-browser", "--port", str(free_port()), *options]
+        command = [
+            sys.executable,
+            "-m",
+            "jupyter_gpushare.cli",
+            "demo",
+            "--no-browser",
+            "--port",
+            str(free_port()),
+            *options,
+        ]
         with running(command, Path(folder)) as url:
             yield url
 
@@ -39,7 +50,9 @@ def demo(*options: str) -> Iterator[str]:
 @contextmanager
 def scripted() -> Iterator[str]:
     """JupyterLab with the scripted API of scripted.py; gives its URL with its token."""
-    extensions = {"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted": True}}}
+    extensions = {
+        "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted": True}}
+    }
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
         (work := Path(folder) / "work").mkdir()
         command = [
@@ -51,19 +64,31 @@ def scripted() -> Iterator[str]:
             f"--ServerApp.root_dir={work}",
             "--IdentityProvider.token=scripted",
         ]
-        # a stock server: it may hang when it is asked to end while one of its kernels is half a second old
+        # a stock server: it may hang when it is asked to end while one of its kernels is half a
+        # second old
         with running(command, Path(folder), extensions, must_end=False) as url:
             yield url.replace("token=...", "token=scripted")  # a configured token is not printed
 
 
 @contextmanager
-def running(command: list[str], folder: Path, server_config: dict[str, object] | None = None, *, must_end: bool = True) -> Iterator[str]:
-    """A server process that prints its URL. It is asked to end afterwards, and must, unless it is not ours to mend."""
+def running(
+    command: list[str],
+    folder: Path,
+    server_config: dict[str, object] | None = None,
+    *,
+    must_end: bool = True,
+) -> Iterator[str]:
+    """A server process that prints its URL. It is asked to end afterwards, and must, unless it is
+    not ours to mend.
+    """
     config = folder / "config"
     config.mkdir()
-    # the tests drive JupyterLab and Notebook 7 through window.jupyterapp, which they show only when told to
+    # the tests drive JupyterLab and Notebook 7 through window.jupyterapp, which they show only when
+    # told to
     shown = {"JupyterNotebookApp": {"expose_app_in_browser": True}}
-    (config / "jupyter_lab_config.json").write_text(json.dumps({"LabApp": {"expose_app_in_browser": True}}))
+    (config / "jupyter_lab_config.json").write_text(
+        json.dumps({"LabApp": {"expose_app_in_browser": True}})
+    )
     (config / "jupyter_server_config.json").write_text(json.dumps(shown | (server_config or {})))
     env = {
         **os.environ,
@@ -76,7 +101,14 @@ def running(command: list[str], folder: Path, server_config: dict[str, object] |
     }
     log = folder / "log.txt"
     with log.open("w") as out:
-        process = subprocess.Popen(command, cwd=folder, env=env, stdout=out, stderr=subprocess.STDOUT, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=env,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
     try:
         yield url_of(process, log)
     finally:
@@ -113,7 +145,12 @@ def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
 def play(script: str, url: str, *arguments: str, limit_s: int = 240) -> str:
     """Run one browser script; its output is the failure's explanation, and is given back."""
     done = subprocess.run(
-        ["node", str(HERE / script), url, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=limit_s, check=False
+        ["node", str(HERE / script), url, *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=limit_s,
+        check=False,
     )
     assert done.returncode == 0, f"{script}:\n{done.stdout}\n{done.stderr}"
     return done.stdout

@@ -1,4 +1,6 @@
-"""Takes the pictures of README and docs from the running product: ``python tests/ui/screenshots.py FOLDER``."""
+"""Takes the pictures of README and docs from the running product: ``python tests/ui/screenshots.py
+FOLDER``.
+"""
 
 from __future__ import annotations
 
@@ -26,15 +28,31 @@ EACH_MS = 4000
 def animate(folder: Path) -> None:
     """The story of the README in one moving picture, made of the very pictures of the tutorial."""
     frames = [framed(Image.open(folder / f"{name}.png"), words) for name, words in FRAMES.items()]
-    frames[0].save(folder / "story.webp", save_all=True, append_images=frames[1:], duration=EACH_MS, loop=0, quality=88, method=6)
+    frames[0].save(
+        folder / "story.webp",
+        save_all=True,
+        append_images=frames[1:],
+        duration=EACH_MS,
+        loop=0,
+        quality=88,
+        method=6,
+    )
 
 
 def framed(picture: Image.Image, words: str) -> Image.Image:
     """A picture with what it shows written below it."""
-    small = picture.convert("RGB").resize((WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS)
+    small = picture.convert("RGB").resize(
+        (WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS
+    )
     frame = Image.new("RGB", (WIDTH, small.height + CAPTION), "#263238")
     frame.paste(small)
-    ImageDraw.Draw(frame).text((16, small.height + CAPTION // 2), words, fill="white", font=ImageFont.load_default(18), anchor="lm")
+    ImageDraw.Draw(frame).text(
+        (16, small.height + CAPTION // 2),
+        words,
+        fill="white",
+        font=ImageFont.load_default(18),
+        anchor="lm",
+    )
     return frame
 
 

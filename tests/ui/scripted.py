@@ -1,9 +1,12 @@
-"""A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the sidebar, without its causes.
+"""A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the
+sidebar, without its causes.
 
-`POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the API answer 503 and closes the streams;
-`{"kernel": {...}}` sends one kernel alone; `{"tables": {"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions;
-`GET gpushare/script` gives the calls that the page made since the last time, and how many streams are open. What it says is read as the
-messages that it stands for: fields that a test does not name have their defaults, and a test cannot say what no server could.
+`POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the
+API answer 503 and closes the streams; `{"kernel": {...}}` sends one kernel alone; `{"tables":
+{"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions; `GET
+gpushare/script` gives the calls that the page made since the last time, and how many streams are
+open. What it says is read as the messages that it stands for: fields that a test does not name have
+their defaults, and a test cannot say what no server could.
 """
 
 from __future__ import annotations
@@ -16,7 +19,15 @@ from jupyter_server.base.handlers import APIHandler, JupyterHandler
 from jupyterlab.labapp import LabApp
 from tornado import web, websocket
 
-from jupyter_gpushare.messages import Kernel, Status, StreamKernel, WhatIfAnswer, convert, encode, to_json
+from jupyter_gpushare.messages import (
+    Kernel,
+    Status,
+    StreamKernel,
+    WhatIfAnswer,
+    convert,
+    encode,
+    to_json,
+)
 
 FIELDS = {"history/queues": "samples"}
 """What the list of rows is called in an answer, where it is not called like its path."""
@@ -40,7 +51,11 @@ class Script:
             "presets": [
                 {"name": "¼ GPU", "request": {"gpu": 0.25}},
                 {"name": "½ GPU", "request": {"gpu": 0.5}},
-                {"name": "large", "description": "For training runs", "request": {"gpu": 2, "priority_class": "train"}},
+                {
+                    "name": "large",
+                    "description": "For training runs",
+                    "request": {"gpu": 2, "priority_class": "train"},
+                },
             ],
             "kernels": [],
         }
@@ -128,7 +143,9 @@ class Stream(websocket.WebSocketHandler):
         if SCRIPT.down:
             self.close()
             return
-        SCRIPT.calls.append({"method": "WS", "path": "stream", "since": self.get_query_argument("since", None)})
+        SCRIPT.calls.append(
+            {"method": "WS", "path": "stream", "since": self.get_query_argument("since", None)}
+        )
         SCRIPT.streams.add(self)
         self.send_state()
 
@@ -136,7 +153,9 @@ class Stream(websocket.WebSocketHandler):
         SCRIPT.streams.discard(self)
 
     def send_kernel(self, kernel: dict[str, Any]) -> None:
-        frame = StreamKernel(revision=SCRIPT.revision, kernel_id=kernel["kernel_id"], kernel=convert(Kernel, kernel))
+        frame = StreamKernel(
+            revision=SCRIPT.revision, kernel_id=kernel["kernel_id"], kernel=convert(Kernel, kernel)
+        )
         self.write_message(encode(frame).decode())
 
     def send_state(self) -> None:
@@ -150,7 +169,12 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(app: Any) -> None:
     base = app.web_app.settings["base_url"].rstrip("/")
     app.web_app.add_handlers(
-        ".*$", [(f"{base}/gpushare/script", ScriptHandler), (f"{base}/gpushare/api/stream", Stream), (f"{base}/gpushare/api/(.*)", Api)]
+        ".*$",
+        [
+            (f"{base}/gpushare/script", ScriptHandler),
+            (f"{base}/gpushare/api/stream", Stream),
+            (f"{base}/gpushare/api/(.*)", Api),
+        ],
     )
 
 

@@ -1,4 +1,6 @@
-"""The extension in a real browser, against a scripted server: what each script plays is in its head."""
+"""The extension in a real browser, against a scripted server: what each script plays is in its
+head.
+"""
 
 from __future__ import annotations
 

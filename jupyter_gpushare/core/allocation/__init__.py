@@ -1,1 +1,3 @@
-"""Where pods go: `placement` finds a node for one pod, `gang` nodes for all pods of a workload or none."""
+"""Where pods go: `placement` finds a node for one pod, `gang` nodes for all pods of a workload or
+none.
+"""

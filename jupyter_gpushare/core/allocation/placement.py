@@ -1,7 +1,8 @@
 """Which node a pod goes to. Looks at room and rules of nodes; knows nothing of queues or quota.
 
-The order of preference is the score table of section 9.1 read as layers: promised node, topology, room now before room later, a GPU that
-already is shared (bin-pack), CPU pods on CPU nodes, and then bin-pack or spread. Ties go to the first node by name.
+The order of preference is the score table of section 9.1 read as layers: promised node, topology,
+room now before room later, a GPU that already is shared (bin-pack), CPU pods on CPU nodes, and then
+bin-pack or spread. Ties go to the first node by name.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ class NodeAssignment(NamedTuple):
 
 
 class PlacementHints(NamedTuple):
-    """What a pod's group adds to its own need: a set of nodes to stay in, scores inside it, and the node it was promised before."""
+    """What a pod's group adds to its own need: a set of nodes to stay in, scores inside it, and the
+    node it was promised before.
+    """
 
     among: tuple[NodeState, ...] | None = None
     scores: dict[str, int] | None = None
@@ -42,26 +45,44 @@ NO_WISHES = PlacementHints()
 
 
 def best_seat(
-    pool: PoolState, need: PodRequirements, wishes: PlacementHints = NO_WISHES, allowed: Callable[[NodeState], bool] | None = None
-) -> NodeAssignment | None:  # fmt: skip
+    pool: PoolState,
+    need: PodRequirements,
+    wishes: PlacementHints = NO_WISHES,
+    allowed: Callable[[NodeState], bool] | None = None,
+) -> NodeAssignment | None:
     """The best place for a pod in this pool, now or when leaving pods are gone. None: nowhere.
 
     `allowed` is asked about nodes where the price in quota depends on the node.
     """
     if wishes.nominated is not None:
         node = pool.nodes.get(wishes.nominated)
-        if node is not None and node.name in pool.where and (wishes.among is None or node in wishes.among):
+        if (
+            node is not None
+            and node.name in pool.where
+            and (wishes.among is None or node in wishes.among)
+        ):
             seat = _seat(pool, node, need, allowed)
             if seat is not None:
                 return seat
     if pool.defragmenter is not None and not need.mig:
         return _least_fragmenting(pool, pool.defragmenter, need, wishes, allowed)
-    if need.gpu and not need.mig and wishes.among is None and need.affinity is None and need.anti_affinity is None:
+    if (
+        need.gpu
+        and not need.mig
+        and wishes.among is None
+        and need.affinity is None
+        and need.anti_affinity is None
+    ):
         return _from_buckets(pool, need, allowed)
     return _from_scan(pool, need, wishes, allowed)
 
 
-def _seat(pool: PoolState, node: NodeState, need: PodRequirements, allowed: Callable[[NodeState], bool] | None) -> NodeAssignment | None:
+def _seat(
+    pool: PoolState,
+    node: NodeState,
+    need: PodRequirements,
+    allowed: Callable[[NodeState], bool] | None,
+) -> NodeAssignment | None:
     """The devices on this very node, if it takes the pod."""
     if not (node.admits(need) and node.has_spare(need) and _near_and_apart(pool, node, need)):
         return None
@@ -74,9 +95,15 @@ def _seat(pool: PoolState, node: NodeState, need: PodRequirements, allowed: Call
 
 
 def _least_fragmenting(
-    pool: PoolState, packing: Defragmenter, need: PodRequirements, wishes: PlacementHints, allowed: Callable[[NodeState], bool] | None
-) -> NodeAssignment | None:  # fmt: skip
-    """The first place offered that lets the pod in; a pod without GPUs goes beside them only when no machine without is free now."""
+    pool: PoolState,
+    packing: Defragmenter,
+    need: PodRequirements,
+    wishes: PlacementHints,
+    allowed: Callable[[NodeState], bool] | None,
+) -> NodeAssignment | None:
+    """The first place offered that lets the pod in; a pod without GPUs goes beside them only when
+    no machine without is free now.
+    """
     if not need.gpu and wishes.among is None:
         without = tuple(node for node in pool.ready_nodes() if not node.node.gpus)
         seat = _from_scan(pool, need, wishes._replace(among=without), allowed) if without else None
@@ -84,7 +111,9 @@ def _least_fragmenting(
             return seat
     for names in _preferred(pool, wishes):
         for node, device in packing.offers(need, names):
-            if not (node.admits(need) and _near_and_apart(pool, node, need)) or (allowed is not None and not allowed(node)):
+            if not (node.admits(need) and _near_and_apart(pool, node, need)) or (
+                allowed is not None and not allowed(node)
+            ):
                 continue
             chosen = node.choose(need, "binpack") if device is None else ((device,), True)
             if chosen is not None:
@@ -96,16 +125,26 @@ def _preferred(pool: PoolState, wishes: PlacementHints) -> list[list[str] | None
     """The nodes to try, those with the best scores of the group first; None: all."""
     if wishes.among is None and wishes.scores is None:
         return [None]
-    nodes = pool.ready_nodes() if wishes.among is None else (n for n in wishes.among if n.name in pool.where)
+    nodes = (
+        pool.ready_nodes()
+        if wishes.among is None
+        else (n for n in wishes.among if n.name in pool.where)
+    )
     by_score: dict[int, list[str]] = {}
     for node in nodes:
-        by_score.setdefault(0 if wishes.scores is None else wishes.scores.get(node.name, 0), []).append(node.name)
+        by_score.setdefault(
+            0 if wishes.scores is None else wishes.scores.get(node.name, 0), []
+        ).append(node.name)
     return [by_score[score] for score in sorted(by_score, reverse=True)]
 
 
-def _from_buckets(pool: PoolState, need: PodRequirements, allowed: Callable[[NodeState], bool] | None) -> NodeAssignment | None:
-    """The first fitting name in the best bucket that has a seat now, else the best seat later: all buckets are looked at for that, as a
-    node whose CPU is still being left hides among those with idle GPUs."""
+def _from_buckets(
+    pool: PoolState, need: PodRequirements, allowed: Callable[[NodeState], bool] | None
+) -> NodeAssignment | None:
+    """The first fitting name in the best bucket that has a seat now, else the best seat later: all
+    buckets are looked at for that, as a node whose CPU is still being left hides among those with
+    idle GPUs.
+    """
     whole, binpack = need.whole, pool.config.gpu == "binpack"
     ranked: list[tuple[int, int, float, list[str]]] = []
     for key, names in pool.buckets.items():
@@ -139,7 +178,12 @@ def _from_buckets(pool: PoolState, need: PodRequirements, allowed: Callable[[Nod
     return None if best_later is None else best_later[1]
 
 
-def _first_in(pool: PoolState, names: list[str], need: PodRequirements, allowed: Callable[[NodeState], bool] | None) -> NodeAssignment | None:
+def _first_in(
+    pool: PoolState,
+    names: list[str],
+    need: PodRequirements,
+    allowed: Callable[[NodeState], bool] | None,
+) -> NodeAssignment | None:
     nodes, later = pool.nodes, None
     for name in names:
         node = nodes[name]
@@ -151,10 +195,21 @@ def _first_in(pool: PoolState, names: list[str], need: PodRequirements, allowed:
     return later
 
 
-def _from_scan(pool: PoolState, need: PodRequirements, wishes: PlacementHints, allowed: Callable[[NodeState], bool] | None) -> NodeAssignment | None:
-    """Looks at every node: for what the buckets do not tell (CPU pods, MIG, groups with a place to stay, pods waiting for room)."""
+def _from_scan(
+    pool: PoolState,
+    need: PodRequirements,
+    wishes: PlacementHints,
+    allowed: Callable[[NodeState], bool] | None,
+) -> NodeAssignment | None:
+    """Looks at every node: for what the buckets do not tell (CPU pods, MIG, groups with a place to
+    stay, pods waiting for room).
+    """
     best: tuple[tuple[int, Rank, str], NodeAssignment] | None = None
-    nodes: Iterable[NodeState] = pool.ready_nodes() if wishes.among is None else (n for n in wishes.among if n.name in pool.where)
+    nodes: Iterable[NodeState] = (
+        pool.ready_nodes()
+        if wishes.among is None
+        else (n for n in wishes.among if n.name in pool.where)
+    )
     for node in nodes:
         if not node.fits(need):
             continue
@@ -199,11 +254,17 @@ def _is_near(pool: PoolState, node: NodeState, need: PodRequirements, affinity: 
 
 
 def _neighbours(pool: PoolState, node: NodeState, affinity: Affinity) -> bool:
-    """Whether a pod that matches is in the same domain as the node; a node without the label is a domain of its own."""
+    """Whether a pod that matches is in the same domain as the node; a node without the label is a
+    domain of its own.
+    """
     domain = node.node.labels.get(affinity.topology)
     if domain is None:
         return _carries(node, affinity)
-    return any(_carries(n, affinity) for n in pool.nodes.values() if n.node.labels.get(affinity.topology) == domain)
+    return any(
+        _carries(n, affinity)
+        for n in pool.nodes.values()
+        if n.node.labels.get(affinity.topology) == domain
+    )
 
 
 def _carries(node: NodeState, affinity: Affinity) -> bool:

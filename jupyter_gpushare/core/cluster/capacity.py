@@ -1,4 +1,6 @@
-"""What a pool's machines could hold if they were empty: the difference between "not now" and "never". Knows nothing of what runs."""
+"""What a pool's machines could hold if they were empty: the difference between "not now" and
+"never". Knows nothing of what runs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ __all__ = ["EmptyClusterFit", "EmptyCapacity"]
 
 
 class EmptyClusterFit(NamedTuple):
-    """Where a pod would fit on empty machines: the number of ready ones, and those that are not ready."""
+    """Where a pod would fit on empty machines: the number of ready ones, and those that are not
+    ready.
+    """
 
     ready: int
     unready: tuple[Node, ...]
@@ -23,17 +27,33 @@ class EmptyClusterFit(NamedTuple):
 
 
 class EmptyCapacity:
-    """The nodes of a pool as they are known, by name. Alike machines are looked at once; verdicts are kept, as they never change."""
+    """The nodes of a pool as they are known, by name. Alike machines are looked at once; verdicts
+    are kept, as they never change.
+    """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(nodes)
         kinds: dict[tuple[object, ...], list[Node]] = {}
         for node in nodes:
             labels, mig = tuple(sorted(node.labels.items())), tuple(sorted(node.mig.items()))
-            key = (node.gpus, node.gpu_memory, node.cpu, node.memory, node.max_pods, node.ready, labels, mig, node.taints)
+            key = (
+                node.gpus,
+                node.gpu_memory,
+                node.cpu,
+                node.memory,
+                node.max_pods,
+                node.ready,
+                labels,
+                mig,
+                node.taints,
+            )
             kinds.setdefault(key, []).append(node)
-        # A GPU that is ill now is not ill for ever: what needs it waits, and is not told that it never fits.
-        self._kinds = [(NodeState(replace(alike[0], unhealthy=frozenset()), ""), alike) for alike in kinds.values()]
+        # A GPU that is ill now is not ill for ever: what needs it waits, and is not told that it
+        # never fits.
+        self._kinds = [
+            (NodeState(replace(alike[0], unhealthy=frozenset()), ""), alike)
+            for alike in kinds.values()
+        ]
         self._verdicts: dict[PodRequirements, EmptyClusterFit] = {}
 
     def fitting(self, need: PodRequirements) -> EmptyClusterFit:

@@ -1,7 +1,9 @@
-"""The one model of the cluster that the rest of the house sees: facts come in through `apply`, everything else is read.
+"""The one model of the cluster that the rest of the house sees: facts come in through `apply`,
+everything else is read.
 
-Between cycles the caller reports what happened: evicted pods that let go (`PodReleased`), pods that ended, nodes that came and went. A
-bound pod becomes running, and a promised one pending again, when the next cycle begins.
+Between cycles the caller reports what happened: evicted pods that let go (`PodReleased`), pods that
+ended, nodes that came and went. A bound pod becomes running, and a promised one pending again, when
+the next cycle begins.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from ..model.events import (
     WorkloadEnded,
     WorkloadHeld,
     WorkloadSubmitted,
-)  # fmt: skip
+)
 from ..model.model import Node, Policy, Spot, Workload
 from .nodes import NodeState
 from .pools import PoolState
@@ -39,13 +41,16 @@ __all__ = ["Cluster"]
 
 
 class Cluster:
-    """Changed by facts and by `cycle`. `checkpoint`, `rollback` and `forget` bracket changes that may have to be undone."""
+    """Changed by facts and by `cycle`. `checkpoint`, `rollback` and `forget` bracket changes that
+    may have to be undone.
+    """
 
     def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen: one shared default is safe)
         self._state = State(policy)
         self._stamps: dict[int, list[tuple[PoolState, int, int]]] = {}
 
-    # -- reading ---------------------------------------------------------------------------------------------------
+    # -- reading
+    # ---------------------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Policy:
@@ -71,7 +76,9 @@ class Cluster:
         return None if member is None else member.spot()
 
     def nominated(self, workload: str, pod: str) -> str | None:
-        """The node that a pending or promised pod will prefer in the next cycle, because the last one promised it. Raises `NotFound`."""
+        """The node that a pending or promised pod will prefer in the next cycle, because the last
+        one promised it. Raises `NotFound`.
+        """
         member = self._state.member(workload, pod)
         if member.status == "pipelined" and member.node is not None:
             return member.node.name
@@ -81,7 +88,8 @@ class Cluster:
         """Raises `NotFound`."""
         return self._state.member(workload, pod).status
 
-    # -- undoing ---------------------------------------------------------------------------------------------------
+    # -- undoing
+    # ---------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> int:
         """A mark to roll back to. It costs memory until it is rolled back to or forgotten."""
@@ -103,10 +111,13 @@ class Cluster:
         self._stamps.pop(mark, None)
         self._state.journal.close(mark)
 
-    # -- changing --------------------------------------------------------------------------------------------------
+    # -- changing
+    # --------------------------------------------------------------------------------------------------
 
     def apply(self, fact: Fact) -> None:
-        """Takes over what happened. Raises `InvalidInput`, `Conflict` or `NotFound`, and then has changed nothing."""
+        """Takes over what happened. Raises `InvalidInput`, `Conflict` or `NotFound`, and then has
+        changed nothing.
+        """
         state = self._state
         mark = state.journal.mark()
         try:
@@ -185,8 +196,16 @@ def _placed(state: State, fact: PodPlaced) -> None:
     status: Status = "running" if fact.state == "running" else "releasing"
     devices = fact.spot.devices or _any_devices(node, member)
     if any(device < 0 for device in devices):
-        raise InvalidInput(f"pod {fact.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot")
-    state.put(member, status, node, devices, member.need.charge(node.capacity) if status == "running" else NOTHING)
+        raise InvalidInput(
+            f"pod {fact.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot"
+        )
+    state.put(
+        member,
+        status,
+        node,
+        devices,
+        member.need.charge(node.capacity) if status == "running" else NOTHING,
+    )
     if member.work.started is None or fact.started < member.work.started:
         state.journal.assign(member.work, "started", fact.started)
 
@@ -198,21 +217,32 @@ def _evicted(state: State, fact: PodEvicted) -> None:
     elif member.status == "pipelined" and member.old is not None:
         state.put(member, "releasing", member.old, member.old_devices)
     elif member.status != "releasing":
-        raise Conflict(f"pod {fact.pod} of workload {fact.workload} is {member.status} and holds nothing to be taken", field="pod")
+        raise Conflict(
+            f"pod {fact.pod} of workload {fact.workload} is {member.status} and holds nothing to be taken",
+            field="pod",
+        )
 
 
 def _released(state: State, fact: PodReleased) -> None:
     member = state.member(fact.workload, fact.pod)
-    if member.status == "pipelined" and member.old is not None:  # moved: it has left the old place and keeps the promise of the new one
+    if (
+        member.status == "pipelined" and member.old is not None
+    ):  # moved: it has left the old place and keeps the promise of the new one
         state.put(member, "pipelined", member.node, member.devices, member.charge)
     elif member.status == "releasing":
         _give_up(state, member)
     elif member.status != "pending":
-        raise Conflict(f"pod {fact.pod} of workload {fact.workload} is {member.status} and was not asked to go", field="pod")
+        raise Conflict(
+            f"pod {fact.pod} of workload {fact.workload} is {member.status} and was not asked to go",
+            field="pod",
+        )
 
 
 def _pod_ended(state: State, fact: PodEnded) -> None:
-    state.put(state.member(fact.workload, fact.pod), "succeeded" if fact.outcome == "succeeded" else "failed")
+    state.put(
+        state.member(fact.workload, fact.pod),
+        "succeeded" if fact.outcome == "succeeded" else "failed",
+    )
 
 
 def _usage(state: State, fact: UsageMeasured) -> None:
@@ -242,7 +272,9 @@ def _give_up(state: State, member: Member) -> None:
 
 
 def _any_devices(node: NodeState, member: Member) -> tuple[int, ...]:
-    """GPUs for a pod of which nobody said which ones it has: its own if there are idle ones, else whatever is least used."""
+    """GPUs for a pod of which nobody said which ones it has: its own if there are idle ones, else
+    whatever is least used.
+    """
     need, held = member.need, node.gpu[0]
     if need.mig:
         found = node.choose(need, "spread")
@@ -290,15 +322,27 @@ def _check_workload(workload: Workload) -> None:
     if not workload.pods:
         raise InvalidInput(f"workload {workload.id} has no pods", field="pods")
     if workload.min_pods is not None and workload.min_pods < 0:
-        raise InvalidInput(f"workload {workload.id} wants at least {workload.min_pods} pods", field="min_pods")
+        raise InvalidInput(
+            f"workload {workload.id} wants at least {workload.min_pods} pods", field="min_pods"
+        )
 
 
 _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(
     "dict[type[Any], Callable[[State, Any], None]]",
     {
-        PolicyChanged: _policy_changed, NodeJoined: _node_joined, NodeChanged: _node_changed, NodeLeft: _node_left,
-        WorkloadSubmitted: _submitted, WorkloadHeld: _held, WorkloadEnded: _ended, PodPlaced: _placed, PodEvicted: _evicted,
-        PodReleased: _released, PodNominated: _nominated, PodEnded: _pod_ended, UsageMeasured: _usage,
+        PolicyChanged: _policy_changed,
+        NodeJoined: _node_joined,
+        NodeChanged: _node_changed,
+        NodeLeft: _node_left,
+        WorkloadSubmitted: _submitted,
+        WorkloadHeld: _held,
+        WorkloadEnded: _ended,
+        PodPlaced: _placed,
+        PodEvicted: _evicted,
+        PodReleased: _released,
+        PodNominated: _nominated,
+        PodEnded: _pod_ended,
+        UsageMeasured: _usage,
         StaleSince: _stale,
     },
-)  # fmt: skip
+)

@@ -1,7 +1,9 @@
-"""A mapping of which a copy costs next to nothing, however much is in it: for views that outlive a cycle.
+"""A mapping of which a copy costs next to nothing, however much is in it: for views that outlive a
+cycle.
 
-Entries lie on shelves by a checksum of their key. A copy shares the shelves; whoever writes to a shared shelf copies that one first. A
-cycle changes a few of ten thousand entries, so a few shelves are copied and not ten thousand entries.
+Entries lie on shelves by a checksum of their key. A copy shares the shelves; whoever writes to a
+shared shelf copies that one first. A cycle changes a few of ten thousand entries, so a few shelves
+are copied and not ten thousand entries.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ COUNT: Final = 256
 
 
 class CowDict(Generic[V]):
-    """Like a dict from texts. The order is the same in every process: by shelf, and on a shelf by when the key came."""
+    """Like a dict from texts. The order is the same in every process: by shelf, and on a shelf by
+    when the key came.
+    """
 
     __slots__ = ("_count", "_is_shared", "_shelves")
 

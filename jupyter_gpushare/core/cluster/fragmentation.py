@@ -1,15 +1,18 @@
-"""How much idle GPU a place leaves useless for those who typically ask. Placement `defragment` goes where that grows least.
+"""How much idle GPU a place leaves useless for those who typically ask. Placement `defragment` goes
+where that grows least.
 
-Bin-packing looks at GPUs only. But a device with 190 milli left serves nobody who asks for 460, and eight idle GPUs beside an exhausted
-CPU serve nobody at all. So idle GPU is judged by its use to the kinds of requests that run or wait in the pool, on average. Two measures
-of use are blended:
+Bin-packing looks at GPUs only. But a device with 190 milli left serves nobody who asks for 460, and
+eight idle GPUs beside an exhausted CPU serve nobody at all. So idle GPU is judged by its use to the
+kinds of requests that run or wait in the pool, on average. Two measures of use are blended:
 
-* what lies on devices with room for one such pod, if the node's CPU and memory suffice for one. This is the measure of "Beware of
-  Fragmentation" (USENIX ATC '23), whose idea all this is;
-* the same, but no more than the node's CPU and memory can ever feed. The first sees that CPU ran out when it has; this one sees it
-  coming. It also tells nearly any two places apart, so that nothing hangs on how nodes are named.
+* what lies on devices with room for one such pod, if the node's CPU and memory suffice for one.
+  This is the measure of "Beware of Fragmentation" (USENIX ATC '23), whose idea all this is;
+* the same, but no more than the node's CPU and memory can ever feed. The first sees that CPU ran
+  out when it has; this one sees it coming. It also tells nearly any two places apart, so that
+  nothing hangs on how nodes are named.
 
-All numbers are integers, so a replay lands the same. Knows nothing of queues, of time, or of which place is chosen (`packing`).
+All numbers are integers, so a replay lands the same. Knows nothing of queues, of time, or of which
+place is chosen (`packing`).
 """
 
 from __future__ import annotations
@@ -32,47 +35,70 @@ Kind = tuple[PodRequirements, int]
 
 ONE_FITS: Final = 4
 ALL_ARE_FED: Final = 1
-"""Weights of the two measures. Not a fine tuning: from 10:1 to 1:1 the public trace is packed 95.70 to 95.55 % full (docs/measurements)."""
+"""Weights of the two measures. Not a fine tuning: from 10:1 to 1:1 the public trace is packed 95.70
+to 95.55 % full (docs/measurements).
+"""
 PERCENT: Final = 100
-"""Rounding to whole percents leaves rare kinds out, and makes it seldom that a newcomer changes what was computed."""
+"""Rounding to whole percents leaves rare kinds out, and makes it seldom that a newcomer changes
+what was computed.
+"""
 PLENTY: Final = 1 << 40
-"""CPU or memory beyond this is no bound: products with a node's GPU memory have to stay in 64 bits."""
+"""CPU or memory beyond this is no bound: products with a node's GPU memory have to stay in 64 bits.
+"""
 
 
 def typical(counts: Mapping[PodRequirements, int]) -> tuple[Kind, ...]:
-    """The kinds of GPU requests, most frequent first; ties in the order of what they ask for. MIG instances are apart from GPUs."""
+    """The kinds of GPU requests, most frequent first; ties in the order of what they ask for. MIG
+    instances are apart from GPUs.
+    """
     asking = {need: n for need, n in counts.items() if n > 0 and need.gpu and not need.mig}
     total = sum(asking.values())
     shares = ((need, (2 * PERCENT * n + total) // (2 * total)) for need, n in asking.items())
-    return tuple(sorted(((need, share) for need, share in shares if share), key=lambda kind: (-kind[1], kind[0].order)))
+    return tuple(
+        sorted(
+            ((need, share) for need, share in shares if share),
+            key=lambda kind: (-kind[1], kind[0].order),
+        )
+    )
 
 
 class FragmentationMeasure:
-    """The use of idle GPU on these nodes to these kinds of requests. `rows` below are indexes into `nodes`."""
+    """The use of idle GPU on these nodes to these kinds of requests. `rows` below are indexes into
+    `nodes`.
+    """
 
     def __init__(self, kinds: Sequence[Kind], nodes: Sequence[NodeState]) -> None:
         needs = [need for need, _ in kinds]
         self.weights: Ints = np.array([weight for _, weight in kinds], dtype=np.int64)
         self.cpu: Ints = np.array([max(1, need.cpu) for need in needs], dtype=np.int64)
         self.memory: Ints = np.array([max(1, need.ram) for need in needs], dtype=np.int64)
-        self.devices: Ints = np.array([need.whole or need.devices for need in needs], dtype=np.int64)
+        self.devices: Ints = np.array(
+            [need.whole or need.devices for need in needs], dtype=np.int64
+        )
         self.capacity: Ints = np.array([node.capacity for node in nodes], dtype=np.int64)
         sizes = {c: [need.portion(c) for need in needs] for c in set(self.capacity.tolist())}
-        self.sizes: Ints = np.array([sizes[c] for c in self.capacity.tolist()], dtype=np.int64).reshape(len(nodes), len(needs))
+        self.sizes: Ints = np.array(
+            [sizes[c] for c in self.capacity.tolist()], dtype=np.int64
+        ).reshape(len(nodes), len(needs))
         for row, node in enumerate(nodes):
             shut = [column for column, need in enumerate(needs) if not node.admits(need)]
-            self.sizes[row, shut] = PLENTY  # labels or taints keep it away: no device is large enough
+            self.sizes[row, shut] = (
+                PLENTY  # labels or taints keep it away: no device is large enough
+            )
 
     def on_devices(self, rows: NDArray[np.intp], free: Ints) -> Ints:
-        """[row, device, kind] what each device has for each kind: all that is free, or nothing when one pod does not fit. `free` is
-        [row, device] in MiB."""
+        """[row, device, kind] what each device has for each kind: all that is free, or nothing when
+        one pod does not fit. `free` is [row, device] in MiB.
+        """
         lots: Ints = free[:, :, None]
         return np.where(lots >= self.sizes[rows][:, None, :], lots, 0)
 
     def useful(self, rows: NDArray[np.intp], amounts: Ints, spare: Ints) -> Ints:
-        """[row, choice] the use of the nodes with so much on fitting devices, [row, choice, kind], and so much CPU and memory, [row, 2].
+        """[row, choice] the use of the nodes with so much on fitting devices, [row, choice, kind],
+        and so much CPU and memory, [row, 2].
 
-        In MiB x percents x weights; a kind that wants several devices counts them by their sum."""
+        In MiB x percents x weights; a kind that wants several devices counts them by their sum.
+        """
         per_pod = self.sizes[rows] * self.devices
         cpu, memory = spare[:, :1], spare[:, 1:2]
         fed = np.minimum(cpu * per_pod // self.cpu, memory * per_pod // self.memory)
@@ -84,8 +110,12 @@ class FragmentationMeasure:
         return result
 
     def loss(self, rows: NDArray[np.intp], before: Ints, after: Ints, taken: Ints) -> Ints:
-        """[row, choice] how much more is useless when a pod that takes `taken` MiB, [row], turns `before`, [row], into `after`. In
-        thousandths of a GPU x percents x weights, so that GPUs of different sizes compare."""
+        """[row, choice] how much more is useless when a pod that takes `taken` MiB, [row], turns
+        `before`, [row], into `after`. In thousandths of a GPU x percents x weights, so that GPUs of
+        different sizes compare.
+        """
         used = (ONE_FITS + ALL_ARE_FED) * int(self.weights.sum()) * taken
-        result: Ints = (before[:, None] - after - used[:, None]) * MILLI // self.capacity[rows][:, None]
+        result: Ints = (
+            (before[:, None] - after - used[:, None]) * MILLI // self.capacity[rows][:, None]
+        )
         return result

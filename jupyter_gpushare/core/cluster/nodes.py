@@ -1,7 +1,9 @@
-"""What a node has free, device by device, and which devices a pod would get there. Knows nothing of queues or of other nodes.
+"""What a node has free, device by device, and which devices a pod would get there. Knows nothing of
+queues or of other nodes.
 
-Three kinds of use are kept apart: *held* (running or bound), *leaving* (evicted, not gone yet) and *promised* (pipelined onto what is
-leaving). A pod starts now on `capacity - held - leaving` (and never on what was promised); it can be promised `capacity - held - promised`.
+Three kinds of use are kept apart: *held* (running or bound), *leaving* (evicted, not gone yet) and
+*promised* (pipelined onto what is leaving). A pod starts now on `capacity - held - leaving` (and
+never on what was promised); it can be promised `capacity - held - promised`.
 """
 
 from __future__ import annotations
@@ -20,16 +22,32 @@ PROMISED: Final = 2
 
 
 class NodeState:
-    """One node and its devices: whole GPUs first, then MIG instances by profile. Indexes are what `Spot.devices` holds.
+    """One node and its devices: whole GPUs first, then MIG instances by profile. Indexes are what
+    `Spot.devices` holds.
 
-    `idle` counts GPUs that nobody uses, `room` those that are idle or will be; `shared_now` and `shared_later` are the most MiB that a
-    GPU which already is shared can give. All four follow `change`.
+    `idle` counts GPUs that nobody uses, `room` those that are idle or will be; `shared_now` and
+    `shared_later` are the most MiB that a GPU which already is shared can give. All four follow
+    `change`.
     """
 
     __slots__ = (
-        "capacity", "cpu", "gpu", "idle", "memory", "name", "node", "pods", "pool", "profiles", "room", "shared_later", "shared_now",
-        "slots", "static", "usable",
-    )  # fmt: skip
+        "capacity",
+        "cpu",
+        "gpu",
+        "idle",
+        "memory",
+        "name",
+        "node",
+        "pods",
+        "pool",
+        "profiles",
+        "room",
+        "shared_later",
+        "shared_now",
+        "slots",
+        "static",
+        "usable",
+    )
 
     def __init__(self, node: Node, pool: str) -> None:
         self.gpu: tuple[list[int], list[int], list[int]] = ([], [], [])
@@ -44,7 +62,9 @@ class NodeState:
         self.node, self.name, self.pool = node, node.name, pool
         self.capacity = node.gpu_memory or UNKNOWN_MEMORY
         self.usable = tuple(device for device in range(node.gpus) if device not in node.unhealthy)
-        self.profiles = tuple(profile for profile in sorted(node.mig) for _ in range(node.mig[profile]))
+        self.profiles = tuple(
+            profile for profile in sorted(node.mig) for _ in range(node.mig[profile])
+        )
         self.static: dict[PodRequirements, bool] = {}
         wanted = node.gpus + len(self.profiles)
         for uses in self.gpu:
@@ -62,7 +82,9 @@ class NodeState:
         return Amounts((len(self.usable) + slices) * GPU, self.node.cpu, self.node.memory)
 
     def change(self, need: PodRequirements, devices: tuple[int, ...], use: int, sign: int) -> None:
-        """Adds (+1) or takes away (-1) one pod's use of these devices and of CPU, memory and a pod slot."""
+        """Adds (+1) or takes away (-1) one pod's use of these devices and of CPU, memory and a pod
+        slot.
+        """
         self.cpu[use] += sign * need.cpu
         self.memory[use] += sign * need.ram
         self.slots[use] += sign
@@ -100,7 +122,9 @@ class NodeState:
         self.idle, self.room, self.shared_now, self.shared_later = idle, room, now, later
 
     def admits(self, need: PodRequirements) -> bool:
-        """Whether labels, names and taints let such a pod run here at all (not whether there is room)."""
+        """Whether labels, names and taints let such a pod run here at all (not whether there is
+        room).
+        """
         if need.is_plain and not self.node.taints:
             return True
         verdict = self.static.get(need)
@@ -133,11 +157,14 @@ class NodeState:
         return (
             self.slots[HELD] + max(self.slots[LEAVING], self.slots[PROMISED]) < node.max_pods
             and node.cpu - self.cpu[HELD] - max(self.cpu[LEAVING], self.cpu[PROMISED]) >= need.cpu
-            and node.memory - self.memory[HELD] - max(self.memory[LEAVING], self.memory[PROMISED]) >= need.ram
+            and node.memory - self.memory[HELD] - max(self.memory[LEAVING], self.memory[PROMISED])
+            >= need.ram
         )
 
     def fits(self, need: PodRequirements) -> int:
-        """0: no room; 1: room when leaving pods are gone; 2: room now. Labels and taints are not looked at."""
+        """0: no room; 1: room when leaving pods are gone; 2: room now. Labels and taints are not
+        looked at.
+        """
         if not self.has_spare(need):
             return 0
         if not need.gpu:
@@ -155,11 +182,15 @@ class NodeState:
         """Whether a GPU that is already shared can take this fraction."""
         return need.is_fraction and self.shared_later >= need.portion(self.capacity)
 
-    def choose(self, need: PodRequirements, strategy: Strategy) -> tuple[tuple[int, ...], bool] | None:
-        """The devices that the pod would get and whether they are free now. None: there are not enough.
+    def choose(
+        self, need: PodRequirements, strategy: Strategy
+    ) -> tuple[tuple[int, ...], bool] | None:
+        """The devices that the pod would get and whether they are free now. None: there are not
+        enough.
 
-        Ties go to the lower index. Devices that are free now come before those that are being left: the rules' own score would make
-        a fraction wait for a fuller device while another one could start it at once.
+        Ties go to the lower index. Devices that are free now come before those that are being left:
+        the rules' own score would make a fraction wait for a fuller device while another one could
+        start it at once.
         """
         if not need.gpu:
             return (), True
@@ -181,7 +212,9 @@ class NodeState:
         return tuple(sorted(chosen)), now
 
     def _choose_shares(self, need: PodRequirements, strategy: Strategy) -> list[int]:
-        """Devices that can take the fraction, best first: the fullest under bin-pack, the emptiest under spread."""
+        """Devices that can take the fraction, best first: the fullest under bin-pack, the emptiest
+        under spread.
+        """
         held, leaving, promised = self.gpu
         size, capacity = need.portion(self.capacity), self.capacity
         ranked = []
@@ -199,8 +232,10 @@ class NodeState:
         chosen: list[int] = []
         for profile, count in need.mig:
             free = [
-                d for d, p in enumerate(self.profiles, start=self.node.gpus) if p == profile and held[d] == 0 and promised[d] == 0
-            ]  # fmt: skip
+                d
+                for d, p in enumerate(self.profiles, start=self.node.gpus)
+                if p == profile and held[d] == 0 and promised[d] == 0
+            ]
             free.sort(key=lambda d: leaving[d] > 0)
             if len(free) < count:
                 return None
@@ -208,23 +243,38 @@ class NodeState:
         return tuple(sorted(chosen)), all(leaving[d] == 0 for d in chosen)
 
     def is_free_on(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
-        """Whether exactly these devices could still hold the pod later, and the node its CPU and memory."""
+        """Whether exactly these devices could still hold the pod later, and the node its CPU and
+        memory.
+        """
         held, _, promised = self.gpu
         if not self.has_spare(need):
             return False
         if need.mig:
             return all(held[d] == 0 and promised[d] == 0 for d in devices)
         size = need.portion(self.capacity)
-        return all(self.capacity - held[d] - promised[d] >= size and d not in self.node.unhealthy for d in devices)
+        return all(
+            self.capacity - held[d] - promised[d] >= size and d not in self.node.unhealthy
+            for d in devices
+        )
 
-    def would_fit(self, need: PodRequirements, without: list[tuple[PodRequirements, tuple[int, ...]]]) -> bool:
-        """Whether the pod could be promised a place here if these held pods went. The cheap question before a simulation."""
+    def would_fit(
+        self, need: PodRequirements, without: list[tuple[PodRequirements, tuple[int, ...]]]
+    ) -> bool:
+        """Whether the pod could be promised a place here if these held pods went. The cheap
+        question before a simulation.
+        """
         node = self.node
         if self.slots[HELD] + self.slots[PROMISED] - len(without) >= node.max_pods:
             return False
-        if node.cpu - self.cpu[HELD] - self.cpu[PROMISED] + sum(n.cpu for n, _ in without) < need.cpu:
+        if (
+            node.cpu - self.cpu[HELD] - self.cpu[PROMISED] + sum(n.cpu for n, _ in without)
+            < need.cpu
+        ):
             return False
-        if node.memory - self.memory[HELD] - self.memory[PROMISED] + sum(n.ram for n, _ in without) < need.ram:
+        if (
+            node.memory - self.memory[HELD] - self.memory[PROMISED] + sum(n.ram for n, _ in without)
+            < need.ram
+        ):
             return False
         if not need.gpu:
             return True
@@ -238,13 +288,17 @@ class NodeState:
             free = [p for d, p in enumerate(self.profiles, start=start) if taken[d] <= 0]
             return all(free.count(profile) >= count for profile, count in need.mig)
         size = need.portion(self.capacity)
-        return sum(self.capacity - taken[d] >= size for d in self.usable) >= (need.whole or need.devices)
+        return sum(self.capacity - taken[d] >= size for d in self.usable) >= (
+            need.whole or need.devices
+        )
 
     def is_free_now(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
         """Whether the pod could start at once on these devices."""
         held, leaving, promised = self.gpu
         size = need.portion(self.capacity) if devices else 0
-        return self.has_spare_now(need) and all(self.capacity - held[d] - max(leaving[d], promised[d]) >= size for d in devices)
+        return self.has_spare_now(need) and all(
+            self.capacity - held[d] - max(leaving[d], promised[d]) >= size for d in devices
+        )
 
     def releasing(self) -> int:
         """GPUs whose users are all leaving."""

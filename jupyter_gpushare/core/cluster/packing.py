@@ -1,8 +1,9 @@
-"""Placement `defragment`: offers places for a pod, the one that makes least idle GPU useless first (`fragmentation` measures it).
+"""Placement `defragment`: offers places for a pod, the one that makes least idle GPU useless first
+(`fragmentation` measures it).
 
-Places that are free now come before those that are being left; ties go to the fuller device, then to the first node by name. The score is
-a function of the pool's state alone. It is kept per kind of pod and node until the node changes, so a pod costs what changed since
-its like came last.
+Places that are free now come before those that are being left; ties go to the fuller device, then
+to the first node by name. The score is a function of the pool's state alone. It is kept per kind of
+pod and node until the node changes, so a pod costs what changed since its like came last.
 """
 
 from __future__ import annotations
@@ -32,14 +33,18 @@ MEMO: Final = 512
 
 
 class PackingCandidate(NamedTuple):
-    """A node, and for a share of one device the device there; None leaves the choice of devices to the node."""
+    """A node, and for a share of one device the device there; None leaves the choice of devices to
+    the node.
+    """
 
     node: NodeState
     device: int | None
 
 
 class PackableNodes(Protocol):
-    """What is needed of a pool: its nodes by name, those that take pods, and something that is another object when the nodes change."""
+    """What is needed of a pool: its nodes by name, those that take pods, and something that is
+    another object when the nodes change.
+    """
 
     @property
     def nodes(self) -> Mapping[str, NodeState]: ...
@@ -52,7 +57,9 @@ class PackableNodes(Protocol):
 
 
 class _Scores:
-    """One kind of pod: score and device per node, and the node's stamp for which they were worked out."""
+    """One kind of pod: score and device per node, and the node's stamp for which they were worked
+    out.
+    """
 
     __slots__ = ("device", "score", "seen")
 
@@ -63,7 +70,9 @@ class _Scores:
 
 
 class Defragmenter:
-    """One pool's nodes as arrays, with scores of places. Told of changes by `touch`, and of what is typical by `study`."""
+    """One pool's nodes as arrays, with scores of places. Told of changes by `touch`, and of what is
+    typical by `study`.
+    """
 
     def __init__(self, pool: PackableNodes) -> None:
         self.pool = pool
@@ -76,7 +85,9 @@ class Defragmenter:
         self.touched.add(name)
 
     def study(self, waiting: Mapping[PodRequirements, int]) -> None:
-        """Learns which requests are typical: the pods that are here and those that wait. Once per cycle, as within it they only move."""
+        """Learns which requests are typical: the pods that are here and those that wait. Once per
+        cycle, as within it they only move.
+        """
         self._catch_up()
         counts = Counter(self.held)
         counts.update(waiting)
@@ -85,9 +96,12 @@ class Defragmenter:
             self.kinds = kinds
             self._forget()
 
-    def offers(self, need: PodRequirements, among: Iterable[str] | None = None) -> Iterator[PackingCandidate]:
-        """Places with room for the pod, best first, on the nodes named `among` (None: on all). Whether labels and neighbours let it in
-        is for the caller to check."""
+    def offers(
+        self, need: PodRequirements, among: Iterable[str] | None = None
+    ) -> Iterator[PackingCandidate]:
+        """Places with room for the pod, best first, on the nodes named `among` (None: on all).
+        Whether labels and neighbours let it in is for the caller to check.
+        """
         self._catch_up()
         scores = self._scores(need)
         ranked = scores.score.copy()
@@ -103,7 +117,8 @@ class Defragmenter:
             device = int(scores.device[best])
             yield PackingCandidate(self.nodes[best], None if device < 0 else device)
 
-    # -- nodes as arrays ---------------------------------------------------------------------------------------------
+    # -- nodes as arrays
+    # ---------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         if self.machines is not self.pool.machines:
@@ -119,7 +134,9 @@ class Defragmenter:
         self.index = {node.name: row for row, node in enumerate(self.nodes)}
         count, devices = len(self.nodes), max((node.node.gpus for node in self.nodes), default=0)
         self.later: Ints = np.full((count, devices), -1, dtype=np.int64)
-        """MiB free per device, the fullest first, when leaving pods are gone; -1 where there is no device."""
+        """MiB free per device, the fullest first, when leaving pods are gone; -1 where there is no
+        device.
+        """
         self.now: Ints = self.later.copy()
         self.device: Ints = np.zeros((count, devices), dtype=np.int64)
         """The device's index on its node, in the order of `later`."""
@@ -141,11 +158,21 @@ class Defragmenter:
         self.later[row], self.now[row] = -1, -1  # a device that fell ill has left its column
         self.later[row, : len(free)] = [max(0, f) for f, _ in free]
         self.device[row, : len(free)] = [d for _, d in free]
-        self.now[row, : len(free)] = [max(0, capacity - held[d] - max(leaving[d], promised[d])) for _, d in free]
+        self.now[row, : len(free)] = [
+            max(0, capacity - held[d] - max(leaving[d], promised[d])) for _, d in free
+        ]
         is_open = node.name in self.pool.where
-        for i, (total, use) in enumerate(((node.node.cpu, node.cpu), (node.node.memory, node.memory), (node.node.max_pods, node.slots))):
+        for i, (total, use) in enumerate(
+            (
+                (node.node.cpu, node.cpu),
+                (node.node.memory, node.memory),
+                (node.node.max_pods, node.slots),
+            )
+        ):
             self.spare[row, i] = min(PLENTY, total - use[HELD] - use[PROMISED]) if is_open else -1
-            self.spare_now[row, i] = min(PLENTY, total - use[HELD] - max(use[LEAVING], use[PROMISED]))
+            self.spare_now[row, i] = min(
+                PLENTY, total - use[HELD] - max(use[LEAVING], use[PROMISED])
+            )
         self.held.subtract(self.carried[row])
         self.carried[row] = Counter(node.pods.values())
         self.held.update(self.carried[row])
@@ -156,7 +183,8 @@ class Defragmenter:
         self.measure = FragmentationMeasure(self.kinds, self.nodes)
         self.known: dict[PodRequirements, _Scores] = {}
 
-    # -- scores ------------------------------------------------------------------------------------------------------
+    # -- scores
+    # ------------------------------------------------------------------------------------------------------
 
     def _scores(self, need: PodRequirements) -> _Scores:
         scores = self.known.get(need)
@@ -177,10 +205,14 @@ class Defragmenter:
         has_spare = (self.spare[rows] >= asked).all(axis=1)
         has_spare_now = (self.spare_now[rows] >= asked).all(axis=1)
         if wanted == 0:
-            loss = self._loss(need, rows, None, None)[:, 0] + np.where(self.gpus[rows] > 0, BESIDE_GPUS, 0)
+            loss = self._loss(need, rows, None, None)[:, 0] + np.where(
+                self.gpus[rows] > 0, BESIDE_GPUS, 0
+            )
             waits, fits = ~has_spare_now, has_spare
         else:
-            size: Ints = np.array([need.portion(c) for c in self.measure.capacity[rows].tolist()], dtype=np.int64)
+            size: Ints = np.array(
+                [need.portion(c) for c in self.measure.capacity[rows].tolist()], dtype=np.int64
+            )
             room = self.later[rows] >= size[:, None]
             room_now = room & (self.now[rows] >= size[:, None])
             fits = has_spare & (room.sum(axis=1) >= wanted)
@@ -196,19 +228,33 @@ class Defragmenter:
                 loss, waits = each[lines, best], ~has_spare_now & room_now[lines, best]
         scores.score[rows] = np.where(fits, loss + np.where(waits, LATER, 0), NEVER)
 
-    def _loss(self, need: PodRequirements, rows: NDArray[np.intp], size: Ints | None, chosen: NDArray[np.bool_] | None) -> Ints:
-        """[row, choice] what the pod makes useless: on the devices `chosen`, or (None) on every single one as a choice of its own;
-        without a `size` on none."""
+    def _loss(
+        self,
+        need: PodRequirements,
+        rows: NDArray[np.intp],
+        size: Ints | None,
+        chosen: NDArray[np.bool_] | None,
+    ) -> Ints:
+        """[row, choice] what the pod makes useless: on the devices `chosen`, or (None) on every
+        single one as a choice of its own; without a `size` on none.
+        """
         measure, spare = self.measure, self.spare[rows, :2]
         held = measure.on_devices(rows, self.later[rows])
         whole = held.sum(axis=1)
         before = measure.useful(rows, whole[:, None, :], spare)[:, 0]
         left = spare - np.array([need.cpu, need.ram], dtype=np.int64)
         if size is None:
-            return measure.loss(rows, before, measure.useful(rows, whole[:, None, :], left), np.zeros(len(rows), dtype=np.int64))
+            return measure.loss(
+                rows,
+                before,
+                measure.useful(rows, whole[:, None, :], left),
+                np.zeros(len(rows), dtype=np.int64),
+            )
         change = measure.on_devices(rows, self.later[rows] - size[:, None]) - held
         if chosen is None:
             after = measure.useful(rows, whole[:, None, :] + change, left)
         else:
-            after = measure.useful(rows, (whole + (change * chosen[:, :, None]).sum(axis=1))[:, None, :], left)
+            after = measure.useful(
+                rows, (whole + (change * chosen[:, :, None]).sum(axis=1))[:, None, :], left
+            )
         return measure.loss(rows, before, after, size * (need.whole or need.devices))

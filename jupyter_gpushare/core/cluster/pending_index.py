@@ -1,6 +1,8 @@
-"""Who is waiting for what: files every pending workload under its kind, so that one verdict serves all that are alike.
+"""Who is waiting for what: files every pending workload under its kind, so that one verdict serves
+all that are alike.
 
-Refuses to know whether there is room. Filing is done in one go (`refresh`) for whatever was touched since the last time.
+Refuses to know whether there is room. Filing is done in one go (`refresh`) for whatever was touched
+since the last time.
 """
 
 from __future__ import annotations
@@ -64,7 +66,9 @@ class PendingIndex:
         self._want(alike, -1)
         if alike.members:
             if alike.sample is work:
-                present = (self.works[id_] for _, id_ in alike.members if id_ in self.works)  # others are about to be withdrawn
+                present = (
+                    self.works[id_] for _, id_ in alike.members if id_ in self.works
+                )  # others are about to be withdrawn
                 alike.sample = next(present, work)
             return
         del self.alike[alike.key]
@@ -72,9 +76,11 @@ class PendingIndex:
             self.pools[pool].queue(alike.project).pending.discard(alike)
 
     def _filing(self, work: Work) -> Filing | None:
-        """Under what a workload waits: its kind, its pools, and which pods (None: all). None when it does not, or may not ask.
+        """Under what a workload waits: its kind, its pools, and which pods (None: all). None when
+        it does not, or may not ask.
 
-        Most workloads that a simulation touched are back where they were; what is remembered of them must not be lost over that.
+        Most workloads that a simulation touched are back where they were; what is remembered of
+        them must not be lost over that.
         """
         if not work.pending or work.held or self.works.get(work.id) is not work:
             return None
@@ -83,7 +89,11 @@ class PendingIndex:
             return None
         if work.is_fresh and not any(m.nominated for m in work.members.values()):
             return (work.project, pools, work.priority, work.preemptible, work.shape), pools, None
-        return (work.id,), pools, (*((m.name, m.status, m.nominated) for m in work.members.values()),)
+        return (
+            (work.id,),
+            pools,
+            (*((m.name, m.status, m.nominated) for m in work.members.values()),),
+        )
 
     def _enlist(self, work: Work, filing: Filing | None) -> None:
         if work.is_stale:
@@ -113,8 +123,14 @@ class PendingIndex:
             pool.version = tick()
 
     def _wanted(self, work: Work, pool: PoolState) -> Amounts:
-        amounts = [m.need.estimate(pool.smallest) for m in work.members.values() if m.status == "pending"]
-        return amounts[0] if len(amounts) == 1 else Amounts(*(sum(a[i] for a in amounts) for i in range(3)))
+        amounts = [
+            m.need.estimate(pool.smallest) for m in work.members.values() if m.status == "pending"
+        ]
+        return (
+            amounts[0]
+            if len(amounts) == 1
+            else Amounts(*(sum(a[i] for a in amounts) for i in range(3)))
+        )
 
     def _estimate_again(self, pool: PoolState) -> None:
         """The smallest device changed, and with it what pending requests for GPU memory count."""
@@ -124,16 +140,25 @@ class PendingIndex:
                 was = alike.wants[pool.name]
                 now = alike.wants[pool.name] = self._wanted(alike.sample, pool)
                 difference = now.minus(was)
-                pool.queue(alike.project).want(Amounts(*(len(alike.members) * part for part in difference)), 1)
+                pool.queue(alike.project).want(
+                    Amounts(*(len(alike.members) * part for part in difference)), 1
+                )
 
     def pools_for(self, work: Work) -> tuple[str, ...]:
-        """The pools where it may go, in order: where it already is, else its list, its project's list, or `default`; known ones only."""
+        """The pools where it may go, in order: where it already is, else its list, its project's
+        list, or `default`; known ones only.
+        """
         already = work.pool()
         if already is not None:
             return (already,)
         project = self.projects.get(work.project)
-        listed = work.workload.node_pools or (project.node_pools if project else ()) or (DEFAULT_POOL,)
-        promised = {self.nodes[m.nominated].pool for m in work.members.values() if m.nominated in self.nodes}
+        listed = (
+            work.workload.node_pools or (project.node_pools if project else ()) or (DEFAULT_POOL,)
+        )
+        promised = {
+            self.nodes[m.nominated].pool for m in work.members.values() if m.nominated in self.nodes
+        }
         known = tuple(name for name in dict.fromkeys(listed) if name in self.pools)
-        # a promise comes before the list, or the room that was made in a later pool goes to those who try that pool first
+        # a promise comes before the list, or the room that was made in a later pool goes to those
+        # who try that pool first
         return tuple(sorted(known, key=lambda name: name not in promised)) if promised else known

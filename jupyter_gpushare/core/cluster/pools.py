@@ -1,7 +1,9 @@
-"""What a node pool has: its nodes, found by what is free on them, and its tree of queues. Decides nothing.
+"""What a node pool has: its nodes, found by what is free on them, and its tree of queues. Decides
+nothing.
 
-Nodes are kept in buckets by (size and number of GPUs, free GPUs, idle GPUs, most room on a shared GPU), names sorted inside. A cluster of
-thousands of alike nodes has a few dozen buckets, and the best node for a pod is the first name in the best bucket that fits.
+Nodes are kept in buckets by (size and number of GPUs, free GPUs, idle GPUs, most room on a shared
+GPU), names sorted inside. A cluster of thousands of alike nodes has a few dozen buckets, and the
+best node for a pod is the first name in the best bucket that fits.
 """
 
 from __future__ import annotations
@@ -52,9 +54,11 @@ class QueueSpec:
 
 
 def queue_specs(policy: Policy) -> dict[str, QueueSpec]:
-    """Every queue by name. Without departments, projects stand under an unlimited department `default`.
+    """Every queue by name. Without departments, projects stand under an unlimited department
+    `default`.
 
-    Raises `InvalidInput` for a name used twice, a parent that does not exist, and departments that contain themselves.
+    Raises `InvalidInput` for a name used twice, a parent that does not exist, and departments that
+    contain themselves.
     """
     specs: dict[str, QueueSpec] = {}
     implicit = None
@@ -62,7 +66,16 @@ def queue_specs(policy: Policy) -> dict[str, QueueSpec]:
         implicit = DEFAULT_POOL
         specs[implicit] = QueueSpec(implicit, "department", None, default=UNBOUNDED)
     for department in policy.departments:
-        _add(specs, QueueSpec(department.name, "department", department.parent, department.created, department.pools))
+        _add(
+            specs,
+            QueueSpec(
+                department.name,
+                "department",
+                department.parent,
+                department.created,
+                department.pools,
+            ),
+        )
     for project in policy.projects:
         parent = project.department or implicit
         _add(specs, QueueSpec(project.name, "project", parent, project.created, project.pools))
@@ -72,7 +85,9 @@ def queue_specs(policy: Policy) -> dict[str, QueueSpec]:
 
 def _add(specs: dict[str, QueueSpec], spec: QueueSpec) -> None:
     if spec.name in specs:
-        raise InvalidInput(f"{spec.kind} {spec.name} has a name that is taken", field=f"{spec.kind}s")
+        raise InvalidInput(
+            f"{spec.kind} {spec.name} has a name that is taken", field=f"{spec.kind}s"
+        )
     specs[spec.name] = spec
 
 
@@ -90,13 +105,30 @@ def _check_tree(specs: dict[str, QueueSpec]) -> None:
 
 
 class PoolState:
-    """One node pool. `version` changes with everything that happens in it, `freed` when something was given back: what did not fit
-    at a `freed` does not fit while it stays the same."""
+    """One node pool. `version` changes with everything that happens in it, `freed` when something
+    was given back: what did not fit at a `freed` does not fit while it stays the same.
+    """
 
     __slots__ = (
-        "buckets", "closed", "config", "defragmenter", "estimated_with", "fair_stamp", "freed", "largest", "machines", "name", "nodes", "queues",
-        "reservation", "smallest", "specs", "total", "version", "where",
-    )  # fmt: skip
+        "buckets",
+        "closed",
+        "config",
+        "defragmenter",
+        "estimated_with",
+        "fair_stamp",
+        "freed",
+        "largest",
+        "machines",
+        "name",
+        "nodes",
+        "queues",
+        "reservation",
+        "smallest",
+        "specs",
+        "total",
+        "version",
+        "where",
+    )
 
     def __init__(self, config: NodePool, specs: dict[str, QueueSpec]) -> None:
         self.config, self.name, self.specs = config, config.name, specs
@@ -123,7 +155,9 @@ class PoolState:
         if known is None:
             spec = self.specs.get(name) or QueueSpec(name, "project", None, default=DRAINING)
             parent = None if spec.parent is None else self.queue(spec.parent)
-            known = self.queues[name] = QueueState(name, spec.kind, parent, spec.in_pool(self.name), spec.created)
+            known = self.queues[name] = QueueState(
+                name, spec.kind, parent, spec.in_pool(self.name), spec.created
+            )
         return known
 
     def add(self, node: NodeState) -> None:
@@ -142,13 +176,22 @@ class PoolState:
         ready = [n for n in self.nodes.values() if n.node.ready]
         totals = [n.total for n in ready]
         self.total = Amounts(*(min(UNLIMITED, sum(t[i] for t in totals)) for i in range(3)))
-        sizes = [n.capacity for n in ready if n.node.gpus] or [n.capacity for n in self.nodes.values() if n.node.gpus]
+        sizes = [n.capacity for n in ready if n.node.gpus] or [
+            n.capacity for n in self.nodes.values() if n.node.gpus
+        ]
         self.smallest, self.largest = min(sizes, default=0), max(sizes, default=0)
         self.version = self.freed = tick()
 
     def place(self, node: NodeState) -> None:
         """Files a node under what it has free now. Nodes that are not ready are in no bucket."""
-        key = (node.capacity, node.node.gpus, node.room, node.idle, node.shared_later, node.shared_now)
+        key = (
+            node.capacity,
+            node.node.gpus,
+            node.room,
+            node.idle,
+            node.shared_later,
+            node.shared_now,
+        )
         name = node.name
         is_open = node.node.ready and name not in self.closed
         if self.defragmenter is not None:

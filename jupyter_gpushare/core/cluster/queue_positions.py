@@ -1,7 +1,8 @@
-"""Everybody's place in the queue: in which order the waiting would be served if room came up bit by bit.
+"""Everybody's place in the queue: in which order the waiting would be served if room came up bit by
+bit.
 
-1 is next. The walk is that of the scheduler, with every workload counted as served once its turn came; so places interleave between
-projects as the GPUs would.
+1 is next. The walk is that of the scheduler, with every workload counted as served once its turn
+came; so places interleave between projects as the GPUs would.
 """
 
 from __future__ import annotations
@@ -16,18 +17,35 @@ __all__ = ["WaitingClass", "positions_in"]
 
 
 class WaitingClass:
-    """Alike workloads waiting in one queue, as they stood when the view was taken; `leaf` itself has gone on since."""
+    """Alike workloads waiting in one queue, as they stood when the view was taken; `leaf` itself
+    has gone on since.
+    """
 
     __slots__ = ("ask", "leaf", "members", "prefix", "total")
 
     def __init__(
-        self, leaf: QueueState, total: Amounts, ask: Amounts, prefix: tuple[bool, int, int], members: tuple[tuple[int, str], ...]
-    ) -> None:  # fmt: skip
-        self.leaf, self.total, self.ask, self.prefix, self.members = leaf, total, ask, prefix, members
+        self,
+        leaf: QueueState,
+        total: Amounts,
+        ask: Amounts,
+        prefix: tuple[bool, int, int],
+        members: tuple[tuple[int, str], ...],
+    ) -> None:
+        self.leaf, self.total, self.ask, self.prefix, self.members = (
+            leaf,
+            total,
+            ask,
+            prefix,
+            members,
+        )
 
 
-def positions_in(lines: list[WaitingClass], numbers: Mapping[QueueState, QueueSnapshot]) -> Iterator[str]:
-    """Everybody in these lines of one pool, whose turn comes first first, by what the queues held then."""
+def positions_in(
+    lines: list[WaitingClass], numbers: Mapping[QueueState, QueueSnapshot]
+) -> Iterator[str]:
+    """Everybody in these lines of one pool, whose turn comes first first, by what the queues held
+    then.
+    """
     if not lines:
         return
     by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
@@ -35,7 +53,9 @@ def positions_in(lines: list[WaitingClass], numbers: Mapping[QueueState, QueueSn
     for line in lines:
         if line.leaf.name not in leaves:
             leaves[line.leaf.name] = line.leaf.frozen(numbers)
-        by_leaf.setdefault(line.leaf.name, []).extend((line.prefix, created, id_, line.ask) for created, id_ in line.members)
+        by_leaf.setdefault(line.leaf.name, []).extend(
+            (line.prefix, created, id_, line.ask) for created, id_ in line.members
+        )
     for waiting in by_leaf.values():
         waiting.sort(reverse=True)
     if len(by_leaf) == 1:
@@ -46,16 +66,27 @@ def positions_in(lines: list[WaitingClass], numbers: Mapping[QueueState, QueueSn
 
 
 class _PositionWalk:
-    """The same tree of heaps as in `turns`, over copies of the queues: only the keys on the path of a turn change."""
+    """The same tree of heaps as in `turns`, over copies of the queues: only the keys on the path of
+    a turn change.
+    """
 
     def __init__(
-        self, waiting: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]], leaves: dict[str, QueueState], total: Amounts
-    ) -> None:  # fmt: skip
+        self,
+        waiting: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]],
+        leaves: dict[str, QueueState],
+        total: Amounts,
+    ) -> None:
         self.waiting, self.total = waiting, total
         shared: dict[str, QueueState] = {}
-        self.paths = {name: [shared.setdefault(q.name, q) for q in leaf.path] for name, leaf in leaves.items()}
+        self.paths = {
+            name: [shared.setdefault(q.name, q) for q in leaf.path] for name, leaf in leaves.items()
+        }
         self.heaps: dict[str | None, list[tuple[TurnKey, str]]] = {}
-        parents = {q.name: path[i + 1].name if i + 1 < len(path) else None for path in self.paths.values() for i, q in enumerate(path)}
+        parents = {
+            q.name: path[i + 1].name if i + 1 < len(path) else None
+            for path in self.paths.values()
+            for i, q in enumerate(path)
+        }
         depth = {q.name: len(q.path) for q in shared.values()}
         self.queues = shared
         for name in sorted(shared, key=lambda n: -depth[n]):
@@ -84,7 +115,11 @@ class _PositionWalk:
     def _served(self, leaf: str, ask: Amounts) -> None:
         path = self.paths[leaf]
         for queue in path:
-            queue.gpu, queue.cpu, queue.memory = queue.gpu + ask[0], queue.cpu + ask[1], queue.memory + ask[2]
+            queue.gpu, queue.cpu, queue.memory = (
+                queue.gpu + ask[0],
+                queue.cpu + ask[1],
+                queue.memory + ask[2],
+            )
         for i, queue in enumerate(path):
             heap = self.heaps[path[i + 1].name if i + 1 < len(path) else None]
             if self.waiting[leaf] if i == 0 else self.heaps[queue.name]:

@@ -1,4 +1,5 @@
-"""Whether a queue may hold more: the limit, and the quota for non-preemptible work, on every level. Fair share never says no.
+"""Whether a queue may hold more: the limit, and the quota for non-preemptible work, on every level.
+Fair share never says no.
 
 Source: scheduling rules, sections 4 (the gate) and 10.
 """
@@ -31,32 +32,48 @@ class Refusal:
 
 
 def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None:
-    """The first bound, from the project upwards, that `ask` would break. Only resources that are asked for are looked at."""
+    """The first bound, from the project upwards, that `ask` would break. Only resources that are
+    asked for are looked at.
+    """
     gpu, cpu, memory = ask
     for queue in leaf.path:
         limit = queue.limit
-        if (gpu and queue.gpu + gpu > limit[0]) or (cpu and queue.cpu + cpu > limit[1]) or (memory and queue.memory + memory > limit[2]):
+        if (
+            (gpu and queue.gpu + gpu > limit[0])
+            or (cpu and queue.cpu + cpu > limit[1])
+            or (memory and queue.memory + memory > limit[2])
+        ):
             return _refused(ReasonCode.OVER_LIMIT, queue, ask, limit, queue.allocated)
         if preemptible:
             continue
         quota = queue.quota
         if (
-            (gpu and queue.fixed_gpu + gpu > quota[0]) or (cpu and queue.fixed_cpu + cpu > quota[1])
+            (gpu and queue.fixed_gpu + gpu > quota[0])
+            or (cpu and queue.fixed_cpu + cpu > quota[1])
             or (memory and queue.fixed_memory + memory > quota[2])
-        ):  # fmt: skip
+        ):
             return _refused(ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, queue, ask, quota, queue.fixed)
     return None
 
 
 def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
-    """Whether non-preemptible work may grow by `ask` on every level. Says nothing of limits: who takes from others may bring the queue
-    back below one by taking, so limits are asked when the place is tried (sections 6.4 and 7.2)."""
+    """Whether non-preemptible work may grow by `ask` on every level. Says nothing of limits: who
+    takes from others may bring the queue back below one by taking, so limits are asked when the
+    place is tried (sections 6.4 and 7.2).
+    """
     for queue in leaf.path:
-        if any(amount and held + amount > quota for amount, held, quota in zip(ask, queue.fixed, queue.quota, strict=True)):
+        if any(
+            amount and held + amount > quota
+            for amount, held, quota in zip(ask, queue.fixed, queue.quota, strict=True)
+        ):
             return False
     return True
 
 
-def _refused(code: ReasonCode, queue: QueueState, ask: Amounts, bound: Amounts, held: Amounts) -> Refusal:
+def _refused(
+    code: ReasonCode, queue: QueueState, ask: Amounts, bound: Amounts, held: Amounts
+) -> Refusal:
     which = next(i for i in range(3) if ask[i] and held[i] + ask[i] > bound[i])
-    return Refusal(code, queue.name, queue.kind, RESOURCES[which], bound[which], held[which], ask[which])
+    return Refusal(
+        code, queue.name, queue.kind, RESOURCES[which], bound[which], held[which], ask[which]
+    )

@@ -1,7 +1,8 @@
-"""The cluster in memory and the few ways in which it changes. Decides nothing; every change can be undone through the journal.
+"""The cluster in memory and the few ways in which it changes. Decides nothing; every change can be
+undone through the journal.
 
-A pod's effect on node, queue and indexes is a function of where it is and in which status. So one function moves it (`put`), and
-undoing is moving it back.
+A pod's effect on node, queue and indexes is a function of where it is and in which status. So one
+function moves it (`put`), and undoing is moving it back.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ Where = tuple[Status, NodeState | None, tuple[int, ...], Amounts, NodeState | No
 
 
 class State(PendingIndex):
-    """Nodes, pools, queues and workloads, with indexes. The cycle works on this; other rooms see `Cluster`."""
+    """Nodes, pools, queues and workloads, with indexes. The cycle works on this; other rooms see
+    `Cluster`.
+    """
 
     def __init__(self, policy: Policy) -> None:
         super().__init__()
@@ -37,12 +40,17 @@ class State(PendingIndex):
         """Pending, and promised a node by the last cycle."""
         self.install(policy)
 
-    # -- policy and nodes ------------------------------------------------------------------------------------------
+    # -- policy and nodes
+    # ------------------------------------------------------------------------------------------
 
     def install(self, policy: Policy) -> None:
-        """Builds pools and queues anew and puts everything back in its place. Raises `InvalidInput` and then has changed nothing."""
+        """Builds pools and queues anew and puts everything back in its place. Raises `InvalidInput`
+        and then has changed nothing.
+        """
         specs = queue_specs(policy)
-        placed = [m for work in self.works.values() for m in work.members.values() if m.node is not None]
+        placed = [
+            m for work in self.works.values() for m in work.members.values() if m.node is not None
+        ]
         for member in placed:
             self._lift(member)
         for work in self.works.values():
@@ -72,7 +80,9 @@ class State(PendingIndex):
             self._relist(work)
 
     def pool_of(self, node: Node) -> str:
-        """The pool a node belongs to: the one it names, else the first whose label it carries, else `default`."""
+        """The pool a node belongs to: the one it names, else the first whose label it carries, else
+        `default`.
+        """
         if node.pool != DEFAULT_POOL and node.pool in self.pools:
             return node.pool
         for pool in self.policy.node_pools:
@@ -125,20 +135,40 @@ class State(PendingIndex):
         found = [m for m in state.pods if isinstance(m, Member)]
         return sorted(found, key=lambda m: m.key)
 
-    # -- moving a pod ----------------------------------------------------------------------------------------------
+    # -- moving a pod
+    # ----------------------------------------------------------------------------------------------
 
     def put(
-        self, member: Member, status: Status, node: NodeState | None = None, devices: tuple[int, ...] = (), charge: Amounts = NOTHING,
-        old: NodeState | None = None, old_devices: tuple[int, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        member: Member,
+        status: Status,
+        node: NodeState | None = None,
+        devices: tuple[int, ...] = (),
+        charge: Amounts = NOTHING,
+        old: NodeState | None = None,
+        old_devices: tuple[int, ...] = (),
+    ) -> None:
         """Changes a pod's status and place, and everything that follows from it."""
-        before = (member.status, member.node, member.devices, member.charge, member.old, member.old_devices)
+        before = (
+            member.status,
+            member.node,
+            member.devices,
+            member.charge,
+            member.old,
+            member.old_devices,
+        )
         self.journal.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
 
     def _put(self, member: Member, where: Where) -> None:
-        if {member.status, where[0]} == {"bound", "running"} and where[1:4] == (member.node, member.devices, member.charge):
-            self._count(member, -1)  # it only began to run: nothing was given back, and no verdict on room is out of date
+        if {member.status, where[0]} == {"bound", "running"} and where[1:4] == (
+            member.node,
+            member.devices,
+            member.charge,
+        ):
+            self._count(
+                member, -1
+            )  # it only began to run: nothing was given back, and no verdict on room is out of date
             member.status = where[0]
             self._count(member, 1)
             assert member.node is not None
@@ -146,7 +176,14 @@ class State(PendingIndex):
         else:
             self._lift(member)
             self._count(member, -1)
-            member.status, member.node, member.devices, member.charge, member.old, member.old_devices = where
+            (
+                member.status,
+                member.node,
+                member.devices,
+                member.charge,
+                member.old,
+                member.old_devices,
+            ) = where
             self._count(member, 1)
             self._drop(member)
         work = member.work
@@ -238,7 +275,8 @@ class State(PendingIndex):
             self.pools[wanted[0]].queue(work.project).lend(wanted[1], work)
         work.listed = wanted
 
-    # -- finding ---------------------------------------------------------------------------------------------------
+    # -- finding
+    # ---------------------------------------------------------------------------------------------------
 
     def member(self, workload: str, pod: str) -> Member:
         """Raises `NotFound`."""

@@ -1,6 +1,7 @@
 """Which parts of the data centre a group may use, best first. Knows nothing of queues or quota.
 
-A domain is the path of label values from the outermost level of a topology down. Source: scheduling rules, section 9.4.
+A domain is the path of label values from the outermost level of a topology down. Source: scheduling
+rules, section 9.4.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ MISSING: Final = 1000.0
 
 @dataclass(frozen=True, slots=True)
 class DomainCandidate:
-    """A set of nodes to try as a whole, and how much each of its nodes is preferred inside (10000 and up; 0: no preference)."""
+    """A set of nodes to try as a whole, and how much each of its nodes is preferred inside (10000
+    and up; 0: no preference).
+    """
 
     nodes: tuple[NodeState, ...]
     scores: dict[str, int] = field(default_factory=dict)
@@ -41,7 +44,9 @@ def topology_named(policy: Policy, name: str) -> Topology | None:
 
 
 def problem_of(workload: Workload, policy: Policy) -> str | None:
-    """What makes a workload's topology constraints impossible to understand; None when nothing does."""
+    """What makes a workload's topology constraints impossible to understand; None when nothing
+    does.
+    """
     if workload.topology is None and not workload.groups:
         return None
     for constraint in _constraints(workload):
@@ -66,16 +71,24 @@ def _constraints(workload: Workload) -> Iterable[TopologyConstraint]:
 
 
 def candidates(
-    topology: Topology, constraint: TopologyConstraint, nodes: Sequence[NodeState], needs: Sequence[PodRequirements], hosts: Sequence[NodeState]
-) -> list[DomainCandidate]:  # fmt: skip
-    """Node sets for a group with these pods still to place, best first. `hosts`: nodes where it already has active pods."""
+    topology: Topology,
+    constraint: TopologyConstraint,
+    nodes: Sequence[NodeState],
+    needs: Sequence[PodRequirements],
+    hosts: Sequence[NodeState],
+) -> list[DomainCandidate]:
+    """Node sets for a group with these pods still to place, best first. `hosts`: nodes where it
+    already has active pods.
+    """
     inside = [n for n in nodes if all(level in n.node.labels for level in topology.levels)]
     if not inside or not needs:
         return [DomainCandidate(tuple(inside))] if inside else []
     levels = topology.levels
     start = _common_depth(inside, levels, constraint)
     required = 0 if constraint.required is None else levels.index(constraint.required) + 1
-    finest = levels.index(constraint.preferred) + 1 if constraint.preferred is not None else required
+    finest = (
+        levels.index(constraint.preferred) + 1 if constraint.preferred is not None else required
+    )
     found: list[DomainCandidate] = []
     homes = {tuple(n.node.labels.get(level, "") for level in levels[:required]) for n in hosts}
     scores = _preferred_scores(inside, levels, constraint, needs, start)
@@ -83,13 +96,20 @@ def candidates(
         found.extend(
             DomainCandidate(tuple(domain.nodes), scores)
             for domain in _ranked(inside, levels, depth, needs)
-            if domain.qualifies and (not homes or domain.path[:required] in homes)  # a group that runs somewhere stays there
+            if domain.qualifies
+            and (
+                not homes or domain.path[:required] in homes
+            )  # a group that runs somewhere stays there
         )
     return found
 
 
-def _common_depth(nodes: Sequence[NodeState], levels: tuple[str, ...], constraint: TopologyConstraint) -> int:
-    """How deep the deepest single domain with all these nodes lies, but not deeper than the preferred level."""
+def _common_depth(
+    nodes: Sequence[NodeState], levels: tuple[str, ...], constraint: TopologyConstraint
+) -> int:
+    """How deep the deepest single domain with all these nodes lies, but not deeper than the
+    preferred level.
+    """
     bound = len(levels) if constraint.preferred is None else levels.index(constraint.preferred) + 1
     depth = 0
     while depth < bound and len({n.node.labels[levels[depth]] for n in nodes}) == 1:
@@ -97,8 +117,15 @@ def _common_depth(nodes: Sequence[NodeState], levels: tuple[str, ...], constrain
     return depth
 
 
-def _ranked(nodes: Sequence[NodeState], levels: tuple[str, ...], depth: int, needs: Sequence[PodRequirements]) -> list[_TopologyDomain]:
-    """The domains of one level, the fullest that still fits first, parents before children, then by path."""
+def _ranked(
+    nodes: Sequence[NodeState],
+    levels: tuple[str, ...],
+    depth: int,
+    needs: Sequence[PodRequirements],
+) -> list[_TopologyDomain]:
+    """The domains of one level, the fullest that still fits first, parents before children, then by
+    path.
+    """
     ranked = []
     for at in range(depth + 1):
         domains: dict[tuple[str, ...], _TopologyDomain] = {}
@@ -112,7 +139,9 @@ def _ranked(nodes: Sequence[NodeState], levels: tuple[str, ...], depth: int, nee
     ratios = [{path: -domain.ratio for path, domain in domains.items()} for domains in ranked]
 
     def place(domain: _TopologyDomain) -> tuple[tuple[float, str], ...]:
-        return tuple((ratios[i + 1][domain.path[: i + 1]], domain.path[i]) for i in range(len(domain.path)))
+        return tuple(
+            (ratios[i + 1][domain.path[: i + 1]], domain.path[i]) for i in range(len(domain.path))
+        )
 
     return sorted(ranked[depth].values(), key=place)
 
@@ -138,7 +167,11 @@ def _holds(nodes: Sequence[NodeState], needs: Sequence[PodRequirements], ratio: 
     if len(kinds) > 1:
         return ratio <= 1
     largest = max(needs, key=lambda n: (n.whole, n.cpu, n.ram))
-    gpu, cpu, ram = max(n.whole for n in needs), max(n.cpu for n in needs), max(n.ram for n in needs)
+    gpu, cpu, ram = (
+        max(n.whole for n in needs),
+        max(n.cpu for n in needs),
+        max(n.ram for n in needs),
+    )
     return sum(_copies(node, largest, gpu, cpu, ram) for node in nodes) >= len(needs)
 
 
@@ -157,9 +190,15 @@ def _copies(node: NodeState, need: PodRequirements, gpu: int, cpu: int, ram: int
 
 
 def _preferred_scores(
-    nodes: Sequence[NodeState], levels: tuple[str, ...], constraint: TopologyConstraint, needs: Sequence[PodRequirements], start: int
-) -> dict[str, int]:  # fmt: skip
-    """Node scores by the rank of its sub-domain at the preferred level: the freest (last) scores highest."""
+    nodes: Sequence[NodeState],
+    levels: tuple[str, ...],
+    constraint: TopologyConstraint,
+    needs: Sequence[PodRequirements],
+    start: int,
+) -> dict[str, int]:
+    """Node scores by the rank of its sub-domain at the preferred level: the freest (last) scores
+    highest.
+    """
     if constraint.preferred is None:
         return {}
     depth = levels.index(constraint.preferred) + 1
@@ -167,4 +206,8 @@ def _preferred_scores(
         return {}
     domains = _ranked(nodes, levels, depth, needs)
     count = len(domains)
-    return {node.name: 10_000 * (10 * (i + 1) // count) for i, domain in enumerate(domains) for node in domain.nodes}
+    return {
+        node.name: 10_000 * (10 * (i + 1) // count)
+        for i, domain in enumerate(domains)
+        for node in domain.nodes
+    }

@@ -1,7 +1,8 @@
-"""How changes are undone: an append-only log of inverse operations. Refuses to know what is being changed.
+"""How changes are undone: an append-only log of inverse operations. Refuses to know what is being
+changed.
 
-Nothing is copied: every change of the cluster pushes the call that reverses it, and a rollback pops and calls. That makes a
-simulation cost what it touches, not what the cluster holds.
+Nothing is copied: every change of the cluster pushes the call that reverses it, and a rollback pops
+and calls. That makes a simulation cost what it touches, not what the cluster holds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ Undo = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class UndoLog:
-    """The undo log. A mark is its length; marks taken by `open` keep the log alive until `close` or a rollback past them."""
+    """The undo log. A mark is its length; marks taken by `open` keep the log alive until `close` or
+    a rollback past them.
+    """
 
     __slots__ = ("_entries", "_open")
 

@@ -1,4 +1,6 @@
-"""What became of each workload so far, and which of its pods may ask next. Knows nothing of nodes' room or of other workloads."""
+"""What became of each workload so far, and which of its pods may ask next. Knows nothing of nodes'
+room or of other workloads.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,25 @@ FAR_LAST: Final = 1 << 62
 
 
 class Member:
-    """One pod and where it is. `old` and `old_devices`: the place that a moved pod has not left yet."""
+    """One pod and where it is. `old` and `old_devices`: the place that a moved pod has not left
+    yet.
+    """
 
     __slots__ = (
-        "charge", "devices", "evicted", "name", "need", "node", "nominated", "old", "old_devices", "podset", "pod", "status", "work",
-    )  # fmt: skip
+        "charge",
+        "devices",
+        "evicted",
+        "name",
+        "need",
+        "node",
+        "nominated",
+        "old",
+        "old_devices",
+        "podset",
+        "pod",
+        "status",
+        "work",
+    )
 
     def __init__(self, work: Work, podset: PodSet, pod: Pod, need: PodRequirements) -> None:
         self.work, self.podset, self.pod, self.name, self.need = work, podset, pod, pod.name, need
@@ -60,7 +76,17 @@ class Member:
 class PodSet:
     """The pods of one sub-group (or of a workload without groups), in the order in which they ask."""
 
-    __slots__ = ("active", "done", "members", "minimum", "name", "pending", "running", "used", "wanted")
+    __slots__ = (
+        "active",
+        "done",
+        "members",
+        "minimum",
+        "name",
+        "pending",
+        "running",
+        "used",
+        "wanted",
+    )
 
     def __init__(self, name: str, minimum: int) -> None:
         self.name, self.minimum, self.wanted, self.done = name, minimum, minimum, 0
@@ -72,7 +98,9 @@ class PodSet:
         return (member for member in self.members if member.status == "pending")
 
     def did(self, sign: int) -> None:
-        """One more of its members has succeeded (or, at -1, has not after all), and the others need not wait for it (`Workload.done_counts`)."""
+        """One more of its members has succeeded (or, at -1, has not after all), and the others need
+        not wait for it (`Workload.done_counts`).
+        """
         self.done += sign
         self.minimum = max(1, self.wanted - self.done)
 
@@ -86,13 +114,30 @@ class Work:
     """A workload in the cluster. `started` and `stale_since` are ms, None: never, not stale."""
 
     __slots__ = (
-        "alike", "created", "held", "id", "listed", "members", "podsets", "preemptible", "priority", "project", "shape", "started",
-        "succeeded", "stale_since", "workload",
-    )  # fmt: skip
+        "alike",
+        "created",
+        "held",
+        "id",
+        "listed",
+        "members",
+        "podsets",
+        "preemptible",
+        "priority",
+        "project",
+        "shape",
+        "started",
+        "succeeded",
+        "stale_since",
+        "workload",
+    )
 
     def __init__(self, workload: Workload, needs: RequirementsCache) -> None:
         self.workload, self.id, self.project = workload, workload.id, workload.project
-        self.priority, self.preemptible, self.created = workload.priority, workload.preemptible, workload.created
+        self.priority, self.preemptible, self.created = (
+            workload.priority,
+            workload.preemptible,
+            workload.created,
+        )
         self.started: int | None = None
         self.stale_since: int | None = None
         self.succeeded = 0
@@ -103,15 +148,20 @@ class Work:
         self.podsets = _podsets(workload)
         self.members: dict[str, Member] = {}
         by_name = {podset.name: podset for podset in self.podsets}
-        for pod in sorted(workload.pods, key=lambda p: (-p.priority if p.priority is not None else FAR_LAST, p.name)):
+        for pod in sorted(
+            workload.pods,
+            key=lambda p: (-p.priority if p.priority is not None else FAR_LAST, p.name),
+        ):
             self._adopt(pod, by_name, needs)
         for podset in self.podsets:
             if podset.minimum < 0:
                 podset.minimum = len(podset.members)
             podset.minimum = podset.wanted = max(1, podset.minimum)
         self.shape = (
-            tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets), workload.topology, workload.groups,
-        )  # fmt: skip
+            tuple((s.name, s.minimum, tuple(m.need for m in s.members)) for s in self.podsets),
+            workload.topology,
+            workload.groups,
+        )
 
     def _adopt(self, pod: Pod, by_name: dict[str, PodSet], needs: RequirementsCache) -> None:
         if pod.name in self.members:
@@ -126,14 +176,17 @@ class Work:
         self.members[pod.name] = member
 
     def order_key(self) -> tuple[int, int, int, str]:
-        """Who is served first inside a queue: priority, then below, at, above the minimum, then age, then id (section 3.3)."""
+        """Who is served first inside a queue: priority, then below, at, above the minimum, then
+        age, then id (section 3.3).
+        """
         return -self.priority, self.elastic(), self.created, self.id
 
     def turn_order(self) -> tuple[bool, int, int, int, str]:
         """The same among those who wait, after those who were promised a place in the cycle before.
 
-        By the rules a promise only scores the node. But then a colleague with a large request, who cannot start, speaks for the queue,
-        another queue comes first and takes the room that was made, and the two would evict each other for ever.
+        By the rules a promise only scores the node. But then a colleague with a large request, who
+        cannot start, speaks for the queue, another queue comes first and takes the room that was
+        made, and the two would evict each other for ever.
         """
         return not any(m.nominated for m in self.members.values()), *self.order_key()
 
@@ -148,14 +201,18 @@ class Work:
         return state
 
     def asking(self) -> list[Member]:
-        """The members that ask in one turn: every group's way to its minimum, or one more above it (section 3.4)."""
+        """The members that ask in one turn: every group's way to its minimum, or one more above it
+        (section 3.4).
+        """
         if len(self.members) == 1:
             return [m for m in self.members.values() if m.status == "pending"]
         below = [s for s in self.podsets if s.active < s.minimum]
         below.sort(key=lambda s: (s.active / s.minimum, s.name))
         if below:
             return [m for s in below for m in list(s.waiting())[: s.minimum - s.active]]
-        above = sorted((s for s in self.podsets if s.pending), key=lambda s: (s.active / s.minimum, s.name))
+        above = sorted(
+            (s for s in self.podsets if s.pending), key=lambda s: (s.active / s.minimum, s.name)
+        )
         return [next(above[0].waiting())] if above else []
 
     @property
@@ -194,16 +251,33 @@ class Work:
 
 
 class EquivalenceClass:
-    """Pending workloads of one project that no rule can tell apart but by age: same pools, priority, preemptibility and shape.
+    """Pending workloads of one project that no rule can tell apart but by age: same pools,
+    priority, preemptibility and shape.
 
-    When the oldest finds no room, none of the others does before something is freed; so one verdict serves them all.
+    When the oldest finds no room, none of the others does before something is freed; so one verdict
+    serves them all.
     """
 
     __slots__ = (
-        "_frozen", "filing", "found", "head_key", "key", "line", "members", "pools", "project", "ready", "refused", "sample", "tried", "wants",
-    )  # fmt: skip
+        "_frozen",
+        "filing",
+        "found",
+        "head_key",
+        "key",
+        "line",
+        "members",
+        "pools",
+        "project",
+        "ready",
+        "refused",
+        "sample",
+        "tried",
+        "wants",
+    )
 
-    def __init__(self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None) -> None:
+    def __init__(
+        self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None
+    ) -> None:
         self.filing = filing
         self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
         self.members: list[tuple[int, str]] = []
@@ -213,7 +287,9 @@ class EquivalenceClass:
         self.wants: dict[str, Amounts] = {}
         """What one of them wants, per pool."""
         self.refused: dict[str, int] = {}
-        """Per pool: the pool's count of releases at which the last try failed. The verdict stands until that count moves."""
+        """Per pool: the pool's count of releases at which the last try failed. The verdict stands
+        until that count moves.
+        """
         self.found: dict[str, int] = {}
         """Per pool: how many of the pods found room in the last try."""
         self.tried: dict[tuple[str, str], int] = {}
@@ -231,7 +307,9 @@ class EquivalenceClass:
         self._frozen = None
 
     def frozen(self) -> tuple[tuple[int, str], ...]:
-        """The members as they are now, for a view that outlives the cycle; made anew only when they have changed."""
+        """The members as they are now, for a view that outlives the cycle; made anew only when they
+        have changed.
+        """
         if self._frozen is None:
             self._frozen = tuple(self.members)
         return self._frozen
@@ -244,7 +322,10 @@ def _podsets(workload: Workload) -> list[PodSet]:
     leaves = list(_leaves(workload.groups))
     if len({leaf.name for leaf in leaves}) < len(leaves):
         raise InvalidInput(f"workload {workload.id} has two groups of one name", field="groups")
-    return [PodSet(leaf.name, -1 if leaf.min_pods is None else leaf.min_pods) for leaf in sorted(leaves, key=lambda leaf: leaf.name)]
+    return [
+        PodSet(leaf.name, -1 if leaf.min_pods is None else leaf.min_pods)
+        for leaf in sorted(leaves, key=lambda leaf: leaf.name)
+    ]
 
 
 def _leaves(groups: tuple[SubGroup, ...]) -> Iterator[SubGroup]:

@@ -1,4 +1,6 @@
-"""One cycle: from facts to decisions, with time as an argument; and the same on trial, for a workload that was not submitted."""
+"""One cycle: from facts to decisions, with time as an argument; and the same on trial, for a
+workload that was not submitted.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +28,11 @@ def _nobody_counts(action: str) -> None:
 
 
 def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
-    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing else.
+    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing
+    else.
 
-    `done` is called with the name of each action when it is over: the core has no clock, but its caller may hold a stopwatch.
+    `done` is called with the name of each action when it is over: the core has no clock, but its
+    caller may hold a stopwatch.
     """
     state = cluster._state
     decisions = _run(state, now, done)
@@ -50,7 +54,9 @@ def _run(state: State, now: int, done: Callable[[str], None] = _nobody_counts) -
         ACTIONS_BY_NAME[action](state, now, notes)
         state.refresh()
         done(action)
-    for member in list(state.nominees):  # a promise is good for one cycle; who got something again keeps it through that
+    for member in list(
+        state.nominees
+    ):  # a promise is good for one cycle; who got something again keeps it through that
         state.nominate(member, None)
     state.refresh()
     return _decisions(state, notes, before)
@@ -71,7 +77,9 @@ def _settle(state: State) -> None:
 
 
 def _learn_mix(state: State, pool: PoolState) -> None:
-    """What is typical in a pool that is to be kept unfragmented: what runs there and, counted here, what waits."""
+    """What is typical in a pool that is to be kept unfragmented: what runs there and, counted here,
+    what waits.
+    """
     if pool.defragmenter is None:
         return
     waiting: Counter[PodRequirements] = Counter()
@@ -82,9 +90,11 @@ def _learn_mix(state: State, pool: PoolState) -> None:
     pool.defragmenter.study(waiting)
 
 
-def what_if(cluster: Cluster, workload: Workload, now: int, instead_of: str | None = None) -> WhatIf:
-    """Where the workload would go now and whom it would displace, else why not. Changes nothing. `instead_of`: a workload whose place is given
-    up for it; one that there is not gives up nothing.
+def what_if(
+    cluster: Cluster, workload: Workload, now: int, instead_of: str | None = None
+) -> WhatIf:
+    """Where the workload would go now and whom it would displace, else why not. Changes nothing.
+    `instead_of`: a workload whose place is given up for it; one that there is not gives up nothing.
 
     Raises what submitting it would raise.
     """
@@ -116,15 +126,32 @@ def _decisions(state: State, notes: Notes, before: dict[str, FreeCapacity]) -> D
             binds.append(Bind(member.work.id, member.name, spot))
         else:
             pipelines.append(Pipeline(member.work.id, member.name, spot))
-    evictions = tuple(_eviction(state, m, action, by) for m, (action, by) in notes.items() if m.status in ("releasing", "pipelined"))
+    evictions = tuple(
+        _eviction(state, m, action, by)
+        for m, (action, by) in notes.items()
+        if m.status in ("releasing", "pipelined")
+    )
     explainer = Explainer(state, before, evictions)
     return Decisions(
-        tuple(binds), tuple(pipelines), evictions, explainer.reasons(), explainer.positions(), explainer.queues(), explainer.counting,
+        tuple(binds),
+        tuple(pipelines),
+        evictions,
+        explainer.reasons(),
+        explainer.positions(),
+        explainer.queues(),
+        explainer.counting,
         explainer.glimpse,
-    )  # fmt: skip
+    )
 
 
 def _eviction(state: State, member: Member, action: str, by: str | None) -> Evict:
     spot = member.old_spot() or member.spot()
     assert spot is not None
-    return Evict(member.work.id, member.name, spot, action, by, eviction_message(member, action, state.works.get(by) if by else None))
+    return Evict(
+        member.work.id,
+        member.name,
+        spot,
+        action,
+        by,
+        eviction_message(member, action, state.works.get(by) if by else None),
+    )

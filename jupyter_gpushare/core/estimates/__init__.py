@@ -1,1 +1,3 @@
-"""Expected waits: `wait_history` finds similar requests, `survival` estimates from them; `time_series` keeps samples."""
+"""Expected waits: `wait_history` finds similar requests, `survival` estimates from them;
+`time_series` keeps samples.
+"""

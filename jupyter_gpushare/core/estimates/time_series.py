@@ -1,4 +1,5 @@
-"""What something was over time, in bounded memory: every few seconds while it is young, coarser when it is old. Pure.
+"""What something was over time, in bounded memory: every few seconds while it is young, coarser
+when it is old. Pure.
 
 Samples are values at a moment, not averages: a peak between two of them is not seen.
 """
@@ -28,12 +29,18 @@ class Grain:
     span: int
 
 
-DAY: Final = (Grain(5_000, 15 * MINUTE), Grain(MINUTE, 180 * MINUTE), Grain(10 * MINUTE, 24 * 60 * MINUTE))
+DAY: Final = (
+    Grain(5_000, 15 * MINUTE),
+    Grain(MINUTE, 180 * MINUTE),
+    Grain(10 * MINUTE, 24 * 60 * MINUTE),
+)
 """At most 504 samples for a day: finest first."""
 
 
 class Series(Generic[T]):
-    """Time is the caller's and must not go back; a sample that is older than the last one is dropped."""
+    """Time is the caller's and must not go back; a sample that is older than the last one is
+    dropped.
+    """
 
     def __init__(self, grains: Sequence[Grain] = DAY) -> None:
         self._grains = tuple(grains)
@@ -56,7 +63,9 @@ class Series(Generic[T]):
         return True
 
     def since(self, start: int) -> list[tuple[int, T]]:
-        """Samples from that time on, oldest first, each once, the finest that there are of each time."""
+        """Samples from that time on, oldest first, each once, the finest that there are of each
+        time.
+        """
         found: list[tuple[int, T]] = []
         for kept in self._kept:
             oldest = found[0][0] if found else None
@@ -82,5 +91,8 @@ def minutes_in(text: str | None) -> int:
     if text is None or text == "":
         return 60
     if not (text.isascii() and text.isdecimal() and 1 <= int(text[:9]) <= LONGEST_MINUTES):
-        raise InvalidInput(f"minutes must be a whole number from 1 to {LONGEST_MINUTES}, got {text[:40]!r}", field="minutes")
+        raise InvalidInput(
+            f"minutes must be a whole number from 1 to {LONGEST_MINUTES}, got {text[:40]!r}",
+            field="minutes",
+        )
     return int(text[:9])

@@ -1,8 +1,10 @@
-"""Whose waits of the past are like one's own: in the same node pool, of like size, lately; and how they are compared.
+"""Whose waits of the past are like one's own: in the same node pool, of like size, lately; and how
+they are compared.
 
-Waits are compared *per place*: a wait is divided by the place in its project's line at which it began, and what is expected is that
-times one's own place. Queues differ from hour to hour far more than the pace at which they move; on the Philly trace this puts four
-waits of five within a factor of two, and the waits as they are two of five (docs/measurements/waits.md).
+Waits are compared *per place*: a wait is divided by the place in its project's line at which it
+began, and what is expected is that times one's own place. Queues differ from hour to hour far more
+than the pace at which they move; on the Philly trace this puts four waits of five within a factor
+of two, and the waits as they are two of five (docs/measurements/waits.md).
 
 Pure; times are ms since some epoch, and the moment of the question is an argument.
 """
@@ -33,7 +35,9 @@ AT_ONCE: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class WaitSample:
-    """One request's wait for its first grant. `ended` None: it goes on; `granted` False with an end: it was given up."""
+    """One request's wait for its first grant. `ended` None: it goes on; `granted` False with an
+    end: it was given up.
+    """
 
     id: str
     project: str
@@ -47,7 +51,9 @@ class WaitSample:
 
 @dataclass(frozen=True, slots=True)
 class SimilarRequests:
-    """What was found, in ms from now, and among whom: `size` None: requests of any size; `days`: how far back."""
+    """What was found, in ms from now, and among whom: `size` None: requests of any size; `days`:
+    how far back.
+    """
 
     expected: WaitEstimate
     size: int | None
@@ -55,7 +61,9 @@ class SimilarRequests:
 
 
 def size_class(gpu: int) -> int:
-    """Requests of like size, by all their milli-GPU: none, parts of one GPU, and up to 1, 2, 4, 8, ... GPUs. Never smaller for more."""
+    """Requests of like size, by all their milli-GPU: none, parts of one GPU, and up to 1, 2, 4, 8,
+    ... GPUs. Never smaller for more.
+    """
     if gpu < GPU:
         return min(gpu, 1)
     top = GPU
@@ -65,13 +73,18 @@ def size_class(gpu: int) -> int:
 
 
 class WaitHistory:
-    """The past as it stood at one moment. Building it costs a sort; curves are made when somebody asks for one, and kept.
+    """The past as it stood at one moment. Building it costs a sort; curves are made when somebody
+    asks for one, and kept.
 
-    Columns, as ten thousand may wait: a row at a time would hold up a grant."""
+    Columns, as ten thousand may wait: a row at a time would hold up a grant.
+    """
 
     def __init__(self, waits: Iterable[WaitSample], now: int) -> None:
         self.now = now
-        rows = sorted(((w.begun, w.id, (w.project, w.pool), w.size, w.ended, w.granted) for w in waits), key=_BEGUN_AND_ID)
+        rows = sorted(
+            ((w.begun, w.id, (w.project, w.pool), w.size, w.ended, w.granted) for w in waits),
+            key=_BEGUN_AND_ID,
+        )
         self._begun = np.array([row[0] for row in rows], dtype=np.int64)
         self._pools = np.array([row[2][1] for row in rows], dtype=object)
         self._sizes = np.array([row[3] for row in rows], dtype=np.int64)
@@ -79,7 +92,9 @@ class WaitHistory:
         self._granted = np.array([row[5] for row in rows], dtype=bool)
         self._lines: dict[tuple[str, str], int] = {}
         """How many of a project wait in a pool now."""
-        places = self._counted([row[2] for row in rows], ended, np.array([row[4] is None for row in rows], dtype=bool))
+        places = self._counted(
+            [row[2] for row in rows], ended, np.array([row[4] is None for row in rows], dtype=bool)
+        )
         self._places = dict(zip((row[1] for row in rows), places.tolist(), strict=True))
         waited = ended - self._begun
         self._had_to = waited > AT_ONCE
@@ -87,7 +102,9 @@ class WaitHistory:
         self._curves: dict[tuple[str, int | None, int], SurvivalCurve] = {}
 
     def _counted(self, lines: list[tuple[str, str]], ended: Times, going_on: Flags) -> Times:
-        """Each wait's place in the line of its project and pool when it began; 1: nobody of it waited."""
+        """Each wait's place in the line of its project and pool when it began; 1: nobody of it
+        waited.
+        """
         places = np.ones(len(lines), dtype=np.int64)
         members: dict[tuple[str, str], list[int]] = {}
         for row, line in enumerate(lines):
@@ -100,14 +117,17 @@ class WaitHistory:
         return places
 
     def place(self, project: str, pool: str, id_: str = "") -> int:
-        """The place at which this wait began; of one that is not known: the place at which it would begin now."""
+        """The place at which this wait began; of one that is not known: the place at which it would
+        begin now.
+        """
         return self._places.get(id_) or self._lines.get((project, pool), 0) + 1
 
     def expected(self, pool: str, size: int, place: int, so_far: int) -> SimilarRequests | None:
-        """For one of this size class who began at this place and has waited for so long. None: too little is known.
+        """For one of this size class who began at this place and has waited for so long. None: too
+        little is known.
 
-        Those of like size of the last day come first, then of the last week, then of any size: the first among whom nine in ten can be
-        told, else the first among whom half can.
+        Those of like size of the last day come first, then of the last week, then of any size: the
+        first among whom nine in ten can be told, else the first among whom half can.
         """
         half = None
         for among, days in ((size, 1), (size, 7), (None, 1), (None, 7)):
@@ -130,5 +150,7 @@ class WaitHistory:
 
 
 def _scaled(per_place: WaitEstimate, place: int) -> WaitEstimate:
-    median, p90 = (None if one is None else one * place for one in (per_place.median, per_place.p90))
+    median, p90 = (
+        None if one is None else one * place for one in (per_place.median, per_place.p90)
+    )
     return WaitEstimate(median, p90, per_place.based_on)

@@ -1,4 +1,5 @@
-"""Taking inside a project by priority: a workload may displace strictly lower ones of its own queue. Fairness plays no role here.
+"""Taking inside a project by priority: a workload may displace strictly lower ones of its own
+queue. Fairness plays no role here.
 
 Source: scheduling rules, sections 7.2 and 7.4.
 """
@@ -17,7 +18,9 @@ __all__ = ["PreemptionStrategy", "protected_until"]
 
 
 def protected_until(state: State, victim: QueueState, started: int | None) -> int:
-    """Until when a minimum run time protects a workload from its colleagues, ms: the first value from the project upwards."""
+    """Until when a minimum run time protects a workload from its colleagues, ms: the first value
+    from the project upwards.
+    """
     if started is None:
         return 0
     for queue in victim.path:
@@ -30,7 +33,14 @@ class PreemptionStrategy:
     """The rules of one preemption."""
 
     def __init__(self, state: State, pool: PoolState, turn: NextWorkload, now: int) -> None:
-        self.state, self.pool, self.leaf, self.work, self.ask, self.now = state, pool, turn.leaf, turn.work, turn.ask, now
+        self.state, self.pool, self.leaf, self.work, self.ask, self.now = (
+            state,
+            pool,
+            turn.leaf,
+            turn.work,
+            turn.ask,
+            now,
+        )
 
     def may_ask(self) -> bool:
         """Non-preemptible work must be within quota; and there must be somebody of lower priority."""

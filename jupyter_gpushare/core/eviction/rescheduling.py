@@ -1,6 +1,8 @@
-"""Where victims go: evicted, put back, moved, or left where they are. Decides who keeps a place, not who loses one.
+"""Where victims go: evicted, put back, moved, or left where they are. Decides who keeps a place,
+not who loses one.
 
-A victim of a simulation often fits somewhere after all. Whoever can stay on his own GPU stays; a move is a restart, and the second best.
+A victim of a simulation often fits somewhere after all. Whoever can stay on his own GPU stays; a
+move is a restart, and the second best.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ class VictimRescheduler:
             self.state.put(member, "releasing", member.node, member.devices)
 
     def lift(self, unit: EvictionUnit) -> None:
-        """Takes back the promise of another place, and the places of the unit's pods that stayed: it makes way as a whole, or a gang
-        would lose some of its pods and keep the others."""
+        """Takes back the promise of another place, and the places of the unit's pods that stayed:
+        it makes way as a whole, or a gang would lose some of its pods and keep the others.
+        """
         for member in unit.members:
             if member.status == "pipelined":
                 self.state.put(member, "releasing", member.old, member.old_devices)
@@ -69,21 +72,35 @@ class VictimRescheduler:
                 self.state.put(member, "releasing", member.node, member.devices)
 
     def seat(self, unit: EvictionUnit) -> bool:
-        """Finds places for all of its evicted pods, or for none; a pod that is given its own node back stays there."""
+        """Finds places for all of its evicted pods, or for none; a pod that is given its own node
+        back stays there.
+        """
         if self._is_refused(unit):
             return False
         evicted = [m for m in unit.members if m.status == "releasing"]
         return Allocation(self.state, self.pool, unit.work, promise=True).seat_all(evicted)
 
     def send_back(self, used: Sequence[EvictionUnit]) -> None:
-        """Moved pods whose old place is still free stay there, and evicted ones that now fit somewhere keep running or move."""
+        """Moved pods whose old place is still free stay there, and evicted ones that now fit
+        somewhere keep running or move.
+        """
         for unit in reversed(used):
-            self._bring_back([other for other in used if other.work is unit.work] if _is_kept_together(unit) else [unit])
-            if all(m.status == "releasing" for m in unit.members) and not self._is_refused(unit) and not self._stay_all(unit):
+            self._bring_back(
+                [other for other in used if other.work is unit.work]
+                if _is_kept_together(unit)
+                else [unit]
+            )
+            if (
+                all(m.status == "releasing" for m in unit.members)
+                and not self._is_refused(unit)
+                and not self._stay_all(unit)
+            ):
                 self.seat(unit)
 
     def _bring_back(self, units: Sequence[EvictionUnit]) -> None:
-        """Each moved pod whose old place is still free; those that must be in one domain, all or none."""
+        """Each moved pod whose old place is still free; those that must be in one domain, all or
+        none.
+        """
         trial = TentativeChanges(self.state, self.pool)
         for member in (member for unit in units for member in unit.members):
             if _could_stay(member):
@@ -92,7 +109,9 @@ class VictimRescheduler:
             trial.undo()
 
     def keep_in_place(self, used: Sequence[EvictionUnit], asking: Sequence[Member]) -> None:
-        """Gives moved pods their own GPUs back where those who asked can take others of the same node: the ones of pods that are lost."""
+        """Gives moved pods their own GPUs back where those who asked can take others of the same
+        node: the ones of pods that are lost.
+        """
         for unit in used:
             for member in unit.members if not _is_kept_together(unit) else ():
                 if member.status == "pipelined" and member.old is not None:
@@ -119,15 +138,24 @@ class VictimRescheduler:
 
     def _is_refused(self, unit: EvictionUnit) -> bool:
         """Whether a bound of its queues stands against it: perhaps the one that it was evicted for."""
-        return refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible) is not None
+        return (
+            refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible)
+            is not None
+        )
 
     def _stay(self, member: Member) -> None:
-        node, devices = (member.old, member.old_devices) if member.old is not None else (member.node, member.devices)
+        node, devices = (
+            (member.old, member.old_devices)
+            if member.old is not None
+            else (member.node, member.devices)
+        )
         assert node is not None
         self.state.put(member, "running", node, devices, member.need.charge(node.capacity))
 
     def _stay_all(self, unit: EvictionUnit) -> bool:
-        if _is_kept_together(unit) and any(m.status == "pipelined" for m in unit.work.members.values()):
+        if _is_kept_together(unit) and any(
+            m.status == "pipelined" for m in unit.work.members.values()
+        ):
             return False  # the rest of it goes to another domain
         trial = TentativeChanges(self.state, self.pool)
         for member in unit.members:
@@ -150,4 +178,8 @@ def _has_topology(group: SubGroup) -> bool:
 
 def _could_stay(member: Member) -> bool:
     """Whether a moved pod's own place is still free."""
-    return member.status == "pipelined" and member.old is not None and member.old.is_free_on(member.need, member.old_devices)
+    return (
+        member.status == "pipelined"
+        and member.old is not None
+        and member.old.is_free_on(member.need, member.old_devices)
+    )

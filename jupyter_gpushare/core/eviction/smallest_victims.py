@@ -1,6 +1,8 @@
-"""Option `victims: smallest`: the cheapest set of victims instead of the first that suffices in the order of fairness.
+"""Option `victims: smallest`: the cheapest set of victims instead of the first that suffices in the
+order of fairness.
 
-Cheap means few GPUs lost, then little work lost, then few units. Who may be taken from does not change: the same candidates, the same judge.
+Cheap means few GPUs lost, then little work lost, then few units. Who may be taken from does not
+change: the same candidates, the same judge.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ Cost = tuple[int, int, int, str]
 class SmallestVictimSet:
     """Nodes of a pool by what it would cost to make room for one need there."""
 
-    def __init__(self, pool: PoolState, need: PodRequirements, units: Iterable[EvictionUnit]) -> None:
+    def __init__(
+        self, pool: PoolState, need: PodRequirements, units: Iterable[EvictionUnit]
+    ) -> None:
         self.pool, self.need = pool, need
         self.by_host: dict[str, list[EvictionUnit]] = {}
         for unit in units:
@@ -31,7 +35,9 @@ class SmallestVictimSet:
         heapify(self.heap)
 
     def next(self) -> list[EvictionUnit] | None:
-        """The units to evict at the cheapest node that was not tried yet; None when no node is left."""
+        """The units to evict at the cheapest node that was not tried yet; None when no node is
+        left.
+        """
         while self.heap:
             cost = heappop(self.heap)
             now = self._cost(cost[3])
@@ -56,13 +62,17 @@ class SmallestVictimSet:
         return *_price(units), host
 
     def _set(self, host: str) -> list[EvictionUnit]:
-        """The cheapest of: one unit that suffices, small ones first until they do, young ones first until they do; none that turn out
-        needless. Trying every set would cost too much on a node with many."""
+        """The cheapest of: one unit that suffices, small ones first until they do, young ones first
+        until they do; none that turn out needless. Trying every set would cost too much on a node
+        with many.
+        """
         units = [u for u in self.by_host.get(host, ()) if not u.taken]
         units.sort(key=lambda u: (u.charge.gpu, -u.work.created, u.work.id))
         single = next(([unit] for unit in units if self._suffices(host, [unit])), [])
         small = self._first_of(host, units)
-        young = self._first_of(host, sorted(units, key=lambda u: (-u.work.created, u.charge.gpu, u.work.id)))
+        young = self._first_of(
+            host, sorted(units, key=lambda u: (-u.work.created, u.charge.gpu, u.work.id))
+        )
         return min((option for option in (single, small, young) if option), key=_price, default=[])
 
     def _first_of(self, host: str, units: list[EvictionUnit]) -> list[EvictionUnit]:
@@ -84,9 +94,17 @@ class SmallestVictimSet:
         node = self.pool.nodes.get(host)
         if node is None or host not in self.pool.where or not node.admits(self.need):
             return False
-        return node.would_fit(self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node])
+        return node.would_fit(
+            self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node]
+        )
 
 
 def _price(units: list[EvictionUnit]) -> tuple[int, int, int]:
-    """GPUs lost (milli); then the work lost, which for sets of one size compares as GPUs x age does, whatever the time; then units."""
-    return sum(u.charge.gpu for u in units), -sum(u.charge.gpu * u.work.created for u in units), len(units)
+    """GPUs lost (milli); then the work lost, which for sets of one size compares as GPUs x age
+    does, whatever the time; then units.
+    """
+    return (
+        sum(u.charge.gpu for u in units),
+        -sum(u.charge.gpu * u.work.created for u in units),
+        len(units),
+    )

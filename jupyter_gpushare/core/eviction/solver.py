@@ -1,9 +1,12 @@
-"""Making room: the fewest steps down the list of victims after which a workload can be promised a place. Knows no rule of fairness.
+"""Making room: the fewest steps down the list of victims after which a workload can be promised a
+place. Knows no rule of fairness.
 
-For one asking pod after the other, victims are thought away in order until the pod would fit on a node that hosts them; those are evicted
-in the journal, the pod and then the victims are seated again in queue order, and the caller's rule judges what is left evicted. What was
-found for one pod stays while the next one is served, so a gang costs the sum of its pods, not their product; only victims that were moved
-make way again for later pods, as all of them come before. Source: scheduling rules, section 5.
+For one asking pod after the other, victims are thought away in order until the pod would fit on a
+node that hosts them; those are evicted in the journal, the pod and then the victims are seated
+again in queue order, and the caller's rule judges what is left evicted. What was found for one pod
+stays while the next one is served, so a gang costs the sum of its pods, not their product; only
+victims that were moved make way again for later pods, as all of them come before. Source:
+scheduling rules, section 5.
 """
 
 from __future__ import annotations
@@ -33,13 +36,28 @@ MAX_TRIES: Final = 2000
 
 
 class Solver:
-    """Tries to seat one workload's asking members by evicting victims. On success the state holds the result, else it is unchanged."""
+    """Tries to seat one workload's asking members by evicting victims. On success the state holds
+    the result, else it is unchanged.
+    """
 
     def __init__(
-        self, state: State, pool: PoolState, work: Work, victims: VictimCandidates, judge: Judge, *, max_moved: int | None = None,
+        self,
+        state: State,
+        pool: PoolState,
+        work: Work,
+        victims: VictimCandidates,
+        judge: Judge,
+        *,
+        max_moved: int | None = None,
         max_tries: int = MAX_TRIES,
-    ) -> None:  # fmt: skip
-        self.state, self.pool, self.work, self.victims, self.judge = state, pool, work, victims, judge
+    ) -> None:
+        self.state, self.pool, self.work, self.victims, self.judge = (
+            state,
+            pool,
+            work,
+            victims,
+            judge,
+        )
         self.max_moved, self.tries = max_moved, max_tries
         self.leaf = pool.queue(work.project)
         self.asking = work.asking()
@@ -64,7 +82,9 @@ class Solver:
             used = self.used
             self.places.send_back(used)
             self.places.keep_in_place(used, self.asking)
-            if self._is_allowed(used):  # once more for all of it: pods that found room by themselves count too
+            if self._is_allowed(
+                used
+            ):  # once more for all of it: pods that found room by themselves count too
                 self._take_over(used)
                 return True
         trial.undo()
@@ -76,11 +96,16 @@ class Solver:
         return [*self.lost, *self.moved]
 
     def _take_over(self, units: list[EvictionUnit]) -> None:
-        self.lost, self.moved = [u for u in units if is_lost(u)], [u for u in units if is_moved(u) and not is_lost(u)]
+        self.lost, self.moved = (
+            [u for u in units if is_lost(u)],
+            [u for u in units if is_moved(u) and not is_lost(u)],
+        )
 
     def _is_solved(self) -> bool:
         if not self.victims.exist:
-            return False  # without anybody to take from nothing is tried: allocate has failed already
+            return (
+                False  # without anybody to take from nothing is tried: allocate has failed already
+            )
         if self.work.workload.topology is not None or self.work.workload.groups:
             found = seat_structured(self.state, self.pool, self.work, self.victims, self._judged)
             self._take_over(found or [])
@@ -96,13 +121,16 @@ class Solver:
         return self._is_allowed(used)
 
     def _is_allowed(self, used: list[EvictionUnit], lost: list[EvictionUnit] | None = None) -> bool:
-        """Whether the judge and the cap on moves allow it. `lost` are those units that were lost before and are not looked at again."""
+        """Whether the judge and the cap on moves allow it. `lost` are those units that were lost
+        before and are not looked at again.
+        """
         lost = _in_order([*(lost or ()), *(u for u in used if is_lost(u))])
         if self.max_moved is not None and len({u.work for u in (*lost, *used)}) > self.max_moved:
             return False
         return self.judge(lost, self.ask)
 
-    # -- one pod ---------------------------------------------------------------------------------------------------
+    # -- one pod
+    # ---------------------------------------------------------------------------------------------------
 
     def _help(self, member: Member) -> bool:
         """Seats one more pod: on what is free by now, else by taking more."""
@@ -123,7 +151,9 @@ class Solver:
         self.moved = [u for u in units if is_moved(u) and not is_lost(u)]
 
     def _lift_moved(self) -> list[EvictionUnit]:
-        """Victims that were moved for earlier pods make way for this one, and are seated again behind it."""
+        """Victims that were moved for earlier pods make way for this one, and are seated again
+        behind it.
+        """
         moved = list(reversed(self.moved))
         for unit in moved:
             self.places.lift(unit)
@@ -140,13 +170,16 @@ class Solver:
             self.places.seat(unit)
 
     def _make_room(self, member: Member) -> bool:
-        """Goes down the list of victims until the pod fits. A like pod goes on where the last one stopped: what did not make room
-        for that one does not for this one either."""
+        """Goes down the list of victims until the pod fits. A like pod goes on where the last one
+        stopped: what did not make room for that one does not for this one either.
+        """
         if member.need is not self.need:
             self.need, self.position, self.by_host = member.need, 0, {}
         if self.pool.config.victims == "smallest":
             return self._make_room_cheaply(member)
-        somewhere = best_seat(self.pool, member.need) is not None  # then a bound is in the way, and any victim may lift it
+        somewhere = (
+            best_seat(self.pool, member.need) is not None
+        )  # then a bound is in the way, and any victim may lift it
         while self.tries > 0:
             unit = self._unit_at(self.position)
             if unit is None:
@@ -156,14 +189,19 @@ class Solver:
                 continue
             for host in unit.hosts:
                 self.by_host.setdefault(host, []).append(unit)
-            if any(self._would_fit(member, host, somewhere) and self._try(member, self.by_host[host]) for host in unit.hosts):
+            if any(
+                self._would_fit(member, host, somewhere) and self._try(member, self.by_host[host])
+                for host in unit.hosts
+            ):
                 self._go_on(unit)
                 return True
         return False
 
     def _go_on(self, unit: EvictionUnit) -> None:
-        """Where the next pod begins: with the last victim again, as its host may have room for one more; or from the top, when that victim
-        has also left a host where others alone did not make room before."""
+        """Where the next pod begins: with the last victim again, as its host may have room for one
+        more; or from the top, when that victim has also left a host where others alone did not make
+        room before.
+        """
         self.position = max(0, self.position - 1)
         if len(unit.hosts) > 1:
             self.position, self.by_host = 0, {}
@@ -196,12 +234,16 @@ class Solver:
             return somewhere
         if not node.admits(member.need):
             return False
-        moved_in = [m for u in self.moved for m in u.members if m.node is node and m.status == "pipelined"]
+        moved_in = [
+            m for u in self.moved for m in u.members if m.node is node and m.status == "pipelined"
+        ]
         gone = [(m.need, m.devices) for u in live for m in u.members if m.node is node]
         return node.would_fit(member.need, gone + [(m.need, m.devices) for m in moved_in])
 
     def _try(self, member: Member, units: list[EvictionUnit]) -> bool:
-        """Evicts, seats the pod and the victims again in queue order, and asks the judge; undone unless it says yes."""
+        """Evicts, seats the pod and the victims again in queue order, and asks the judge; undone
+        unless it says yes.
+        """
         self.tries -= 1
         trial = TentativeChanges(self.state, self.pool)
         units = list(dict.fromkeys(units))
@@ -222,8 +264,9 @@ class Solver:
         return False
 
     def _seat_in_order(self, member: Member, units: list[EvictionUnit]) -> bool:
-        """Seats the pod and the victims as the queues would have it; whether the pod found a seat. Victims that come first get theirs
-        back first."""
+        """Seats the pod and the victims as the queues would have it; whether the pod found a seat.
+        Victims that come first get theirs back first.
+        """
         waiting: list[EvictionUnit | None] = [None, *units]
         ask = member.need.estimate(self.pool.smallest)
         seated = False
@@ -231,7 +274,9 @@ class Solver:
             lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]] = {}
             for index, unit in enumerate(waiting):
                 work = self.work if unit is None else unit.work
-                lines.setdefault(self.pool.queue(work.project), []).append((work.order_key(), index))
+                lines.setdefault(self.pool.queue(work.project), []).append(
+                    (work.order_key(), index)
+                )
             asks = [ask if unit is None else unit.charge for unit in waiting]
             unit = waiting.pop(_next_in(lines, asks, self.pool.total))
             if unit is not None:
@@ -244,7 +289,9 @@ class Solver:
         return seated
 
     def _seat_again(self) -> None:
-        """Seats the whole gang once more in its own order, now that all victims are known; the old seats stay if that fails."""
+        """Seats the whole gang once more in its own order, now that all victims are known; the old
+        seats stay if that fails.
+        """
         trial = TentativeChanges(self.state, self.pool)
         moved = self._lift_moved()
         for member in self.asking:
@@ -258,12 +305,20 @@ class Solver:
 
 
 def _in_order(units: list[EvictionUnit]) -> list[EvictionUnit]:
-    """As they came down the list of victims: the order in which they are charged decides whether the last one is fair."""
+    """As they came down the list of victims: the order in which they are charged decides whether
+    the last one is fair.
+    """
     return sorted(units, key=lambda unit: unit.place)
 
 
-def _next_in(lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]], asks: list[Amounts], total: Amounts) -> int:
-    """The index of whoever is served first among a few workloads, walking the tree of their queues from the top."""
+def _next_in(
+    lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]],
+    asks: list[Amounts],
+    total: Amounts,
+) -> int:
+    """The index of whoever is served first among a few workloads, walking the tree of their queues
+    from the top.
+    """
     firsts = {leaf: min(line)[1] for leaf, line in lines.items()}
     while len(firsts) > 1:  # merge the deepest siblings into their parent until one is left
         depth = max(len(queue.path) for queue in firsts)
@@ -272,7 +327,11 @@ def _next_in(lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]
         for queue in deepest:
             groups.setdefault(queue.parent, []).append(queue)
         for parent, siblings in groups.items():
-            best = siblings[0] if len(siblings) == 1 else min(siblings, key=lambda q: turn_key(q, asks[firsts[q]], total))
+            best = (
+                siblings[0]
+                if len(siblings) == 1
+                else min(siblings, key=lambda q: turn_key(q, asks[firsts[q]], total))
+            )
             first = firsts[best]
             for queue in siblings:
                 del firsts[queue]

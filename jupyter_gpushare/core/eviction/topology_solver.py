@@ -1,7 +1,8 @@
 """Making room for workloads with topology or sub-groups: domain by domain, the whole tree at once.
 
-Pod by pod, as in `solver`, would not do: the first pod's domain would decide for all of them. Inside one required domain after the other,
-victims are evicted down the list until the whole tree can be seated; who was evicted in vain stays.
+Pod by pod, as in `solver`, would not do: the first pod's domain would decide for all of them.
+Inside one required domain after the other, victims are evicted down the list until the whole tree
+can be seated; who was evicted in vain stays.
 """
 
 from __future__ import annotations
@@ -28,21 +29,29 @@ MAX_TRIES: Final = 200
 
 
 def seat_structured(
-    state: State, pool: PoolState, work: Work, victims: VictimCandidates, judge: Callable[[list[EvictionUnit], Amounts], bool]
-) -> list[EvictionUnit] | None:  # fmt: skip
+    state: State,
+    pool: PoolState,
+    work: Work,
+    victims: VictimCandidates,
+    judge: Callable[[list[EvictionUnit], Amounts], bool],
+) -> list[EvictionUnit] | None:
     """The units that were evicted or moved for it; None, and nothing changed, when there is no way."""
     units: list[EvictionUnit] = []
     while (unit := victims.next()) is not None:
         units.append(unit)
     for domain in _domains(state, pool, work):
-        found = _DomainAttempt(state, pool, work, judge).solve([u for u in units if domain.intersection(u.hosts)], domain)
+        found = _DomainAttempt(state, pool, work, judge).solve(
+            [u for u in units if domain.intersection(u.hosts)], domain
+        )
         if found is not None:
             return found
     return None
 
 
 def _domains(state: State, pool: PoolState, work: Work) -> list[frozenset[str]]:
-    """Node names of each required domain of the whole workload, the one with most room first; else all nodes."""
+    """Node names of each required domain of the whole workload, the one with most room first; else
+    all nodes.
+    """
     nodes = list(pool.ready_nodes())
     constraint = work.workload.topology
     topology = None if constraint is None else topology_named(state.policy, constraint.name)
@@ -52,7 +61,9 @@ def _domains(state: State, pool: PoolState, work: Work) -> list[frozenset[str]]:
     domains: dict[tuple[str, ...], list[NodeState]] = {}
     for node in nodes:
         if all(level in node.node.labels for level in topology.levels):
-            domains.setdefault(tuple(node.node.labels[level] for level in topology.levels[:depth]), []).append(node)
+            domains.setdefault(
+                tuple(node.node.labels[level] for level in topology.levels[:depth]), []
+            ).append(node)
     ranked = sorted(domains.items(), key=lambda d: (-sum(n.room for n in d[1]), d[0]))
     return [frozenset(n.name for n in inside) for _, inside in ranked]
 
@@ -60,7 +71,13 @@ def _domains(state: State, pool: PoolState, work: Work) -> list[frozenset[str]]:
 class _DomainAttempt:
     """The search in one domain."""
 
-    def __init__(self, state: State, pool: PoolState, work: Work, judge: Callable[[list[EvictionUnit], Amounts], bool]) -> None:
+    def __init__(
+        self,
+        state: State,
+        pool: PoolState,
+        work: Work,
+        judge: Callable[[list[EvictionUnit], Amounts], bool],
+    ) -> None:
         self.state, self.pool, self.work, self.judge = state, pool, work, judge
         self.members = work.asking()
         self.ask = asked(self.members, pool.smallest)
@@ -80,7 +97,9 @@ class _DomainAttempt:
             found = self._seat_all(used)
             if found is not None:
                 return found
-            patience = 1 + len(used) // 10  # larger steps after more of them, so that the tries stay few
+            patience = (
+                1 + len(used) // 10
+            )  # larger steps after more of them, so that the tries stay few
         found = self._seat_all(used) if used else None
         if found is None:
             trial.undo()
@@ -90,7 +109,9 @@ class _DomainAttempt:
         """The units that are still evicted or moved when everybody who could stay or be moved is."""
         trial = TentativeChanges(self.state, self.pool)
         seating = Allocation(self.state, self.pool, self.work, promise=True)
-        is_refused = refusal(self.pool.queue(self.work.project), self.ask, self.work.preemptible) is not None
+        is_refused = (
+            refusal(self.pool.queue(self.work.project), self.ask, self.work.preemptible) is not None
+        )
         if not is_refused and seating.seat_all(self.members):
             self.places.send_back(used)
             touched = [unit for unit in used if is_touched(unit)]

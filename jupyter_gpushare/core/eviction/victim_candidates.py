@@ -1,7 +1,9 @@
-"""Who would have to give way, in which order. Finds candidates; whether taking from them is fair is for `reclaim` and `preempt` to say.
+"""Who would have to give way, in which order. Finds candidates; whether taking from them is fair is
+for `reclaim` and `preempt` to say.
 
-The order is that of service reversed: first from the queue that would be served last, in it from the lowest priority, above-minimum
-pods before gangs, the newest first. Source: scheduling rules, sections 3.5 and 5.
+The order is that of service reversed: first from the queue that would be served last, in it from
+the lowest priority, above-minimum pods before gangs, the newest first. Source: scheduling rules,
+sections 3.5 and 5.
 """
 
 from __future__ import annotations
@@ -39,7 +41,13 @@ class EvictionUnit:
 class VictimCandidates:
     """A stream of units from these queues. `accepts` says how much of a workload may be taken."""
 
-    def __init__(self, pool: PoolState, leaves: Iterable[QueueState], accepts: Callable[[Work], int], exist: bool | None = None) -> None:
+    def __init__(
+        self,
+        pool: PoolState,
+        leaves: Iterable[QueueState],
+        accepts: Callable[[Work], int],
+        exist: bool | None = None,
+    ) -> None:
         self.pool, self.accepts = pool, accepts
         self.count = 0
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
@@ -54,7 +62,9 @@ class VictimCandidates:
         for queue in sorted(queues, key=lambda q: (-len(q.path), q.name)):
             insort(self.levels.setdefault(queue.parent, []), (self._key(queue), queue))
         self.exist = bool(self.top) if exist is None else exist
-        """Whether there is anybody to take from by kind, including queues that were left out because they hold no more than their share."""
+        """Whether there is anybody to take from by kind, including queues that were left out
+        because they hold no more than their share.
+        """
 
     def next(self) -> EvictionUnit | None:
         """The next unit in order; None when there is none left."""
@@ -85,7 +95,9 @@ class VictimCandidates:
         best = queue
         while best not in self.top:
             best = self.levels[best][-1][1]
-        return victim_key(queue, self.taken.get(queue, NOTHING), self.top[best].charge, self.pool.total)
+        return victim_key(
+            queue, self.taken.get(queue, NOTHING), self.top[best].charge, self.pool.total
+        )
 
     def _advance(self, leaf: QueueState) -> None:
         """Looks up what the queue would give next."""
@@ -109,11 +121,15 @@ class VictimCandidates:
         above = [(s.active - _count(s.members, gone)) / s.minimum for s in work.podsets]
         fullest = max(range(len(above)), key=lambda i: (above[i], work.podsets[i].name))
         if above[fullest] > 1:
-            surplus = [m for m in work.podsets[fullest].members if m.status == "running" and m not in gone]
+            surplus = [
+                m for m in work.podsets[fullest].members if m.status == "running" and m not in gone
+            ]
             return EvictionUnit(work, surplus[-1:]) if surplus else None
         if allowed == SURPLUS:
             return None
-        return EvictionUnit(work, [m for m in work.members.values() if m.status == "running" and m not in gone])
+        return EvictionUnit(
+            work, [m for m in work.members.values() if m.status == "running" and m not in gone]
+        )
 
     def _key_without(self, work: Work, gone: set[Member]) -> JobKey:
         left = [(s.active - _count(s.members, gone), s.minimum) for s in work.podsets]
@@ -133,8 +149,9 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
 
 
 def chunks(members: Iterable[tuple[Member, Amounts]]) -> list[Amounts]:
-    """One workload's victims as they are charged: members beyond the minimum of their set one by one, then all others at once
-    (section 6.3)."""
+    """One workload's victims as they are charged: members beyond the minimum of their set one by
+    one, then all others at once (section 6.3).
+    """
     core, single = NOTHING, []
     seen: dict[object, int] = {}
     for member, charge in members:

@@ -1,10 +1,13 @@
-"""Who is entitled to how much: divides one resource among a tree of queues. Knows nothing of pods, nodes or text formats.
+"""Who is entitled to how much: divides one resource among a tree of queues. Knows nothing of pods,
+nodes or text formats.
 
-Source: scheduling rules, section 2. Everything is an integer or a fraction of integers, so that 2.9999999 never becomes 2.
+Source: scheduling rules, section 2. Everything is an integer or a fraction of integers, so that
+2.9999999 never becomes 2.
 
-Three phases among siblings: quota first (nobody is scaled down when quotas are over-subscribed), then the surplus in tiers of
-rank by over-quota weight, floored to whole units, then the units that the floors left over, one per queue by the largest remainder.
-A tier's surplus flows to the next tier *before* leftovers are handed out, so a lower tier may get a unit that a higher one missed
+Three phases among siblings: quota first (nobody is scaled down when quotas are over-subscribed),
+then the surplus in tiers of rank by over-quota weight, floored to whole units, then the units that
+the floors left over, one per queue by the largest remainder. A tier's surplus flows to the next
+tier *before* leftovers are handed out, so a lower tier may get a unit that a higher one missed
 (vector V6): the rules say so, and a replay against other implementations must agree.
 """
 
@@ -26,10 +29,12 @@ USAGE_SCALE: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one queue may claim of one resource. `quota`, `limit` and `requested` are in the resource's integer amounts.
+    """What one queue may claim of one resource. `quota`, `limit` and `requested` are in the
+    resource's integer amounts.
 
-    `weight` is in thousandths (any scale works as long as all siblings use it), `usage` in millionths of capacity. `requested` is
-    not capped by `limit`; dividing does that. `quota` and `limit` may be UNLIMITED. `parent` is None at the top level.
+    `weight` is in thousandths (any scale works as long as all siblings use it), `usage` in
+    millionths of capacity. `requested` is not capped by `limit`; dividing does that. `quota` and
+    `limit` may be UNLIMITED. `parent` is None at the top level.
     """
 
     name: str
@@ -49,10 +54,12 @@ class Claim:
 
 
 def divide(total: int, claims: Iterable[Claim], *, unit: int, k: int = 0) -> dict[str, int]:
-    """The fair share of every queue, by name, in the amounts that came in. Children divide what their parent was given.
+    """The fair share of every queue, by name, in the amounts that came in. Children divide what
+    their parent was given.
 
-    `unit` is what surplus is floored to (1000 milli-GPU; 1 milli-CPU; 1 MiB), `k` the time-based factor in thousandths (negative
-    is 0). A queue without a way up to the top level (parent missing, or a cycle) gets 0. Ties go to the older queue, then by name.
+    `unit` is what surplus is floored to (1000 milli-GPU; 1 milli-CPU; 1 MiB), `k` the time-based
+    factor in thousandths (negative is 0). A queue without a way up to the top level (parent
+    missing, or a cycle) gets 0. Ties go to the older queue, then by name.
     """
     children: defaultdict[str | None, list[Claim]] = defaultdict(list)
     shares: dict[str, int] = {}
@@ -72,9 +79,14 @@ def divide(total: int, claims: Iterable[Claim], *, unit: int, k: int = 0) -> dic
 
 
 def divide_among(total: int, siblings: Sequence[Claim], *, unit: int, k: int = 0) -> list[int]:
-    """The fair shares of one set of siblings, in their order. The sum may exceed `total` when quotas are over-subscribed."""
+    """The fair shares of one set of siblings, in their order. The sum may exceed `total` when
+    quotas are over-subscribed.
+    """
     wanted = [claim.wanted for claim in siblings]
-    shares = [min(total if is_unlimited(claim.quota) else claim.quota, want) for claim, want in zip(siblings, wanted, strict=True)]
+    shares = [
+        min(total if is_unlimited(claim.quota) else claim.quota, want)
+        for claim, want in zip(siblings, wanted, strict=True)
+    ]
     left = total - sum(shares)
     if left <= 0:
         return shares
@@ -105,9 +117,11 @@ class _Division:
     k: int
 
     def surplus(self, tier: list[int]) -> Remainders:
-        """Phase 2 for the queues of one rank, round after round while someone was satisfied and set part of its portion free.
+        """Phase 2 for the queues of one rank, round after round while someone was satisfied and set
+        part of its portion free.
 
-        A round that asks for another one has satisfied at least one queue for good, so there are at most as many as queues.
+        A round that asks for another one has satisfied at least one queue for good, so there are at
+        most as many as queues.
         """
         remainders: Remainders = {}
         hungry, again = tier, True
@@ -117,7 +131,9 @@ class _Division:
         return remainders
 
     def _round(self, hungry: list[int], remainders: Remainders) -> bool:
-        """Divides what is left once; whether a queue wanted less than its portion, so that another round is worth it."""
+        """Divides what is left once; whether a queue wanted less than its portion, so that another
+        round is worth it.
+        """
         portions = self._portions(hungry)
         whole = sum(portions)
         if whole == 0:
@@ -142,23 +158,36 @@ class _Division:
         return again
 
     def _portions(self, hungry: list[int]) -> list[int]:
-        """max(0, nW + k (nW - U)) of each queue, times one common factor; proportional to the weights when nothing was used."""
+        """max(0, nW + k (nW - U)) of each queue, times one common factor; proportional to the
+        weights when nothing was used.
+        """
         weights = [max(0, self.siblings[q].weight) for q in hungry]
         total_weight = sum(weights)
         if self.k == 0:
             return weights
         grown, drawn = (MILLI + self.k) * USAGE_SCALE, self.k * total_weight
-        return [max(0, w * grown - drawn * self.siblings[q].usage) for q, w in zip(hungry, weights, strict=True)]
+        return [
+            max(0, w * grown - drawn * self.siblings[q].usage)
+            for q, w in zip(hungry, weights, strict=True)
+        ]
 
     def leftovers(self, remainders: Remainders) -> None:
-        """Phase 3: one unit each, exactly once, by remainder, age, name. Not capped by want or limit (vector V11)."""
+        """Phase 3: one unit each, exactly once, by remainder, age, name. Not capped by want or
+        limit (vector V11).
+        """
         if self.left <= 0:
             return
-        same_scale = len({whole for _, whole in remainders.values()}) == 1  # nearly always; fractions cost a gcd each
+        same_scale = (
+            len({whole for _, whole in remainders.values()}) == 1
+        )  # nearly always; fractions cost a gcd each
 
         def urgency(q: int) -> tuple[Fraction | int, int, str]:
             numerator, whole = remainders[q]
-            return -(numerator if same_scale else Fraction(numerator, whole)), self.siblings[q].created, self.siblings[q].name
+            return (
+                -(numerator if same_scale else Fraction(numerator, whole)),
+                self.siblings[q].created,
+                self.siblings[q].name,
+            )
 
         for q in sorted(remainders, key=urgency):
             if self.left <= 0:

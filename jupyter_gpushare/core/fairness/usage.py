@@ -1,7 +1,9 @@
-"""How much of a pool each queue has held lately: what time-based fair share weighs. Knows no clock; times are integers in ms.
+"""How much of a pool each queue has held lately: what time-based fair share weighs. Knows no clock;
+times are integers in ms.
 
-Source: scheduling rules, section 2.4: U = sum of held x decay / sum of capacity x decay, decay = 0.5 ^ (age / half-life), in-quota
-usage counts. Whether that is weighed against the capacity or among siblings is `entitlement`'s business.
+Source: scheduling rules, section 2.4: U = sum of held x decay / sum of capacity x decay, decay =
+0.5 ^ (age / half-life), in-quota usage counts. Whether that is weighed against the capacity or
+among siblings is `entitlement`'s business.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ Millionths = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """What was held and what there was, from `start` for `length` ms. Queues that are not named held nothing."""
+    """What was held and what there was, from `start` for `length` ms. Queues that are not named
+    held nothing.
+    """
 
     start: int
     length: int
@@ -30,10 +34,14 @@ class UsageSample:
     held: Mapping[str, Amounts]
 
 
-def usage_of(samples: Iterable[UsageSample], now: int, *, window: int, half_life: int = 0) -> dict[str, Millionths]:
-    """Each queue's share of the capacity over the last `window` ms, in millionths, rounded. `half_life` 0: no decay.
+def usage_of(
+    samples: Iterable[UsageSample], now: int, *, window: int, half_life: int = 0
+) -> dict[str, Millionths]:
+    """Each queue's share of the capacity over the last `window` ms, in millionths, rounded.
+    `half_life` 0: no decay.
 
-    A resource without capacity counts as unused. A sample that reaches into the window counts by the part that is inside.
+    A resource without capacity counts as unused. A sample that reaches into the window counts by
+    the part that is inside.
     """
     held: dict[str, list[float]] = {}
     capacity = [0.0, 0.0, 0.0]
@@ -48,14 +56,19 @@ def usage_of(samples: Iterable[UsageSample], now: int, *, window: int, half_life
 
 
 def _weight(sample: UsageSample, now: int, window: int, half_life: int) -> float:
-    """ms of the sample that are in the window and not in the future, decayed moment by moment (the integral, so that one long sample
-    weighs what many short ones do)."""
+    """ms of the sample that are in the window and not in the future, decayed moment by moment (the
+    integral, so that one long sample weighs what many short ones do).
+    """
     start, end = max(sample.start, now - window), min(sample.start + sample.length, now)
     if end <= start:
         return 0.0
     if half_life <= 0:
         return float(end - start)
-    return float(half_life / math.log(2) * (0.5 ** ((now - end) / half_life) - 0.5 ** ((now - start) / half_life)))
+    return float(
+        half_life
+        / math.log(2)
+        * (0.5 ** ((now - end) / half_life) - 0.5 ** ((now - start) / half_life))
+    )
 
 
 def _add(sums: list[float], amounts: Amounts, weight: float) -> None:
@@ -64,5 +77,8 @@ def _add(sums: list[float], amounts: Amounts, weight: float) -> None:
 
 
 def _ratio(parts: Iterable[float], wholes: list[float]) -> Millionths:
-    gpu, cpu, memory = (round(SCALE * part / whole) if whole > 0 else 0 for part, whole in zip(parts, wholes, strict=True))
+    gpu, cpu, memory = (
+        round(SCALE * part / whole) if whole > 0 else 0
+        for part, whole in zip(parts, wholes, strict=True)
+    )
     return gpu, cpu, memory

@@ -1,7 +1,8 @@
-"""Amounts as integers: milli-GPU, milli-CPU, MiB. Knows nothing of queues, nodes or text formats of files.
+"""Amounts as integers: milli-GPU, milli-CPU, MiB. Knows nothing of queues, nodes or text formats of
+files.
 
-Unlimited is one very large integer, so that comparing and subtracting need no special case; adding to it leaves it
-unlimited for every purpose (`is_unlimited`).
+Unlimited is one very large integer, so that comparing and subtracting need no special case; adding
+to it leaves it unlimited for every purpose (`is_unlimited`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ GPU: Final = MILLI
 """One whole GPU in milli-GPU."""
 
 UNLIMITED: Final = 1 << 60
-"""No bound. More milli-GPU, milli-CPU or MiB than any cluster has; sums of a million of them still fit NumPy's int64 check."""
+"""No bound. More milli-GPU, milli-CPU or MiB than any cluster has; sums of a million of them still
+fit NumPy's int64 check.
+"""
 
 
 def is_unlimited(amount: int) -> bool:
@@ -47,8 +50,10 @@ NOTHING: Final = Amounts()
 
 
 def quota_of_fraction(milli_gpu: int, devices: int = 1) -> int:
-    """Milli-GPU that a fraction costs in quota on `devices` GPUs: the fraction rounded half away from zero to 2 decimals.
+    """Milli-GPU that a fraction costs in quota on `devices` GPUs: the fraction rounded half away
+    from zero to 2 decimals.
 
-    Source: facts of scheduling, section 8.2. `.333` on two devices costs 660, `.125` costs 130, `.005` costs 10.
+    Source: facts of scheduling, section 8.2. `.333` on two devices costs 660, `.125` costs 130,
+    `.005` costs 10.
     """
     return ((milli_gpu + 5) // 10) * 10 * devices

@@ -23,7 +23,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """This pod is promised a place where others are being evicted. Nothing to do yet; later cycles may decide otherwise."""
+    """This pod is promised a place where others are being evicted. Nothing to do yet; later cycles
+    may decide otherwise.
+    """
 
     workload: str
     pod: str
@@ -32,8 +34,9 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take this pod's place away. `action` is the action of the cycle, `by` the workload that it makes room for (None: stale gang),
-    `message` a sentence for the person who loses it."""
+    """Take this pod's place away. `action` is the action of the cycle, `by` the workload that it
+    makes room for (None: stale gang), `message` a sentence for the person who loses it.
+    """
 
     workload: str
     pod: str
@@ -60,11 +63,13 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """One cycle's result. `reasons` and `positions` (1 = next in its pool) have an entry for every workload with pending pods that
-    was not bound. The cluster has already been changed accordingly: a commit that fails must be undone by the caller's journal mark.
+    """One cycle's result. `reasons` and `positions` (1 = next in its pool) have an entry for every
+    workload with pending pods that was not bound. The cluster has already been changed accordingly:
+    a commit that fails must be undone by the caller's journal mark.
 
-    Reading one place counts all of them, which takes a while where ten thousand wait. Who must not hold others up lets `counting` run
-    bit by bit first, or takes a `glimpse`: the reason, and the place only if it is known by then (or few wait).
+    Reading one place counts all of them, which takes a while where ten thousand wait. Who must not
+    hold others up lets `counting` run bit by bit first, or takes a `glimpse`: the reason, and the
+    place only if it is known by then (or few wait).
     """
 
     binds: tuple[Bind, ...]
@@ -79,7 +84,9 @@ class Decisions:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What would happen to a workload that was not submitted: where it would start now, whom it would displace, else why not."""
+    """What would happen to a workload that was not submitted: where it would start now, whom it
+    would displace, else why not.
+    """
 
     starts_now: bool
     """Bound at once on free resources."""

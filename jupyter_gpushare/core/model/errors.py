@@ -1,8 +1,18 @@
-"""The one family of errors: each has a stable code, an HTTP status hint, and a message with the values in it."""
+"""The one family of errors: each has a stable code, an HTTP status hint, and a message with the
+values in it.
+"""
 
 from __future__ import annotations
 
-__all__ = ["Conflict", "GpuShareError", "InvalidInput", "NotAllowed", "NotFound", "OutOfTurn", "Unavailable"]
+__all__ = [
+    "Conflict",
+    "GpuShareError",
+    "InvalidInput",
+    "NotAllowed",
+    "NotFound",
+    "OutOfTurn",
+    "Unavailable",
+]
 
 
 class GpuShareError(Exception):

@@ -1,4 +1,6 @@
-"""What can happen to a cluster from outside. The only way to change a `Cluster` other than a cycle: `cluster.apply(fact)`."""
+"""What can happen to a cluster from outside. The only way to change a `Cluster` other than a cycle:
+`cluster.apply(fact)`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,29 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact", "StaleSince", "NodeChanged", "NodeJoined", "NodeLeft", "PodEnded", "PodEvicted", "PodNominated", "PodPlaced", "PodReleased",
-    "PolicyChanged", "UsageMeasured", "WorkloadEnded", "WorkloadHeld", "WorkloadSubmitted",
-]  # fmt: skip
+    "Fact",
+    "StaleSince",
+    "NodeChanged",
+    "NodeJoined",
+    "NodeLeft",
+    "PodEnded",
+    "PodEvicted",
+    "PodNominated",
+    "PodPlaced",
+    "PodReleased",
+    "PolicyChanged",
+    "UsageMeasured",
+    "WorkloadEnded",
+    "WorkloadHeld",
+    "WorkloadSubmitted",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """A new policy is in force. Projects that are gone keep their running workloads (they drain) and take no new ones."""
+    """A new policy is in force. Projects that are gone keep their running workloads (they drain)
+    and take no new ones.
+    """
 
     policy: Policy
 
@@ -43,7 +60,9 @@ class NodeLeft:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSubmitted:
-    """Somebody asks. Idempotent by `workload.id`; a known id with another content is refused (`Conflict`)."""
+    """Somebody asks. Idempotent by `workload.id`; a known id with another content is refused
+    (`Conflict`).
+    """
 
     workload: Workload
 
@@ -65,8 +84,9 @@ class WorkloadEnded:
 
 @dataclass(frozen=True, slots=True)
 class PodPlaced:
-    """A pod is known to run at a spot (initial pods of a scenario; leases found in the store at start). Counts as given, even if
-    it over-commits: what runs, runs."""
+    """A pod is known to run at a spot (initial pods of a scenario; leases found in the store at
+    start). Counts as given, even if it over-commits: what runs, runs.
+    """
 
     workload: str
     pod: str
@@ -78,7 +98,9 @@ class PodPlaced:
 
 @dataclass(frozen=True, slots=True)
 class PodNominated:
-    """A pending pod was promised this node by the last cycle before a snapshot, and prefers it in the next one (`Cluster.nominated`)."""
+    """A pending pod was promised this node by the last cycle before a snapshot, and prefers it in
+    the next one (`Cluster.nominated`).
+    """
 
     workload: str
     pod: str
@@ -87,7 +109,9 @@ class PodNominated:
 
 @dataclass(frozen=True, slots=True)
 class PodEvicted:
-    """Somebody outside the cycle (an admin, a drain, an idle rule) takes the pod's place away: releasing from now on."""
+    """Somebody outside the cycle (an admin, a drain, an idle rule) takes the pod's place away:
+    releasing from now on.
+    """
 
     workload: str
     pod: str
@@ -95,7 +119,9 @@ class PodEvicted:
 
 @dataclass(frozen=True, slots=True)
 class PodReleased:
-    """A releasing pod has let go of everything: it is pending again, with its age (or ended, if it ends when evicted)."""
+    """A releasing pod has let go of everything: it is pending again, with its age (or ended, if it
+    ends when evicted).
+    """
 
     workload: str
     pod: str
@@ -112,7 +138,9 @@ class PodEnded:
 
 @dataclass(frozen=True, slots=True)
 class StaleSince:
-    """A gang is known to be below its minimum since this time, ms (a snapshot, or the store at start). The cycle stamps others itself."""
+    """A gang is known to be below its minimum since this time, ms (a snapshot, or the store at
+    start). The cycle stamps others itself.
+    """
 
     workload: str
     since: int
@@ -120,7 +148,9 @@ class StaleSince:
 
 @dataclass(frozen=True, slots=True)
 class UsageMeasured:
-    """Historical usage of a queue in a pool, as a share of capacity in millionths per resource (gpu, cpu, memory)."""
+    """Historical usage of a queue in a pool, as a share of capacity in millionths per resource
+    (gpu, cpu, memory).
+    """
 
     queue: str
     pool: str
@@ -128,6 +158,18 @@ class UsageMeasured:
 
 
 Fact = (
-    PolicyChanged | NodeJoined | NodeChanged | NodeLeft | WorkloadSubmitted | WorkloadHeld | WorkloadEnded | PodPlaced | PodEvicted
-    | PodReleased | PodEnded | PodNominated | StaleSince | UsageMeasured
-)  # fmt: skip
+    PolicyChanged
+    | NodeJoined
+    | NodeChanged
+    | NodeLeft
+    | WorkloadSubmitted
+    | WorkloadHeld
+    | WorkloadEnded
+    | PodPlaced
+    | PodEvicted
+    | PodReleased
+    | PodEnded
+    | PodNominated
+    | StaleSince
+    | UsageMeasured
+)

@@ -1,6 +1,8 @@
-"""The nouns of the scheduler: pools, queues, nodes, workloads and pods. Values only; they decide nothing.
+"""The nouns of the scheduler: pools, queues, nodes, workloads and pods. Values only; they decide
+nothing.
 
-Amounts are integers (`amounts`), times are integer milliseconds since the epoch (or since the start of a scenario).
+Amounts are integers (`amounts`), times are integer milliseconds since the epoch (or since the start
+of a scenario).
 """
 
 from __future__ import annotations
@@ -12,12 +14,35 @@ from typing import Final, Literal, NamedTuple
 from .amounts import MILLI, UNLIMITED, Amounts
 
 __all__ = [
-    "ACTIONS", "BUILT_IN_PRIORITY_CLASSES", "DEFAULT_POOL", "Affinity", "Department", "SubGroup", "Node", "NodePool", "Options", "Pod",
-    "PodState", "Policy", "Project", "Quota", "Spot", "Strategy", "TimeBased", "Topology", "TopologyConstraint", "Workload",
-]  # fmt: skip
+    "ACTIONS",
+    "BUILT_IN_PRIORITY_CLASSES",
+    "DEFAULT_POOL",
+    "Affinity",
+    "Department",
+    "SubGroup",
+    "Node",
+    "NodePool",
+    "Options",
+    "Pod",
+    "PodState",
+    "Policy",
+    "Project",
+    "Quota",
+    "Spot",
+    "Strategy",
+    "TimeBased",
+    "Topology",
+    "TopologyConstraint",
+    "Workload",
+]
 
 DEFAULT_POOL: Final = "default"
-BUILT_IN_PRIORITY_CLASSES: Final[Mapping[str, int]] = {"train": 50, "interactive": 75, "build": 100, "inference": 125}
+BUILT_IN_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
+    "train": 50,
+    "interactive": 75,
+    "build": 100,
+    "inference": 125,
+}
 NON_PREEMPTIBLE_FROM: Final = 100
 """Priorities from here on are non-preemptible unless stated otherwise (facts, section 10)."""
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction")
@@ -29,7 +54,8 @@ PodState = Literal["pending", "running", "releasing", "succeeded", "failed"]
 class Quota(NamedTuple):
     """One queue's rules in one pool: quota, limit and over-quota weight per resource, and the rank.
 
-    `weight` is in thousandths (1000 = weight 1). Unset GPU quota is 0; CPU and memory that nobody configured are unlimited.
+    `weight` is in thousandths (1000 = weight 1). Unset GPU quota is 0; CPU and memory that nobody
+    configured are unlimited.
     """
 
     quota: Amounts = Amounts(0, UNLIMITED, UNLIMITED)
@@ -42,7 +68,9 @@ class Quota(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A queue that holds queues. `pools` maps a node pool's name to the quota there; an absent pool is open with quota 0."""
+    """A queue that holds queues. `pools` maps a node pool's name to the quota there; an absent pool
+    is open with quota 0.
+    """
 
     name: str
     parent: str | None = None
@@ -52,7 +80,9 @@ class Department:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A leaf queue, where workloads are submitted. `node_pools` is its default list, tried in order."""
+    """A leaf queue, where workloads are submitted. `node_pools` is its default list, tried in
+    order.
+    """
 
     name: str
     department: str | None = None
@@ -64,7 +94,9 @@ class Project:
 
 
 class TimeBased(NamedTuple):
-    """Time-based fair share of a pool: k in thousandths, window and half-life in ms (half-life 0: no decay)."""
+    """Time-based fair share of a pool: k in thousandths, window and half-life in ms (half-life 0:
+    no decay).
+    """
 
     k: int = 1000
     window: int = 7 * 86_400_000
@@ -80,7 +112,9 @@ class Topology:
 
 
 class TopologyConstraint(NamedTuple):
-    """Where a workload or sub-group must (`required`) or should (`preferred`) stay together: a level of a topology."""
+    """Where a workload or sub-group must (`required`) or should (`preferred`) stay together: a
+    level of a topology.
+    """
 
     name: str
     required: str | None = None
@@ -89,7 +123,9 @@ class TopologyConstraint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """Nodes that share rules. `workloads_per_gpu` switches node-level scheduling on (2..5); None: actual = planned."""
+    """Nodes that share rules. `workloads_per_gpu` switches node-level scheduling on (2..5); None:
+    actual = planned.
+    """
 
     name: str
     label: tuple[str, str] | None = None
@@ -108,7 +144,9 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Tunables of the cycle (facts, section 15). Times in ms; None for `max_consolidation_victims` is no cap."""
+    """Tunables of the cycle (facts, section 15). Times in ms; None for `max_consolidation_victims`
+    is no cap.
+    """
 
     actions: tuple[str, ...] = ACTIONS
     max_consolidation_victims: int | None = 16
@@ -121,18 +159,23 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the admin's file says about scheduling: pools, queues, classes, options. Without departments every project stands
-    under an unlimited department `default`."""
+    """What the admin's file says about scheduling: pools, queues, classes, options. Without
+    departments every project stands under an unlimited department `default`.
+    """
 
     node_pools: tuple[NodePool, ...] = (NodePool(DEFAULT_POOL),)
     departments: tuple[Department, ...] = ()
     projects: tuple[Project, ...] = ()
     topologies: tuple[Topology, ...] = ()
-    priority_classes: Mapping[str, int] = field(default_factory=lambda: dict(BUILT_IN_PRIORITY_CLASSES))
+    priority_classes: Mapping[str, int] = field(
+        default_factory=lambda: dict(BUILT_IN_PRIORITY_CLASSES)
+    )
     default_priority_class: str = "interactive"
     options: Options = Options()
     by_name: Mapping[str, Project] = field(init=False, compare=False, repr=False)
-    """The projects: looking through all of them for every workload that waits took half of the time of telling them."""
+    """The projects: looking through all of them for every workload that waits took half of the time
+    of telling them.
+    """
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {project.name: project for project in self.projects})
@@ -140,7 +183,9 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine. All its GPUs are alike: `gpu_memory` MiB each (counted as it is; a scenario's GiB are exact)."""
+    """A machine. All its GPUs are alike: `gpu_memory` MiB each (counted as it is; a scenario's GiB
+    are exact).
+    """
 
     name: str
     pool: str = DEFAULT_POOL
@@ -161,7 +206,9 @@ class Node:
 
 
 class Affinity(NamedTuple):
-    """Pods that carry all of `match` must share (or not share) the value of the node label `topology`."""
+    """Pods that carry all of `match` must share (or not share) the value of the node label
+    `topology`.
+    """
 
     topology: str
     match: tuple[tuple[str, str], ...] = ()
@@ -169,10 +216,12 @@ class Affinity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One member process as it was asked for. Exactly one of `gpu` > 0, `gpu_memory`, `mig` names a GPU request; none: CPU only.
+    """One member process as it was asked for. Exactly one of `gpu` > 0, `gpu_memory`, `mig` names a
+    GPU request; none: CPU only.
 
-    `gpu` is milli-GPU: a multiple of 1000 is whole devices, less than 1000 a fraction. `gpu_memory` is MiB per device.
-    `gpu_devices` is the number of distinct devices that each give the fraction or the memory.
+    `gpu` is milli-GPU: a multiple of 1000 is whole devices, less than 1000 a fraction. `gpu_memory`
+    is MiB per device. `gpu_devices` is the number of distinct devices that each give the fraction
+    or the memory.
     """
 
     name: str
@@ -205,7 +254,9 @@ class SubGroup:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What is scheduled as a whole. A notebook kernel is a workload with one pod. `id` is unique; `created` orders by age (ms)."""
+    """What is scheduled as a whole. A notebook kernel is a workload with one pod. `id` is unique;
+    `created` orders by age (ms).
+    """
 
     id: str
     project: str
@@ -222,14 +273,16 @@ class Workload:
     """Not to be scheduled until it is released by its owner; its reason is `Held`."""
     ends_when_evicted: bool = False
     done_counts: bool = False
-    """A pod that has succeeded counts towards the minimum: the others may lose their places and come back without it (batch work)."""
+    """A pod that has succeeded counts towards the minimum: the others may lose their places and
+    come back without it (batch work).
+    """
 
 
 class Spot(NamedTuple):
-    """Where a pod is or would be: node, planned devices (indexes on the node; empty for CPU-only pods), its pool."""
+    """Where a pod is or would be: node, planned devices (indexes on the node; empty for CPU-only
+    pods), its pool.
+    """
 
     node: str
     devices: tuple[int, ...]
     pool: str
-
-

@@ -1,4 +1,6 @@
-"""Why a node takes nothing new: a closed set, in the words of the field. What runs on such a node stays."""
+"""Why a node takes nothing new: a closed set, in the words of the field. What runs on such a node
+stays.
+"""
 
 from __future__ import annotations
 

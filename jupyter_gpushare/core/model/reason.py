@@ -1,4 +1,6 @@
-"""Why a workload waits: a closed set of codes, the numbers behind each, one sentence for a person, and what would help."""
+"""Why a workload waits: a closed set of codes, the numbers behind each, one sentence for a person,
+and what would help.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing that the person could change: `change` is what (`gpu`, `priority`, `node_pools`, `preemptible`, `wait`), `to` the
-    value, `message` a sentence."""
+    """One thing that the person could change: `change` is what (`gpu`, `priority`, `node_pools`,
+    `preemptible`, `wait`), `to` the value, `message` a sentence.
+    """
 
     change: str
     to: str
@@ -45,8 +48,10 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one workload is not running. `numbers` holds those of requested, quota, allocated, fair_share, limit, free_total,
-    free_largest, position, victims that apply; GPUs as floats (not milli)."""
+    """Why one workload is not running. `numbers` holds those of requested, quota, allocated,
+    fair_share, limit, free_total, free_largest, position, victims that apply; GPUs as floats (not
+    milli).
+    """
 
     code: ReasonCode
     message: str

@@ -1,6 +1,7 @@
 """What one pod needs of a node and what it costs in quota. Knows nothing of where it goes.
 
-Pods that ask for the same share one `PodRequirements` object (`Needs.of`), so that thousands of like requests are compared by identity.
+Pods that ask for the same share one `PodRequirements` object (`Needs.of`), so that thousands of
+like requests are compared by identity.
 """
 
 from __future__ import annotations
@@ -14,25 +15,48 @@ from .model import Affinity, Pod
 __all__ = ["UNKNOWN_MEMORY", "PodRequirements", "RequirementsCache", "mig_slices"]
 
 UNKNOWN_MEMORY: Final = MILLI
-"""Capacity of a device whose memory nobody stated: thousandths of it, so that fractions still add up to one exactly."""
+"""Capacity of a device whose memory nobody stated: thousandths of it, so that fractions still add
+up to one exactly.
+"""
 
 
 def mig_slices(profile: str) -> int:
-    """GPUs that a MIG instance counts in quota: the compute slices of its name (`3g.40gb` is 3). Scheduling rules, section 8.8."""
+    """GPUs that a MIG instance counts in quota: the compute slices of its name (`3g.40gb` is 3).
+    Scheduling rules, section 8.8.
+    """
     digits = profile.partition("g.")[0]
     if not digits.isdigit() or int(digits) < 1:
-        raise InvalidInput(f"MIG profile {profile!r} does not start with its number of slices, such as 3g.40gb", field="mig")
+        raise InvalidInput(
+            f"MIG profile {profile!r} does not start with its number of slices, such as 3g.40gb",
+            field="mig",
+        )
     return int(digits)
 
 
 class PodRequirements:
-    """Exactly one of `whole` devices, a `share` (milli) of each of `devices`, `memory` (MiB) on each of `devices`, or `mig` instances;
-    none of them for a pod that only wants CPU and memory."""
+    """Exactly one of `whole` devices, a `share` (milli) of each of `devices`, `memory` (MiB) on
+    each of `devices`, or `mig` instances; none of them for a pod that only wants CPU and memory.
+    """
 
     __slots__ = (
-        "affinity", "anti_affinity", "cpu", "devices", "gpu", "is_fraction", "is_plain", "labels", "memory", "mig", "node_names", "ram",
-        "selector", "share", "stated", "tolerations", "whole",
-    )  # fmt: skip
+        "affinity",
+        "anti_affinity",
+        "cpu",
+        "devices",
+        "gpu",
+        "is_fraction",
+        "is_plain",
+        "labels",
+        "memory",
+        "mig",
+        "node_names",
+        "ram",
+        "selector",
+        "share",
+        "stated",
+        "tolerations",
+        "whole",
+    )
 
     def __init__(self, pod: Pod) -> None:
         asks_memory = pod.gpu_memory is not None
@@ -53,13 +77,22 @@ class PodRequirements:
         self.affinity: Affinity | None = pod.affinity
         self.anti_affinity: Affinity | None = pod.anti_affinity
         slices = sum(mig_slices(profile) * count for profile, count in self.mig) * GPU
-        self.stated = Amounts(self.whole * GPU + quota_of_fraction(self.share, self.devices) + slices, self.cpu, self.ram)
-        """What it costs in quota as far as that does not depend on the node: nothing for GPU memory."""
-        self.is_plain = not (self.selector or self.node_names or self.affinity or self.anti_affinity)
+        self.stated = Amounts(
+            self.whole * GPU + quota_of_fraction(self.share, self.devices) + slices,
+            self.cpu,
+            self.ram,
+        )
+        """What it costs in quota as far as that does not depend on the node: nothing for GPU
+        memory.
+        """
+        self.is_plain = not (
+            self.selector or self.node_names or self.affinity or self.anti_affinity
+        )
 
     def portion(self, capacity: int) -> int:
-        """MiB that it takes of each device it uses, on devices of this size. A share is truncated, as the fit is in memory, not in
-        fractions (section 8.3), but never to nothing."""
+        """MiB that it takes of each device it uses, on devices of this size. A share is truncated,
+        as the fit is in memory, not in fractions (section 8.3), but never to nothing.
+        """
         if self.whole:
             return capacity
         return self.memory or max(1, self.share * capacity // MILLI)
@@ -75,16 +108,30 @@ class PodRequirements:
     def order(self) -> tuple[object, ...]:
         """What it asks for, to sort by: two requests that differ in anything that counts never tie."""
         return (
-            self.whole, self.share, self.memory, self.devices, self.mig, self.cpu, self.ram, self.selector, sorted(self.node_names), self.labels,
-            self.tolerations, repr(self.affinity), repr(self.anti_affinity),
-        )  # fmt: skip
+            self.whole,
+            self.share,
+            self.memory,
+            self.devices,
+            self.mig,
+            self.cpu,
+            self.ram,
+            self.selector,
+            sorted(self.node_names),
+            self.labels,
+            self.tolerations,
+            repr(self.affinity),
+            repr(self.anti_affinity),
+        )
 
     def estimate(self, smallest: int) -> Amounts:
-        """What it is taken to want while it waits: GPU memory counts against the smallest device of the pool (section 8.9)."""
+        """What it is taken to want while it waits: GPU memory counts against the smallest device of
+        the pool (section 8.9).
+        """
         if self.memory:
-            return Amounts(-(-MILLI * self.memory // max(1, smallest)) * self.devices, self.cpu, self.ram)
+            return Amounts(
+                -(-MILLI * self.memory // max(1, smallest)) * self.devices, self.cpu, self.ram
+            )
         return self.stated
-
 
 
 class RequirementsCache:
@@ -96,11 +143,23 @@ class RequirementsCache:
         self._known: dict[tuple[object, ...], PodRequirements] = {}
 
     def of(self, pod: Pod) -> PodRequirements:
-        """The shared need of this pod. Raises `InvalidInput` naming the field when the request makes no sense."""
+        """The shared need of this pod. Raises `InvalidInput` naming the field when the request
+        makes no sense.
+        """
         key = (
-            pod.gpu, pod.gpu_memory, pod.gpu_devices, pod.mig, pod.cpu, pod.memory, tuple(sorted(pod.node_selector.items())),
-            pod.node_affinity, pod.tolerations, tuple(sorted(pod.labels.items())), pod.affinity, pod.anti_affinity,
-        )  # fmt: skip
+            pod.gpu,
+            pod.gpu_memory,
+            pod.gpu_devices,
+            pod.mig,
+            pod.cpu,
+            pod.memory,
+            tuple(sorted(pod.node_selector.items())),
+            pod.node_affinity,
+            pod.tolerations,
+            tuple(sorted(pod.labels.items())),
+            pod.affinity,
+            pod.anti_affinity,
+        )
         known = self._known.get(key)
         if known is None:
             _check(pod)
@@ -113,14 +172,26 @@ def _check(pod: Pod) -> None:
         if getattr(pod, field) < 0:
             raise InvalidInput(f"pod {pod.name} asks for a negative amount of {field}", field=field)
     if pod.gpu_memory is not None and pod.gpu_memory <= 0:
-        raise InvalidInput(f"pod {pod.name} asks for {pod.gpu_memory} MiB of GPU memory", field="gpu_memory")
+        raise InvalidInput(
+            f"pod {pod.name} asks for {pod.gpu_memory} MiB of GPU memory", field="gpu_memory"
+        )
     if (pod.gpu > 0) + (pod.gpu_memory is not None) + bool(pod.mig) > 1:
-        raise InvalidInput(f"pod {pod.name} asks for GPUs in more than one way: gpu, gpu_memory and mig exclude each other", field="gpu")
+        raise InvalidInput(
+            f"pod {pod.name} asks for GPUs in more than one way: gpu, gpu_memory and mig exclude each other",
+            field="gpu",
+        )
     if pod.gpu > GPU and pod.gpu % GPU:
-        raise InvalidInput(f"pod {pod.name} asks for {pod.gpu / GPU:g} GPUs: more than one GPU must be a whole number", field="gpu")
+        raise InvalidInput(
+            f"pod {pod.name} asks for {pod.gpu / GPU:g} GPUs: more than one GPU must be a whole number",
+            field="gpu",
+        )
     if pod.gpu_devices < 1:
-        raise InvalidInput(f"pod {pod.name} wants its share on {pod.gpu_devices} devices", field="gpu_devices")
+        raise InvalidInput(
+            f"pod {pod.name} wants its share on {pod.gpu_devices} devices", field="gpu_devices"
+        )
     if any(count < 0 for _, count in pod.mig):
-        raise InvalidInput(f"pod {pod.name} asks for a negative number of MIG instances", field="mig")
+        raise InvalidInput(
+            f"pod {pod.name} asks for a negative number of MIG instances", field="mig"
+        )
     for profile, _ in pod.mig:
         mig_slices(profile)

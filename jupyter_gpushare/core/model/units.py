@@ -1,6 +1,8 @@
-"""Amounts as people write them: `0.5`, `20GiB`, `500m`, `30s`, `unlimited`. Reads and writes text; knows no files and no fields.
+"""Amounts as people write them: `0.5`, `20GiB`, `500m`, `30s`, `unlimited`. Reads and writes text;
+knows no files and no fields.
 
-Every reader raises `InvalidInput` with a message that says what was given and what would be accepted.
+Every reader raises `InvalidInput` with a message that says what was given and what would be
+accepted.
 """
 
 from __future__ import annotations
@@ -13,18 +15,48 @@ from typing import Final
 from .amounts import MILLI, UNLIMITED, is_unlimited
 from .errors import InvalidInput
 
-__all__ = ["exact_cpu", "exact_gpu", "exact_memory", "gpu_text", "memory_text", "read_cpu", "read_duration", "read_gpu", "read_memory"]
+__all__ = [
+    "exact_cpu",
+    "exact_gpu",
+    "exact_memory",
+    "gpu_text",
+    "memory_text",
+    "read_cpu",
+    "read_duration",
+    "read_gpu",
+    "read_memory",
+]
 
 MAX_GPUS: Final = 1_000_000
 """More than any one machine room holds; a larger number is a slip of the keyboard."""
 _KI: Final = 1024
 _MEMORY_UNITS: Final = {
-    "": Decimal(1), "B": Decimal(1) / (_KI * _KI), "KiB": Decimal(1) / _KI, "MiB": Decimal(1), "GiB": Decimal(_KI), "TiB": Decimal(_KI**2),
-    "KB": Decimal(10**3) / _KI**2, "MB": Decimal(10**6) / _KI**2, "GB": Decimal(10**9) / _KI**2, "TB": Decimal(10**12) / _KI**2,
-    "Ki": Decimal(1) / _KI, "Mi": Decimal(1), "Gi": Decimal(_KI), "Ti": Decimal(_KI**2),
-}  # fmt: skip
-_DURATION_UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 7 * 86_400_000}
-_NUMBER_AND_UNIT: Final = re.compile(r"^\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*$")
+    "": Decimal(1),
+    "B": Decimal(1) / (_KI * _KI),
+    "KiB": Decimal(1) / _KI,
+    "MiB": Decimal(1),
+    "GiB": Decimal(_KI),
+    "TiB": Decimal(_KI**2),
+    "KB": Decimal(10**3) / _KI**2,
+    "MB": Decimal(10**6) / _KI**2,
+    "GB": Decimal(10**9) / _KI**2,
+    "TB": Decimal(10**12) / _KI**2,
+    "Ki": Decimal(1) / _KI,
+    "Mi": Decimal(1),
+    "Gi": Decimal(_KI),
+    "Ti": Decimal(_KI**2),
+}
+_DURATION_UNITS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
+}
+_NUMBER_AND_UNIT: Final = re.compile(
+    r"^\s*([+-]?[0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]*)\s*$"
+)
 
 
 def _number(value: object, what: str, accepted: str) -> Decimal:
@@ -34,7 +66,8 @@ def _number(value: object, what: str, accepted: str) -> Decimal:
         number = Decimal(str(value).strip())
     except InvalidOperation:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}") from None
-    # A huge exponent is refused here: multiplied by a unit it would overflow, and written out it would fill the memory.
+    # A huge exponent is refused here: multiplied by a unit it would overflow, and written out it
+    # would fill the memory.
     if not number.is_finite() or abs(number.adjusted()) > 100:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
     return number
@@ -49,7 +82,9 @@ def _is_word_unlimited(value: object) -> bool:
 
 
 def exact_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> Decimal | None:
-    """GPUs, exactly as written (`0.5`, `"2"`); None for `unlimited`, which is accepted only where it is allowed."""
+    """GPUs, exactly as written (`0.5`, `"2"`); None for `unlimited`, which is accepted only where
+    it is allowed.
+    """
     if unlimited and _is_word_unlimited(value):
         return None
     number = _number(value, what, "a number of GPUs such as 0.5 or 2" + _or_unlimited(unlimited))
@@ -66,7 +101,11 @@ def exact_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> D
         return None
     accepted = "cores such as 4 or 500m" + _or_unlimited(unlimited)
     text = value.strip() if isinstance(value, str) else ""
-    number = _number(text[:-1], what, accepted) / MILLI if text.endswith("m") else _number(value, what, accepted)
+    number = (
+        _number(text[:-1], what, accepted) / MILLI
+        if text.endswith("m")
+        else _number(value, what, accepted)
+    )
     if number < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if number > MAX_GPUS * MILLI:
@@ -79,7 +118,11 @@ def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False
     if unlimited and _is_word_unlimited(value):
         return None
     accepted = "a size such as 20GiB or 512MiB" + _or_unlimited(unlimited)
-    match = _NUMBER_AND_UNIT.match(str(value)) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else None
+    match = (
+        _NUMBER_AND_UNIT.match(str(value))
+        if not isinstance(value, bool) and isinstance(value, (int, float, str))
+        else None
+    )
     if match is None or match[2] not in _MEMORY_UNITS:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
     mib = _number(match[1], what, accepted) * _MEMORY_UNITS[match[2]]
@@ -91,8 +134,10 @@ def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False
 
 
 def read_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> int:
-    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). What is finer than milli is cut, so that the rounding of quotas to two decimals
-    (steps at whole milli-GPU) sees the same side of its step; what is above 0 and below 0.001 is refused, not read as nothing."""
+    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). What is finer than milli is cut, so that the
+    rounding of quotas to two decimals (steps at whole milli-GPU) sees the same side of its step;
+    what is above 0 and below 0.001 is refused, not read as nothing.
+    """
     number = exact_gpu(value, what=what, unlimited=unlimited)
     if number is None:
         return UNLIMITED
@@ -108,16 +153,23 @@ def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> in
 
 
 def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
-    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB: never less than was asked."""
+    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB:
+    never less than was asked.
+    """
     number = exact_memory(value, what=what, unlimited=unlimited)
     return UNLIMITED if number is None else math.ceil(number)
 
 
 def read_duration(value: object, *, what: str = "time") -> int:
-    """Milliseconds from text with a unit (`30s`, `5m`, `7d`); a bare number is seconds. May be negative only for ages, which the
-    caller checks."""
+    """Milliseconds from text with a unit (`30s`, `5m`, `7d`); a bare number is seconds. May be
+    negative only for ages, which the caller checks.
+    """
     accepted = "a time such as 30s, 5m or 7d"
-    match = _NUMBER_AND_UNIT.match(str(value)) if not isinstance(value, bool) and isinstance(value, (int, float, str)) else None
+    match = (
+        _NUMBER_AND_UNIT.match(str(value))
+        if not isinstance(value, bool) and isinstance(value, (int, float, str))
+        else None
+    )
     if match is None or (match[2] and match[2] not in _DURATION_UNITS):
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
     ms = _number(match[1], what, accepted) * _DURATION_UNITS[match[2] or "s"]
@@ -134,11 +186,17 @@ def gpu_text(milli_gpu: int) -> str:
 
 
 def duration_text(ms: int) -> str:
-    """Milliseconds as a person writes them, to the two largest units that matter: `90 s`, `20 min`, `2 h 30 min`, `7 d`."""
+    """Milliseconds as a person writes them, to the two largest units that matter: `90 s`, `20 min`,
+    `2 h 30 min`, `7 d`.
+    """
     seconds = max(0, round(ms / 1000))
     if seconds < 120:
         return f"{seconds} s"
-    for size, unit, small, smaller in ((86_400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+    for size, unit, small, smaller in (
+        (86_400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
         if seconds >= size:
             whole, rest = seconds // size, seconds % size // small
             return f"{whole} {unit} {rest} {smaller}" if rest and whole < 10 else f"{whole} {unit}"

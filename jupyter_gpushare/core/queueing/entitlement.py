@@ -1,6 +1,8 @@
-"""What every queue of a pool is entitled to in this cycle: its fair share of each resource, frozen until the next one.
+"""What every queue of a pool is entitled to in this cycle: its fair share of each resource, frozen
+until the next one.
 
-Collects the claims (what queues hold and want) and lets `fairshare` divide. Source: scheduling rules, sections 1.4 and 2.
+Collects the claims (what queues hold and want) and lets `fairshare` divide. Source: scheduling
+rules, sections 1.4 and 2.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ WHOLE: Final = 1_000_000
 
 
 def entitle(state: State, pool: PoolState) -> None:
-    """Sets request, fair share and share of every queue of the pool. Does nothing when nothing changed since the last time."""
+    """Sets request, fair share and share of every queue of the pool. Does nothing when nothing
+    changed since the last time.
+    """
     if pool.fair_stamp == (pool.version,):
         return
     queues = sorted(pool.queues.values(), key=lambda q: q.name)
@@ -45,16 +49,27 @@ def _divided(pool: PoolState, requests: dict[QueueState, Amounts], resource: int
     usage = _usage(pool, wanting, resource) if time_based else {}
     claims = [
         Claim(
-            q.name, None if q.parent is None else q.parent.name, q.rank, q.created, q.quota[resource], q.limit[resource],
-            q.rules.weight[resource], requests[q][resource], usage.get(q, 0),
+            q.name,
+            None if q.parent is None else q.parent.name,
+            q.rank,
+            q.created,
+            q.quota[resource],
+            q.limit[resource],
+            q.rules.weight[resource],
+            requests[q][resource],
+            usage.get(q, 0),
         )
         for q in wanting
-    ]  # fmt: skip
+    ]
     return divide(total, claims, unit=UNITS[resource], k=time_based.k if time_based else 0)
 
 
-def _as_requested(total: int, wanting: list[QueueState], requests: dict[QueueState, Amounts], resource: int) -> dict[str, int]:
-    """Where every quota is unlimited, phase 1 gives each queue what it wants, as far as its parent has it: no division needed."""
+def _as_requested(
+    total: int, wanting: list[QueueState], requests: dict[QueueState, Amounts], resource: int
+) -> dict[str, int]:
+    """Where every quota is unlimited, phase 1 gives each queue what it wants, as far as its parent
+    has it: no division needed.
+    """
     given: dict[str, int] = {}
     for queue in sorted(wanting, key=lambda q: len(q.path)):
         above = total if queue.parent is None else given.get(queue.parent.name, 0)
@@ -63,10 +78,15 @@ def _as_requested(total: int, wanting: list[QueueState], requests: dict[QueueSta
 
 
 def _usage(pool: PoolState, queues: list[QueueState], resource: int) -> dict[QueueState, int]:
-    """Historical usage, of the pool's capacity, or (option `usage: siblings`) as part of what the siblings used together."""
+    """Historical usage, of the pool's capacity, or (option `usage: siblings`) as part of what the
+    siblings used together.
+    """
     if pool.config.usage == "cluster":
         return {queue: queue.usage[resource] for queue in queues}
     sums: defaultdict[QueueState | None, int] = defaultdict(int)
     for queue in queues:
         sums[queue.parent] += queue.usage[resource]
-    return {queue: queue.usage[resource] * WHOLE // sums[queue.parent] if sums[queue.parent] else 0 for queue in queues}
+    return {
+        queue: queue.usage[resource] * WHOLE // sums[queue.parent] if sums[queue.parent] else 0
+        for queue in queues
+    }

@@ -1,7 +1,9 @@
-"""Which requests need not be tried because an easier one has just failed. Knows nothing of why it failed.
+"""Which requests need not be tried because an easier one has just failed. Knows nothing of why it
+failed.
 
-Source: scheduling rules, section 5 (skip rule): after a failure, workloads under the same constraints that ask for as many pods or more, none
-of them smaller, are passed over for the rest of the action.
+Source: scheduling rules, section 5 (skip rule): after a failure, workloads under the same
+constraints that ask for as many pods or more, none of them smaller, are passed over for the rest of
+the action.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class FailureCache:
         if not _is_comparable(work, members):
             return False
         sizes = _sizes(members)
-        return any(_covers(sizes, failed) for failed in self._sizes.get((*key, _constraints(members)), ()))
+        return any(
+            _covers(sizes, failed) for failed in self._sizes.get((*key, _constraints(members)), ())
+        )
 
     def add(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> None:
         """Remembers a failure; larger ones that it makes superfluous are forgotten."""
@@ -44,12 +48,24 @@ def _is_comparable(work: Work, members: Sequence[Member]) -> bool:
     """Sub-groups, topology, affinity and MIG are tried each for itself."""
     if work.workload.topology is not None or work.workload.groups:
         return False
-    return not any(m.need.mig or m.need.affinity or m.need.anti_affinity or m.nominated for m in members)
+    return not any(
+        m.need.mig or m.need.affinity or m.need.anti_affinity or m.nominated for m in members
+    )
 
 
 def _constraints(members: Sequence[Member]) -> tuple[object, ...]:
     """What must be the same: where the pods may run, and in which way they ask for GPUs."""
-    found = {(m.need.selector, m.need.node_names, m.need.tolerations, m.need.devices, bool(m.need.whole), bool(m.need.share)) for m in members}
+    found = {
+        (
+            m.need.selector,
+            m.need.node_names,
+            m.need.tolerations,
+            m.need.devices,
+            bool(m.need.whole),
+            bool(m.need.share),
+        )
+        for m in members
+    }
     return tuple(sorted(found, key=repr))
 
 
@@ -63,4 +79,7 @@ def _covers(sizes: tuple[Size, ...], failed: tuple[Size, ...]) -> bool:
     """Whether `sizes` asks for at least as many pods, each at least as large in everything."""
     if len(sizes) < len(failed):
         return False
-    return all(all(mine >= theirs for mine, theirs in zip(a, b, strict=True)) for a, b in zip(sizes, failed, strict=False))
+    return all(
+        all(mine >= theirs for mine, theirs in zip(a, b, strict=True))
+        for a, b in zip(sizes, failed, strict=False)
+    )

@@ -1,7 +1,9 @@
-"""Who is next: walks the tree of queues and gives the best waiting workload, again and again. Decides nothing about room.
+"""Who is next: walks the tree of queues and gives the best waiting workload, again and again.
+Decides nothing about room.
 
-Each queue keeps its children in a heap by `turn_key`. A key depends only on the queue itself and on the best workload below it, so after
-a turn only the keys on the path that was walked are computed anew: the order is exact, and a turn costs the depth of the tree.
+Each queue keeps its children in a heap by `turn_key`. A key depends only on the queue itself and on
+the best workload below it, so after a turn only the keys on the path that was walked are computed
+anew: the order is exact, and a turn costs the depth of the tree.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class NextWorkload:
 
     __slots__ = ("alike", "ask", "index", "leaf", "work")
 
-    def __init__(self, work: Work, leaf: QueueState, ask: Amounts, alike: EquivalenceClass, index: int) -> None:
+    def __init__(
+        self, work: Work, leaf: QueueState, ask: Amounts, alike: EquivalenceClass, index: int
+    ) -> None:
         self.work, self.leaf, self.ask, self.alike, self.index = work, leaf, ask, alike, index
 
     @property
@@ -58,7 +62,9 @@ class QueueOrder:
             heapify(line)
         self.reorder()
 
-    def _head(self, alike: EquivalenceClass, leaf: QueueState, index: int, ask: Amounts | None) -> tuple[JobKey, NextWorkload]:
+    def _head(
+        self, alike: EquivalenceClass, leaf: QueueState, index: int, ask: Amounts | None
+    ) -> tuple[JobKey, NextWorkload]:
         work = self.state.works[alike.members[index][1]]
         if ask is None:
             ask = asked(work.asking(), self.pool.smallest)
@@ -81,7 +87,9 @@ class QueueOrder:
         return self.lines[queue][0][1]
 
     def next(self) -> NextWorkload | None:
-        """The workload whose turn it is; None when nobody is left. Every call is answered by `passed` or `served` before the next one."""
+        """The workload whose turn it is; None when nobody is left. Every call is answered by
+        `passed` or `served` before the next one.
+        """
         heap = self.heaps[None]
         if not heap:
             return None
@@ -94,7 +102,9 @@ class QueueOrder:
             heap = self.heaps[queue]
 
     def passed(self, *, alone: bool = False) -> None:
-        """The turn brought nothing; nobody of its kind is asked again in this walk (with `alone`: only this one is not)."""
+        """The turn brought nothing; nobody of its kind is asked again in this walk (with `alone`:
+        only this one is not).
+        """
         leaf = self.path[-1]
         _, turn = heappop(self.lines[leaf])
         if alone and 0 <= turn.index < len(turn.alike.members) - 1:
@@ -102,7 +112,9 @@ class QueueOrder:
         self._repair()
 
     def served(self, *, again: bool) -> None:
-        """The turn succeeded; the next of its kind comes up, and with `again` the workload itself for its further pods."""
+        """The turn succeeded; the next of its kind comes up, and with `again` the workload itself
+        for its further pods.
+        """
         leaf = self.path[-1]
         line = self.lines[leaf]
         _, turn = heappop(line)
@@ -110,7 +122,9 @@ class QueueOrder:
             heappush(line, self._head(turn.alike, leaf, turn.index + 1, turn.ask))
         if again:
             ask = asked(turn.work.asking(), self.pool.smallest)
-            heappush(line, (turn.work.turn_order(), NextWorkload(turn.work, leaf, ask, turn.alike, -1)))
+            heappush(
+                line, (turn.work.turn_order(), NextWorkload(turn.work, leaf, ask, turn.alike, -1))
+            )
         self._repair()
 
     def _repair(self) -> None:
@@ -122,4 +136,6 @@ class QueueOrder:
                 heappop(heap)
                 self.lines.pop(queue, None)
             else:
-                heapreplace(heap, (turn_key(queue, self._best_below(queue).ask, self.pool.total), queue))
+                heapreplace(
+                    heap, (turn_key(queue, self._best_below(queue).ask, self.pool.total), queue)
+                )

@@ -1,7 +1,9 @@
-"""Option `reserve_after`: a workload that starves keeps nodes free for itself, one per pool, until it starts.
+"""Option `reserve_after`: a workload that starves keeps nodes free for itself, one per pool, until
+it starts.
 
-Without it a large gang can wait for ever behind a stream of small requests, each of which fits at once. Everybody else is filled in on
-the other nodes. The nodes with most room now are kept, as they will be empty first; they are kept until the workload starts or leaves.
+Without it a large gang can wait for ever behind a stream of small requests, each of which fits at
+once. Everybody else is filled in on the other nodes. The nodes with most room now are kept, as they
+will be empty first; they are kept until the workload starts or leaves.
 """
 
 from __future__ import annotations
@@ -33,12 +35,19 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
         return None
     if pool.reservation is not None:
         id_, nodes = pool.reservation
-        if id_ in state.waiting and pool.name in state.waiting[id_].pools and all(n in pool.where for n in nodes):
+        if (
+            id_ in state.waiting
+            and pool.name in state.waiting[id_].pools
+            and all(n in pool.where for n in nodes)
+        ):
             return pool.reservation
     starving = [
-        (alike.members[0], alike) for alike in state.alike.values()
-        if alike.ready and pool.name in alike.pools and now - alike.members[0][0] >= pool.config.reserve_after
-    ]  # fmt: skip
+        (alike.members[0], alike)
+        for alike in state.alike.values()
+        if alike.ready
+        and pool.name in alike.pools
+        and now - alike.members[0][0] >= pool.config.reserve_after
+    ]
     for (_, id_), alike in sorted(starving, key=lambda entry: entry[0]):
         nodes = _nodes_for(state, pool, alike)
         if nodes:
@@ -47,7 +56,9 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
 
 
 def _nodes_for(state: State, pool: PoolState, alike: EquivalenceClass) -> tuple[str, ...]:
-    """Nodes that could hold the asking pods if nobody else came there; none when a bound, not room, is in the way."""
+    """Nodes that could hold the asking pods if nobody else came there; none when a bound, not room,
+    is in the way.
+    """
     members = state.works[alike.members[0][1]].asking()
     if any(m.need.is_fraction or m.need.mig or not m.need.gpu for m in members):
         return ()
@@ -71,7 +82,13 @@ def reserved_turn(state: State, pool: PoolState) -> NextWorkload | None:
     if pool.reservation is None or pool.reservation[0] not in state.waiting:
         return None
     work: Work = state.works[pool.reservation[0]]
-    return NextWorkload(work, pool.queue(work.project), asked(work.asking(), pool.smallest), state.waiting[work.id], -1)
+    return NextWorkload(
+        work,
+        pool.queue(work.project),
+        asked(work.asking(), pool.smallest),
+        state.waiting[work.id],
+        -1,
+    )
 
 
 @contextmanager

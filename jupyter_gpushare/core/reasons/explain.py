@@ -1,7 +1,8 @@
 """Why everybody else waits: the view of one cycle's end, and the reasons read off it.
 
-The view is taken at once and cheaply; a reason is worked out when somebody reads it, so ten thousand waiting workloads cost nothing to a
-cycle in which nobody asks about them. What is read later is still the truth of that cycle.
+The view is taken at once and cheaply; a reason is worked out when somebody reads it, so ten
+thousand waiting workloads cost nothing to a cycle in which nobody asks about them. What is read
+later is still the truth of that cycle.
 """
 
 from __future__ import annotations
@@ -41,7 +42,11 @@ def free_in(pool: PoolState) -> FreeCapacity:
 def eviction_message(member: Member, action: str, by: Work | None) -> str:
     """A sentence for the person who loses the place; for whom, in words and not by an id."""
     project = by.workload.project if by is not None else "another"
-    where = "" if member.old_spot() is None or member.node is None else f" It goes on at {member.node.name}."
+    where = (
+        ""
+        if member.old_spot() is None or member.node is None
+        else f" It goes on at {member.node.name}."
+    )
     if action == "reclaim":
         return f"Project {project} takes back GPUs that it is entitled to.{where}"
     if action == "preempt":
@@ -54,8 +59,12 @@ def eviction_message(member: Member, action: str, by: Work | None) -> str:
 class Explainer:
     """The end of one cycle, frozen."""
 
-    def __init__(self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]) -> None:
-        self._stands = {pool.name: PoolSnapshot(pool, before[pool.name]) for pool in state.pools.values()}
+    def __init__(
+        self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]
+    ) -> None:
+        self._stands = {
+            pool.name: PoolSnapshot(pool, before[pool.name]) for pool in state.pools.values()
+        }
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
         self.policy = state.policy
@@ -87,22 +96,47 @@ class Explainer:
 
     def queues(self) -> Sequence[QueueShare]:
         """The queues that are configured or used, by pool and name."""
-        return _LazyTuple(lambda: tuple(s for view in self.views.values() for name, s in view.queues.items() if name in view.listed))
+        return _LazyTuple(
+            lambda: tuple(
+                s
+                for view in self.views.values()
+                for name, s in view.queues.items()
+                if name in view.listed
+            )
+        )
 
     def ids(self) -> list[str]:
         """Everybody with pending or promised pods."""
-        return list(dict.fromkeys([*self.waiting, *self.apart, *(i for i in self.promised if i not in self.moving)]))
+        return list(
+            dict.fromkeys(
+                [*self.waiting, *self.apart, *(i for i in self.promised if i not in self.moving)]
+            )
+        )
 
     def explains(self, id_: str) -> bool:
         """Whether it is one of them."""
-        return id_ in self.waiting or id_ in self.apart or (id_ in self.promised and id_ not in self.moving)
+        return (
+            id_ in self.waiting
+            or id_ in self.apart
+            or (id_ in self.promised and id_ not in self.moving)
+        )
 
     def counting(self) -> Iterator[None]:
-        """Counts everybody's place, breathing after every few; once it is through, reading a place costs nothing."""
+        """Counts everybody's place, breathing after every few; once it is through, reading a place
+        costs nothing.
+        """
         found: dict[str, int] = {}
         for pool, stand in self._stands.items():
-            promised = [i for i, (_, name) in self.promised.items() if name == pool and (i in self.waiting or i not in self.moving)]
-            waiting = (i for i in positions_in(self._lines.get(pool, []), stand.queues) if i not in self.promised)
+            promised = [
+                i
+                for i, (_, name) in self.promised.items()
+                if name == pool and (i in self.waiting or i not in self.moving)
+            ]
+            waiting = (
+                i
+                for i in positions_in(self._lines.get(pool, []), stand.queues)
+                if i not in self.promised
+            )
             for place, id_ in enumerate(chain(promised, waiting), start=1):
                 found[id_] = place
                 if place % BREATH == 0:
@@ -143,9 +177,18 @@ class Explainer:
             work = alike.sample if alike else self.apart[id_]
             pools = alike.pools if alike else self.apart_pools[id_]
         case = PendingView(
-            id_, work, pools, self.views, self.policy, work.project in self.projects, id_ in self.held, id_ in self.promised,
-            self.victims.get(id_, 0), dict(alike.found) if alike else {}, alike.wants if alike else {},
-        )  # fmt: skip
+            id_,
+            work,
+            pools,
+            self.views,
+            self.policy,
+            work.project in self.projects,
+            id_ in self.held,
+            id_ in self.promised,
+            self.victims.get(id_, 0),
+            dict(alike.found) if alike else {},
+            alike.wants if alike else {},
+        )
         return reason_of(case)
 
     def reasons(self) -> Mapping[str, Reason]:
@@ -161,7 +204,9 @@ class Explainer:
 class _Lazy(Mapping[str, Any]):
     """A mapping whose keys are listed, and whose values are worked out, when somebody reads them."""
 
-    def __init__(self, has: Callable[[str], bool], ids: Callable[[], list[str]], make: Callable[[str], Any]) -> None:
+    def __init__(
+        self, has: Callable[[str], bool], ids: Callable[[], list[str]], make: Callable[[str], Any]
+    ) -> None:
         self._has, self._ids, self._make = has, ids, make
         self._made: dict[str, Any] = {}
 
@@ -210,13 +255,27 @@ class _LazyTuple(Sequence[Any]):
 def _placed(reason: Reason, place: int | None) -> Reason:
     if place is None:
         return reason
-    return Reason(reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps)
+    return Reason(
+        reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps
+    )
 
 
 class PoolSnapshot:
-    """One pool at the end of a cycle: numbers only, taken at once. Most cycles are never asked about, so the view is made when one is."""
+    """One pool at the end of a cycle: numbers only, taken at once. Most cycles are never asked
+    about, so the view is made when one is.
+    """
 
-    __slots__ = ("before", "free", "kept", "machines", "pool", "queues", "reservation", "smallest", "total")
+    __slots__ = (
+        "before",
+        "free",
+        "kept",
+        "machines",
+        "pool",
+        "queues",
+        "reservation",
+        "smallest",
+        "total",
+    )
 
     def __init__(self, pool: PoolState, before: FreeCapacity) -> None:
         self.pool, self.before, self.free = pool, before, free_in(pool)
@@ -232,7 +291,10 @@ class PoolSnapshot:
         held = {queue.name: (queue, numbers) for queue, numbers in self.queues.items()}
         listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules}
         listed |= {name for name, (_, numbers) in held.items() if numbers.is_used}
-        known = {name: held[name] for name in sorted({above.name for name in listed for above in held[name][0].path})}
+        known = {
+            name: held[name]
+            for name in sorted({above.name for name in listed for above in held[name][0].path})
+        }
         projects = [name for name in known if known[name][0].kind == "project"]
         return PoolView(
             pool.name,
@@ -241,24 +303,51 @@ class PoolSnapshot:
             {name: Amounts(*numbers.fixed) for name, (_, numbers) in known.items()},
             {name: tuple(q.name for q in known[name][0].path) for name in projects},
             {name: numbers.share for name, (_, numbers) in known.items()},
-            self.before, self.free, self.machines, self.total, self.smallest,
+            self.before,
+            self.free,
+            self.machines,
+            self.total,
+            self.smallest,
             sum(known[name][1].gpu - known[name][1].fixed[0] for name in projects),
-            self.reservation, self.kept,
-        )  # fmt: skip
+            self.reservation,
+            self.kept,
+        )
 
 
 def _share(pool: str, queue: QueueState, numbers: QueueSnapshot) -> QueueShare:
     allocated = Amounts(numbers.gpu, numbers.cpu, numbers.memory)
-    return QueueShare(queue.name, queue.kind, pool, queue.quota, queue.limit, numbers.fair, allocated, numbers.request)
+    return QueueShare(
+        queue.name,
+        queue.kind,
+        pool,
+        queue.quota,
+        queue.limit,
+        numbers.fair,
+        allocated,
+        numbers.request,
+    )
 
 
 def _lines(state: State) -> dict[str, list[WaitingClass]]:
-    """Per pool who waits in its queues. A workload stands in the line of the first pool on its list."""
+    """Per pool who waits in its queues. A workload stands in the line of the first pool on its
+    list.
+    """
     lines: dict[str, list[WaitingClass]] = {}
     for alike in state.alike.values():
         pool = state.pools[alike.pools[0]]
-        line, leaf, members, ask = alike.line, pool.queue(alike.project), alike.frozen(), alike.wants[pool.name]
-        if line is None or line.leaf is not leaf or line.members is not members or line.ask is not ask or line.total is not pool.total:
+        line, leaf, members, ask = (
+            alike.line,
+            pool.queue(alike.project),
+            alike.frozen(),
+            alike.wants[pool.name],
+        )
+        if (
+            line is None
+            or line.leaf is not leaf
+            or line.members is not members
+            or line.ask is not ask
+            or line.total is not pool.total
+        ):
             line = alike.line = WaitingClass(leaf, pool.total, ask, alike.head_key[:3], members)
         lines.setdefault(pool.name, []).append(line)
     return lines

@@ -1,4 +1,6 @@
-"""One waiting workload and its pools as they stood at a cycle's end: all that a reason may depend on. Values only."""
+"""One waiting workload and its pools as they stood at a cycle's end: all that a reason may depend
+on. Values only.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,9 @@ class PendingView:
 
     @property
     def asking(self) -> Sequence[Member]:
-        """The pods that have to start together now: its way to its minimum, or one more above it; all, if none can be told apart."""
+        """The pods that have to start together now: its way to its minimum, or one more above it;
+        all, if none can be told apart.
+        """
         return self.work.asking() or list(self.work.members.values())
 
     def ask(self, view: PoolView) -> Amounts:

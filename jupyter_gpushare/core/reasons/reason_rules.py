@@ -1,6 +1,8 @@
-"""The reason why one workload waits, from the numbers of a cycle's end: which rule stopped it, in the order in which rules stop.
+"""The reason why one workload waits, from the numbers of a cycle's end: which rule stopped it, in
+the order in which rules stop.
 
-Refuses to know how it was tried: it compares what the workload asks for with what pools, queues and nodes have.
+Refuses to know how it was tried: it compares what the workload asks for with what pools, queues and
+nodes have.
 """
 
 from __future__ import annotations
@@ -25,20 +27,35 @@ MEMORY: Final = 2
 def reason_of(case: PendingView) -> Reason:
     """The first of the rules below that applies, in the words of the closed set."""
     if case.is_held:
-        return Reason(ReasonCode.HELD, f"Workload {case.id} is held back until its owner lets it go.")
+        return Reason(
+            ReasonCode.HELD, f"Workload {case.id} is held back until its owner lets it go."
+        )
     if not case.is_project_known:
-        return Reason(ReasonCode.UNKNOWN_PROJECT, f"Project {case.work.project} is not in the policy.")
+        return Reason(
+            ReasonCode.UNKNOWN_PROJECT, f"Project {case.work.project} is not in the policy."
+        )
     if not case.pools:
         names = ", ".join(case.work.workload.node_pools) or "none"
-        known = Suggestion("node_pools", ",".join(sorted(case.views)), f"Name one of the pools that exist: {', '.join(sorted(case.views))}.")
-        return Reason(ReasonCode.UNKNOWN_POOL, f"None of its node pools ({names}) exists.", helps=(known,))
+        known = Suggestion(
+            "node_pools",
+            ",".join(sorted(case.views)),
+            f"Name one of the pools that exist: {', '.join(sorted(case.views))}.",
+        )
+        return Reason(
+            ReasonCode.UNKNOWN_POOL, f"None of its node pools ({names}) exists.", helps=(known,)
+        )
     problem = problem_of(case.work.workload, case.policy)
     if problem:
         return Reason(ReasonCode.INVALID_REQUEST, f"The request cannot be understood: {problem}.")
     if case.is_promised:
         return _promised(case)
     if not case.work.is_ready:
-        return _explained(case, ReasonCode.WAITING_FOR_GANG, "Too few of its pods are left to reach its minimum, so none is started.", case.view)
+        return _explained(
+            case,
+            ReasonCode.WAITING_FOR_GANG,
+            "Too few of its pods are left to reach its minimum, so none is started.",
+            case.view,
+        )
     return _by_pool(case)
 
 
@@ -60,14 +77,26 @@ def _in_pool(case: PendingView, view: PoolView) -> Reason:
     mine = view.queues[case.work.project]
     over = not mine.allocated.plus(ask).fits_in(mine.fair_share)
     members = case.asking
-    largest = max((m.need.estimate(view.smallest)[0] // max(1, m.need.devices or 1) for m in members), default=0)
+    largest = max(
+        (m.need.estimate(view.smallest)[0] // max(1, m.need.devices or 1) for m in members),
+        default=0,
+    )
     if not _has_gpus(case):
-        return _explained(case, ReasonCode.WAITING_FOR_FREE_GPU, f"No node of pool {view.name} has the CPU and memory for it now.", view)
+        return _explained(
+            case,
+            ReasonCode.WAITING_FOR_FREE_GPU,
+            f"No node of pool {view.name} has the CPU and memory for it now.",
+            view,
+        )
     if len(members) > 1 and 0 < case.found.get(view.name, 0) < len(members):
         found = case.found[view.name]
         text = f"There is room for {found} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
         return _explained(case, ReasonCode.WAITING_FOR_GANG, text, view)
-    if view.reservation is not None and view.reservation[0] != case.id and view.free.total - view.kept < ask.gpu <= view.free.total:
+    if (
+        view.reservation is not None
+        and view.reservation[0] != case.id
+        and view.free.total - view.kept < ask.gpu <= view.free.total
+    ):
         text = f"The free GPUs of pool {view.name} are kept for workload {view.reservation[0]}, which has waited for longer."
         return _explained(case, ReasonCode.WAITING_FOR_RESERVATION, text, view)
     if view.before.total >= ask.gpu > view.free.total and view.before.largest >= min(largest, GPU):
@@ -94,7 +123,11 @@ def _crowded(case: PendingView, view: PoolView) -> str:
         return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but no {level} has room for all of its pods."
     pods = len(case.asking)
     cpu, memory = max(need.cpu for need in case.needs), max(need.ram for need in case.needs)
-    rest = [counted(cpu / GPU, "CPU")] * (cpu > 0) + [f"{memory} MiB of memory"] * (memory > 0) + ["room for another pod"]
+    rest = (
+        [counted(cpu / GPU, "CPU")] * (cpu > 0)
+        + [f"{memory} MiB of memory"] * (memory > 0)
+        + ["room for another pod"]
+    )
     each = "each of its pods needs" if pods > 1 else "it needs"
     return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but not on a node that has {' and '.join(rest)} left, which {each}."
 
@@ -105,8 +138,19 @@ def _has_gpus(case: PendingView) -> bool:
 
 def _promised(case: PendingView) -> Reason:
     view = case.view if case.pools else next(iter(case.views.values()))
-    who = "others have" if not case.victims else "one other pod has" if case.victims == 1 else f"{case.victims} other pods have"
-    return _explained(case, ReasonCode.WAITING_FOR_RECLAIM, f"Its place is promised and it starts as soon as {who} left it.", view)
+    who = (
+        "others have"
+        if not case.victims
+        else "one other pod has"
+        if case.victims == 1
+        else f"{case.victims} other pods have"
+    )
+    return _explained(
+        case,
+        ReasonCode.WAITING_FOR_RECLAIM,
+        f"Its place is promised and it starts as soon as {who} left it.",
+        view,
+    )
 
 
 def _bound(case: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
@@ -137,9 +181,22 @@ def _never(case: PendingView, view: PoolView) -> Reason | None:
         if fitting.ready:
             continue
         if fitting.unready:
-            names = ", ".join(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else "") for node in fitting.unready[:3])
-            return _explained(case, ReasonCode.NODE_NOT_READY, f"Only nodes that are not ready could take it: {names}.", view)
-        return _explained(case, ReasonCode.NEVER_FITS, f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.", view)
+            names = ", ".join(
+                node.name + (f" ({', '.join(node.reasons)})" if node.reasons else "")
+                for node in fitting.unready[:3]
+            )
+            return _explained(
+                case,
+                ReasonCode.NODE_NOT_READY,
+                f"Only nodes that are not ready could take it: {names}.",
+                view,
+            )
+        return _explained(
+            case,
+            ReasonCode.NEVER_FITS,
+            f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.",
+            view,
+        )
     ask = case.ask(view)
     level = _level(case)
     if level is not None and len(case.needs) > 1 and not any(need.mig for need in case.needs):
@@ -156,7 +213,11 @@ def _never(case: PendingView, view: PoolView) -> Reason | None:
 def _level(case: PendingView) -> str | None:
     """The part of a topology in which all of its pods have to be."""
     together = case.work.workload.topology
-    return None if together is None or together.required is None else f"{together.required} of topology {together.name}"
+    return (
+        None
+        if together is None or together.required is None
+        else f"{together.required} of topology {together.name}"
+    )
 
 
 def _largest_domain(case: PendingView, view: PoolView) -> int:
@@ -188,12 +249,25 @@ def _obstacle(need: PodRequirements, view: PoolView) -> str:
     return "no node has all the GPUs, CPU and memory that one pod asks for"
 
 
-def _explained(case: PendingView, code: ReasonCode, message: str, view: PoolView, queue: QueueShare | None = None) -> Reason:
+def _explained(
+    case: PendingView,
+    code: ReasonCode,
+    message: str,
+    view: PoolView,
+    queue: QueueShare | None = None,
+) -> Reason:
     queue = queue or view.queues.get(case.work.project)
     free = view.free
-    numbers: dict[str, float] = {"requested": case.ask(view).gpu / GPU, "free_total": free.total / GPU, "free_largest": free.largest / GPU}
+    numbers: dict[str, float] = {
+        "requested": case.ask(view).gpu / GPU,
+        "free_total": free.total / GPU,
+        "free_largest": free.largest / GPU,
+    }
     if queue is not None:
-        numbers |= {"allocated": queue.allocated.gpu / GPU, "fair_share": queue.fair_share.gpu / GPU}
+        numbers |= {
+            "allocated": queue.allocated.gpu / GPU,
+            "fair_share": queue.fair_share.gpu / GPU,
+        }
         if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
             numbers["allocated"] = view.fixed[queue.queue].gpu / GPU
         for name, amount in (("quota", queue.quota.gpu), ("limit", queue.limit.gpu)):

@@ -1,4 +1,6 @@
-"""What a person could change so that a waiting workload starts sooner. Each help is checked against the numbers before it is given."""
+"""What a person could change so that a waiting workload starts sooner. Each help is checked against
+the numbers before it is given.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,13 @@ def helps_for(case: PendingView, code: ReasonCode, view: PoolView) -> tuple[Sugg
         return tuple(_other_pools(case, view))
     helps: list[Suggestion] = []
     if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
-        helps.append(Suggestion("preemptible", "true", "As preemptible work it may go beyond the quota while GPUs are free."))
+        helps.append(
+            Suggestion(
+                "preemptible",
+                "true",
+                "As preemptible work it may go beyond the quota while GPUs are free.",
+            )
+        )
     helps += _smaller(case, view)
     helps += _other_pools(case, view)
     if code != ReasonCode.NODE_NOT_READY and not _waits_for_ever(case, view):
@@ -44,7 +52,11 @@ def _smaller(case: PendingView, view: PoolView) -> list[Suggestion]:
     if need.mig or not need.gpu or room <= 0:
         return []
     sizes = [room // GPU * GPU] if room >= GPU else [f for f in FRACTIONS if f <= room][:1]
-    return [Suggestion("gpu", f"{s / GPU:g}", f"A request for {counted(s / GPU, 'GPU')} would fit now.") for s in sizes if 0 < s < asked]
+    return [
+        Suggestion("gpu", f"{s / GPU:g}", f"A request for {counted(s / GPU, 'GPU')} would fit now.")
+        for s in sizes
+        if 0 < s < asked
+    ]
 
 
 def _other_pools(case: PendingView, view: PoolView) -> list[Suggestion]:
@@ -53,14 +65,32 @@ def _other_pools(case: PendingView, view: PoolView) -> list[Suggestion]:
     helps = []
     for name, other in sorted(case.views.items()):
         largest = asked if len(case.work.members) == 1 else 0
-        if name in case.pools or not asked or other.free.total < asked or other.free.largest < largest:
+        if (
+            name in case.pools
+            or not asked
+            or other.free.total < asked
+            or other.free.largest < largest
+        ):
             continue
-        if project in other.queues and other.queues[project].allocated.gpu + asked > other.queues[project].limit.gpu:
+        if (
+            project in other.queues
+            and other.queues[project].allocated.gpu + asked > other.queues[project].limit.gpu
+        ):
             continue
-        room = other.queues[project].quota.gpu - other.fixed[project].gpu if project in other.queues else 0
+        room = (
+            other.queues[project].quota.gpu - other.fixed[project].gpu
+            if project in other.queues
+            else 0
+        )
         if not case.work.preemptible and asked > room:
             continue
-        helps.append(Suggestion("node_pools", name, f"Pool {name} has {counted(other.free.total / GPU, 'free GPU')}."))
+        helps.append(
+            Suggestion(
+                "node_pools",
+                name,
+                f"Pool {name} has {counted(other.free.total / GPU, 'free GPU')}.",
+            )
+        )
     return helps
 
 
@@ -70,7 +100,10 @@ def _waits_for_ever(case: PendingView, view: PoolView) -> bool:
         return True
     ask = case.ask(view)
     above = [view.queues[name] for name in view.paths.get(case.work.project, ())]
-    return any(not ask.fits_in(queue.limit) or not (case.work.preemptible or ask.fits_in(queue.quota)) for queue in above)
+    return any(
+        not ask.fits_in(queue.limit) or not (case.work.preemptible or ask.fits_in(queue.quota))
+        for queue in above
+    )
 
 
 def _wait(code: ReasonCode) -> Suggestion:

@@ -1,4 +1,6 @@
-"""A notebook's share over time, drawn: block characters for a terminal, SVG for a notebook. Takes samples, gives strings; loads nothing big."""
+"""A notebook's share over time, drawn: block characters for a terminal, SVG for a notebook. Takes
+samples, gives strings; loads nothing big.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,15 @@ __all__ = ["history_html", "history_text"]
 
 COLUMNS: Final = 60
 BLOCKS: Final = " ▁▂▃▄▅▆▇█"
-MARKS: Final = {"detached": ".", "pending": "w", "granted": "w", "attached": "#", "suspended": "z", "reclaiming": "!", "lost": "x"}
+MARKS: Final = {
+    "detached": ".",
+    "pending": "w",
+    "granted": "w",
+    "attached": "#",
+    "suspended": "z",
+    "reclaiming": "!",
+    "lost": "x",
+}
 MARKS_KEY: Final = "# on a GPU  z saved in host memory  w waiting  ! being taken back  . no share"
 WIDTH: Final = 640
 HEIGHT: Final = 120
@@ -29,8 +39,12 @@ def history_text(samples: Sequence[Json], minutes: int) -> str:
         return "Nothing is known of this time."
     columns = _columns(samples)
     top = _top(samples)
-    used = _blocks([max((one["used_mib"] for one in column), default=None) for column in columns], top)
-    share = _blocks([max((one["guaranteed_mib"] for one in column), default=None) for column in columns], top)
+    used = _blocks(
+        [max((one["used_mib"] for one in column), default=None) for column in columns], top
+    )
+    share = _blocks(
+        [max((one["guaranteed_mib"] for one in column), default=None) for column in columns], top
+    )
     state = "".join(MARKS.get(column[-1]["state"], "?") if column else " " for column in columns)
     return "\n".join(
         [
@@ -50,7 +64,9 @@ def history_html(samples: Sequence[Json], minutes: int) -> str:
     top, times = _top(samples), [_seconds(one) for one in samples]
     begin, length = times[0], max(times[-1] - times[0], 1.0)
     at = [LEFT + (WIDTH - LEFT) * (time - begin) / length for time in times]
-    own = _steps(at, [min(one["used_mib"], one["used_mib"] - one["borrowed_mib"]) for one in samples], top)
+    own = _steps(
+        at, [min(one["used_mib"], one["used_mib"] - one["borrowed_mib"]) for one in samples], top
+    )
     all_used = _steps(at, [one["used_mib"] for one in samples], top)
     share = _steps(at, [one["guaranteed_mib"] for one in samples], top)
     span = _span(samples, minutes)
@@ -60,13 +76,29 @@ def history_html(samples: Sequence[Json], minutes: int) -> str:
         f"at most {memory_text(max(one['used_mib'] for one in samples))} used"
     )
     return _SVG.format(
-        title=html.escape(title), width=WIDTH, height=HEIGHT + 34, left=LEFT, bottom=HEIGHT, words=HEIGHT + 14, key=HEIGHT + 30,
-        top=memory_text(top), begin=_clock(samples[0]), end=_clock(now), own=_area(own), all=_area(all_used),
-        share=" ".join(f"{x:.1f},{y:.1f}" for x, y in share), key2=LEFT + 150, key3=LEFT + 260,
-    )  # fmt: skip
+        title=html.escape(title),
+        width=WIDTH,
+        height=HEIGHT + 34,
+        left=LEFT,
+        bottom=HEIGHT,
+        words=HEIGHT + 14,
+        key=HEIGHT + 30,
+        top=memory_text(top),
+        begin=_clock(samples[0]),
+        end=_clock(now),
+        own=_area(own),
+        all=_area(all_used),
+        share=" ".join(f"{x:.1f},{y:.1f}" for x, y in share),
+        key2=LEFT + 150,
+        key3=LEFT + 260,
+    )
 
 
-_GREEN, _ORANGE, _INK = "var(--jp-success-color1,#388e3c)", "var(--jp-warn-color1,#f57c00)", "var(--jp-ui-font-color1,currentColor)"
+_GREEN, _ORANGE, _INK = (
+    "var(--jp-success-color1,#388e3c)",
+    "var(--jp-warn-color1,#f57c00)",
+    "var(--jp-ui-font-color1,currentColor)",
+)
 # what is borrowed lies behind what is within the share, so that only what is above it shows
 _SVG: Final = (
     '<svg viewBox="0 0 {width} {height}" role="img" style="max-width:{width}px;width:100%;font:11px sans-serif" '
@@ -99,7 +131,10 @@ def _columns(samples: Sequence[Json]) -> list[list[Json]]:
 
 def _blocks(values: Sequence[int | None], top: int) -> str:
     """Something that is there is never shown as nothing."""
-    return "".join(BLOCKS[0 if not value else max(1, round(value / top * (len(BLOCKS) - 1)))] for value in values)
+    return "".join(
+        BLOCKS[0 if not value else max(1, round(value / top * (len(BLOCKS) - 1)))]
+        for value in values
+    )
 
 
 def _top(samples: Sequence[Json]) -> int:
@@ -131,4 +166,6 @@ def _clock(sample: Json) -> str:
 def _span(samples: Sequence[Json], minutes: int) -> str:
     """What the samples cover, when that is less than what was asked."""
     covered = _seconds(samples[-1]) - _seconds(samples[0])
-    return f"the last {minutes} min" if covered > 0.9 * 60 * minutes else f"since {_clock(samples[0])}"
+    return (
+        f"the last {minutes} min" if covered > 0.9 * 60 * minutes else f"since {_clock(samples[0])}"
+    )

@@ -1,4 +1,5 @@
-"""What a person reads, as HTML in the front end's own colours: a share with its memory bar, a table, a list of events. Takes plain dicts.
+"""What a person reads, as HTML in the front end's own colours: a share with its memory bar, a
+table, a list of events. Takes plain dicts.
 
 Text in `<pre>` breaks in the middle of words in a narrow notebook; these do not.
 """
@@ -10,11 +11,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from ..connection import Json
-from . import text as view
+from . import text as text_view
 
-__all__ = ["DisplayValue", "KernelStatusDisplay", "card_html", "events_html", "lines_html", "table_html"]
+__all__ = [
+    "DisplayValue",
+    "KernelStatusDisplay",
+    "card_html",
+    "events_html",
+    "lines_html",
+    "table_html",
+]
 
-PARTS: Final = {"used": "var(--jp-success-color1,#388e3c)", "borrowed": "var(--jp-warn-color1,#f57c00)"}
+PARTS: Final = {
+    "used": "var(--jp-success-color1,#388e3c)",
+    "borrowed": "var(--jp-warn-color1,#f57c00)",
+}
 TABLE: Final = '<table style="line-height:1.4;border-spacing:0;border-collapse:collapse;table-layout:auto;margin:0">'
 ROW: Final = '<tr style="background:none">'
 """Front ends stripe the rows of tables; these are no data to be compared line by line."""
@@ -38,7 +49,7 @@ class KernelStatusDisplay(dict[str, Any]):
     """A kernel's status as a mapping that a notebook shows as `%gpu` does."""
 
     def __repr__(self) -> str:
-        return view.kernel_text(self)
+        return text_view.kernel_text(self)
 
     def _repr_html_(self) -> str:
         return card_html(self)
@@ -46,24 +57,35 @@ class KernelStatusDisplay(dict[str, Any]):
 
 def card_html(kernel: Json, *, away: bool = False) -> str:
     """State, share, memory bar, why it waits, and what happened last."""
-    lines = "".join(_line(name, text) for name, text in view.kernel_rows(kernel, away=away) if text)
-    return f"<b>{html.escape(view.title(kernel))}</b>{TABLE}{lines}</table>{_bar(kernel)}"
+    lines = "".join(
+        _line(name, text) for name, text in text_view.kernel_rows(kernel, away=away) if text
+    )
+    return f"<b>{html.escape(text_view.title(kernel))}</b>{TABLE}{lines}</table>{_bar(kernel)}"
 
 
 def events_html(events: Sequence[Json]) -> str:
     """One line per event, oldest first: when and what."""
     if not events:
         return "<p>Nothing happened yet.</p>"
-    return TABLE + "".join(_line(view.clock(event["time"]), event["message"]) for event in events) + "</table>"
+    return (
+        TABLE
+        + "".join(_line(text_view.clock(event["time"]), event["message"]) for event in events)
+        + "</table>"
+    )
 
 
 def table_html(rows: Sequence[Json], columns: Mapping[str, str]) -> str:
     """Named columns (key: name); numbers to the right, `-` for unlimited or unknown."""
     if not rows:
         return "<p>none</p>"
-    sides = {key: "right" if view.is_numeric(rows, key) else "left" for key in columns}
+    sides = {key: "right" if text_view.is_numeric(rows, key) else "left" for key in columns}
     head = "".join(_cell(name, sides[key], "th") for key, name in columns.items())
-    body = "".join(ROW + "".join(_cell(view.cell_text(row.get(key)), sides[key], "td") for key in columns) + "</tr>" for row in rows)
+    body = "".join(
+        ROW
+        + "".join(_cell(text_view.cell_text(row.get(key)), sides[key], "td") for key in columns)
+        + "</tr>"
+        for row in rows
+    )
     return f"{TABLE}<thead>{ROW}{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
@@ -78,9 +100,7 @@ def _cell(text: Any, side: str, tag: str) -> str:
 
 
 def _line(name: str, text: str) -> str:
-    head = (
-        '<th scope="row" style="text-align:left;vertical-align:top;font-weight:normal;padding:0 12px 0 0;opacity:.75;white-space:nowrap">'
-    )
+    head = '<th scope="row" style="text-align:left;vertical-align:top;font-weight:normal;padding:0 12px 0 0;opacity:.75;white-space:nowrap">'
     cell = '<td style="text-align:left;white-space:pre-line;padding:0">'
     return f"{ROW}{head}{html.escape(name)}</th>{cell}{html.escape(text)}</td></tr>"
 
@@ -91,7 +111,9 @@ def _bar(kernel: Json) -> str:
         return ""
     own = memory["used"] - memory["borrowed"]
     piece = '<div style="flex:none;width:{:.1f}%;background:{}"></div>'
-    pieces = piece.format(100 * own / total, PARTS["used"]) + piece.format(100 * memory["borrowed"] / total, PARTS["borrowed"])
+    pieces = piece.format(100 * own / total, PARTS["used"]) + piece.format(
+        100 * memory["borrowed"] / total, PARTS["borrowed"]
+    )
     mark = f'<div style="position:absolute;left:{100 * memory["guaranteed"] / total:.1f}%;top:0;bottom:0;border-left:2px solid"></div>'
     return (
         f'<div role="meter" aria-label="GPU memory" aria-valuemin="0" aria-valuemax="{total}" aria-valuenow="{memory["used"]}" '

@@ -1,4 +1,6 @@
-"""Where a person sees what happens to the GPU of this notebook: under the cell that runs, from whichever thread knows it."""
+"""Where a person sees what happens to the GPU of this notebook: under the cell that runs, from
+whichever thread knows it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ class CellOutput:
     def remember_cell(self) -> None:
         """Call it when a cell begins: messages of other threads go under this one."""
         if self._kernel is not None:
-            with contextlib.suppress(Exception):  # a parent that cannot be told only costs the place, not the message
+            with contextlib.suppress(
+                Exception
+            ):  # a parent that cannot be told only costs the place, not the message
                 self._parent = self._kernel.get_parent("shell")
 
     def message_type(self) -> str:
@@ -40,21 +44,47 @@ class CellOutput:
         parent = self._kernel.get_parent("shell") if self._kernel is not None else {}
         return dict(parent.get("content", {}))
 
-    def say(self, message: str, *, kind: str = "info", display_id: str | None = None, update: bool = False) -> None:
-        """Show one message under the cell that runs or ran last; with `update` it replaces what `display_id` showed."""
-        bundle = {"text/plain": message, "text/html": _box(message, kind)} if message else {"text/plain": "", "text/html": ""}
+    def say(
+        self,
+        message: str,
+        *,
+        kind: str = "info",
+        display_id: str | None = None,
+        update: bool = False,
+    ) -> None:
+        """Show one message under the cell that runs or ran last; with `update` it replaces what
+        `display_id` showed.
+        """
+        bundle = (
+            {"text/plain": message, "text/html": _box(message, kind)}
+            if message
+            else {"text/plain": "", "text/html": ""}
+        )
         if self._kernel is None:
             if message:
                 print(message)
             return
-        content = {"data": bundle, "metadata": {}, "transient": {"display_id": display_id} if display_id else {}}
+        content = {
+            "data": bundle,
+            "metadata": {},
+            "transient": {"display_id": display_id} if display_id else {},
+        }
         kind_of_message = "update_display_data" if update else "display_data"
-        # Not IPython's display(): that one knows the parent of its own thread only. The socket is safe to use from any thread.
-        self._kernel.session.send(self._kernel.iopub_socket, kind_of_message, content, parent=self._parent, ident=b"display_data")
+        # Not IPython's display(): that one knows the parent of its own thread only. The socket is
+        # safe to use from any thread.
+        self._kernel.session.send(
+            self._kernel.iopub_socket,
+            kind_of_message,
+            content,
+            parent=self._parent,
+            ident=b"display_data",
+        )
 
 
 class CellProgress:
-    """The line under a cell that waits: updated in place, gone or one tidy line when the wait is over."""
+    """The line under a cell that waits: updated in place, gone or one tidy line when the wait is
+    over.
+    """
 
     def __init__(self, screen: CellOutput) -> None:
         self._screen = screen

@@ -1,4 +1,6 @@
-"""What a person reads: the share of this notebook as text (`cards` has the HTML). Takes plain dicts, gives strings; shows nothing by itself."""
+"""What a person reads: the share of this notebook as text (`cards` has the HTML). Takes plain
+dicts, gives strings; shows nothing by itself.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,17 @@ __all__ = [
 BAR_CELLS: Final = 24
 SIMULATED: Final = "simulated"
 NUMBERS: Final = {
-    "requested": "asked for", "allocated": "held", "fair_share": "fair share", "quota": "quota", "limit": "limit", "free_total": "free",
+    "requested": "asked for",
+    "allocated": "held",
+    "fair_share": "fair share",
+    "quota": "quota",
+    "limit": "limit",
+    "free_total": "free",
     "free_largest": "free on one node",
-}  # fmt: skip
-"""The numbers of a reason in a person's words, in this order; the place in the queue has its own line."""
+}
+"""The numbers of a reason in a person's words, in this order; the place in the queue has its own
+line.
+"""
 
 
 def share_text(share: Json) -> str:
@@ -43,8 +52,15 @@ def share_text(share: Json) -> str:
 
 def kernel_text(kernel: Json, *, away: bool = False) -> str:
     """The answer of `%gpu`."""
-    bar = f"\n{_bar(kernel['memory_mib'], kernel['gpu_memory_total_mib'])}" if kernel["gpu_memory_total_mib"] else ""
-    rows = [(name, text + bar if name == "memory" else text) for name, text in kernel_rows(kernel, away=away)]
+    bar = (
+        f"\n{_bar(kernel['memory_mib'], kernel['gpu_memory_total_mib'])}"
+        if kernel["gpu_memory_total_mib"]
+        else ""
+    )
+    rows = [
+        (name, text + bar if name == "memory" else text)
+        for name, text in kernel_rows(kernel, away=away)
+    ]
     return "\n".join([title(kernel), *_aligned(rows)])
 
 
@@ -59,11 +75,27 @@ def kernel_rows(kernel: Json, *, away: bool = False) -> list[tuple[str, str]]:
     if kernel["state"] == "detached" and not kernel["workload"]:
         rows.append(("", "ask for a share with `%gpu request 0.5`"))
     else:
-        rows += [("share", _request_text(kernel)), ("memory", _memory_text(kernel)), ("project", kernel["project"] or "")]
+        rows += [
+            ("share", _request_text(kernel)),
+            ("memory", _memory_text(kernel)),
+            ("project", kernel["project"] or ""),
+        ]
     if kernel["reason"] is not None:
-        rows += [("waiting", reason_text(kernel["reason"], kernel["queue_position"], kernel.get("expected_wait"), brief=True))]
+        rows += [
+            (
+                "waiting",
+                reason_text(
+                    kernel["reason"],
+                    kernel["queue_position"],
+                    kernel.get("expected_wait"),
+                    brief=True,
+                ),
+            )
+        ]
     if kernel["notice_deadline"]:
-        rows.append(("notice", f"memory above the share is taken at {clock(kernel['notice_deadline'])}"))
+        rows.append(
+            ("notice", f"memory above the share is taken at {clock(kernel['notice_deadline'])}")
+        )
     if kernel["pinned"]:
         rows.append(("pinned", "not suspended while idle"))
     if kernel["events"]:
@@ -74,11 +106,17 @@ def kernel_rows(kernel: Json, *, away: bool = False) -> list[tuple[str, str]]:
     return rows
 
 
-def reason_text(reason: Json, position: int | None = None, expected: Json | None = None, *, brief: bool = False) -> str:
-    """The sentence, the place in the queue, how long it may take, and what would help; unless `brief` also the code and the numbers."""
+def reason_text(
+    reason: Json, position: int | None = None, expected: Json | None = None, *, brief: bool = False
+) -> str:
+    """The sentence, the place in the queue, how long it may take, and what would help; unless
+    `brief` also the code and the numbers.
+    """
     code = f" [{reason['code']}]" if reason.get("code") and not brief else ""
     known = reason.get("numbers", {})
-    numbers = ", ".join(f"{words} {known[name]:g}" for name, words in NUMBERS.items() if name in known)
+    numbers = ", ".join(
+        f"{words} {known[name]:g}" for name, words in NUMBERS.items() if name in known
+    )
     lines = [reason["message"] + code]
     if numbers and not brief:
         lines.append(f"in GPUs: {numbers}")
@@ -99,7 +137,10 @@ def what_if_text(answer: Json) -> str:
         lines = ["It would wait."]
         if answer["reason"]:
             lines.append(reason_text(answer["reason"], expected=answer.get("expected_wait")))
-    lines += [f"displaces {one['workload']} of {one['project']}: {one['message']}" for one in answer["displaces"]]
+    lines += [
+        f"displaces {one['workload']} of {one['project']}: {one['message']}"
+        for one in answer["displaces"]
+    ]
     lines += [f"instead: {one['message']}" for one in answer["alternatives"]]
     return "\n".join(lines)
 
@@ -113,10 +154,14 @@ def table(rows: Sequence[Json], columns: Mapping[str, str]) -> str:
     """Aligned columns (key: name); numbers to the right, `-` for unlimited or unknown."""
     if not rows:
         return "none"
-    cells = [list(columns.values())] + [[cell_text(row.get(key)) for key in columns] for row in rows]
+    cells = [list(columns.values())] + [
+        [cell_text(row.get(key)) for key in columns] for row in rows
+    ]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     right = [is_numeric(rows, key) for key in columns]
-    lines = ("  ".join(_pad(*cell) for cell in zip(line, widths, right, strict=True)) for line in cells)
+    lines = (
+        "  ".join(_pad(*cell) for cell in zip(line, widths, right, strict=True)) for line in cells
+    )
     return "\n".join(line.rstrip() for line in lines)
 
 
@@ -158,11 +203,17 @@ def _request_text(kernel: Json) -> str:
 
 def _memory_text(kernel: Json) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
-    saved = f"{memory_text(kernel['saved_mib'])} saved in host memory" if kernel.get("saved_mib") else ""
+    saved = (
+        f"{memory_text(kernel['saved_mib'])} saved in host memory"
+        if kernel.get("saved_mib")
+        else ""
+    )
     if not total:
         return saved or "none on a GPU"
     borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""
-    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (f"; {saved}" if saved else "")
+    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (
+        f"; {saved}" if saved else ""
+    )
 
 
 def _bar(memory: Json, total: int) -> str:

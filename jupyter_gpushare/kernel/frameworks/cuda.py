@@ -1,4 +1,6 @@
-"""Whether this process uses CUDA already, asked so that the question changes nothing: the driver's library is never loaded for it."""
+"""Whether this process uses CUDA already, asked so that the question changes nothing: the driver's
+library is never loaded for it.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,9 @@ def cuda_started() -> bool:
 
 
 def context_exists(ordinal: int) -> bool:
-    """Whether this process has its primary context on the device: asking a framework for anything would make one otherwise."""
+    """Whether this process has its primary context on the device: asking a framework for anything
+    would make one otherwise.
+    """
     import ctypes
 
     driver = _driver()
@@ -41,8 +45,10 @@ def context_exists(ordinal: int) -> bool:
 
 
 def uuids() -> list[str]:
-    """Of the GPUs that this process sees, by ordinal: 32 hexadecimal digits each, "" where the driver does not say. Asked of the driver every
-    time: frameworks keep what they read first (PyTorch its properties, CuPy cuts the bytes at the first zero), and a move changes it."""
+    """Of the GPUs that this process sees, by ordinal: 32 hexadecimal digits each, "" where the
+    driver does not say. Asked of the driver every time: frameworks keep what they read first
+    (PyTorch its properties, CuPy cuts the bytes at the first zero), and a move changes it.
+    """
     import ctypes
 
     driver, count = _driver(), ctypes.c_int()
@@ -51,6 +57,8 @@ def uuids() -> list[str]:
     found = []
     for ordinal in range(count.value):
         device, raw = ctypes.c_int(), ctypes.create_string_buffer(16)
-        failed = driver.cuDeviceGet(ctypes.byref(device), ordinal) or driver.cuDeviceGetUuid_v2(raw, device)
+        failed = driver.cuDeviceGet(ctypes.byref(device), ordinal) or driver.cuDeviceGetUuid_v2(
+            raw, device
+        )
         found.append("" if failed else raw.raw.hex())
     return found

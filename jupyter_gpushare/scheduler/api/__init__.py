@@ -1,5 +1,6 @@
-"""One conversation, whatever carries it: a call and its answer (`dispatch`), a stream and its listeners (`streams`), an agent's link (`agent_link`).
+"""The API, independent of the transport.
 
-Used by `doors` for what comes over a socket and by `embedded` for what stays inside one process, so that the two cannot differ. Nothing here
-knows of HTTP.
+`router` answers one call, `event_stream` sends committed changes to listeners, `agent_sessions`
+holds one session per node agent. `http` uses them for sockets and `embedded` inside one process, so
+the two cannot differ. Nothing here knows HTTP.
 """

@@ -1,7 +1,8 @@
 """The scheduler's end of one agent's link, whatever carries it: frames in, orders out.
 
-A frame that makes no sense is logged and dropped: a newer agent may say more than we know, and a link that breaks for it would break
-again. When the store does not answer, the link ends instead: the agent comes back with everything it holds, so nothing is lost.
+A frame that makes no sense is logged and dropped: a newer agent may say more than we know, and a
+link that breaks for it would break again. When the store does not answer, the link ends instead:
+the agent comes back with everything it holds, so nothing is lost.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ __all__ = ["AgentSessions", "AgentSession"]
 
 log = logging.getLogger("gpushare.scheduler")
 BACKLOG: Final = 10_000
-"""Orders that may wait for an agent that does not read; then the link is ended, and the next hello is answered with the plan."""
+"""Orders that may wait for an agent that does not read; then the link is ended, and the next hello
+is answered with the plan.
+"""
 
 
 class AgentSessions:
@@ -34,7 +37,9 @@ class AgentSessions:
         """Is told every report that was taken: for counting."""
 
     def open(self, identity: Identity, certified: frozenset[str] | None = None) -> AgentSession:
-        """A link that has said nothing yet, by the owner of this token. `certified`: the names in its certificate; None: none is needed."""
+        """A link that has said nothing yet, by the owner of this token. `certified`: the names in
+        its certificate; None: none is needed.
+        """
         return AgentSession(self, self.service.visibility.promoted(identity), certified)
 
     def speaks_for(self, node: str, session: AgentSession) -> None:
@@ -54,9 +59,13 @@ class AgentSessions:
 
 
 class AgentSession:
-    """One link. `hear` takes what the agent sends, `orders` gives what it is told; either ends when the link is over."""
+    """One link. `hear` takes what the agent sends, `orders` gives what it is told; either ends when
+    the link is over.
+    """
 
-    def __init__(self, door: AgentSessions, identity: Identity, certified: frozenset[str] | None = None) -> None:
+    def __init__(
+        self, door: AgentSessions, identity: Identity, certified: frozenset[str] | None = None
+    ) -> None:
         self._door, self._identity, self._certified = door, identity, certified
         self._disk = door.service.store.disk
         self._orders: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
@@ -73,15 +82,30 @@ class AgentSession:
             message: m.FromAgent = m.decode(m.FromAgent, data)  # type: ignore[arg-type]  # a union is a type to msgspec
             self._heard(message)
         except Unavailable as error:
-            log.error("node %s: %s; its agent is asked to come back", self._node or "?", error.message, extra={"node": self._node})
+            log.error(
+                "node %s: %s; its agent is asked to come back",
+                self._node or "?",
+                error.message,
+                extra={"node": self._node},
+            )
             self.end(error.message)
         except GpuShareError as error:
             what, about = error.field or error.code, {"node": self._node}
-            log.warning("node %s: a report is not taken: %s (%s)", self._node or "?", error.message, what, extra=about)
+            log.warning(
+                "node %s: a report is not taken: %s (%s)",
+                self._node or "?",
+                error.message,
+                what,
+                extra=about,
+            )
             if self._node is None:
                 self.end(error.message)
         except Exception:  # ours, not the agent's: its link ends, the service does not
-            log.exception("node %s: a report cannot be dealt with", self._node or "?", extra={"node": self._node})
+            log.exception(
+                "node %s: a report cannot be dealt with",
+                self._node or "?",
+                extra={"node": self._node},
+            )
             self.end("the scheduler failed at a report; its log says why")
 
     def _heard(self, message: m.FromAgent) -> None:
@@ -92,14 +116,25 @@ class AgentSession:
         if not isinstance(message, m.AgentHello):
             raise InvalidInput("an agent's first frame is its hello", field="type")
         if not self._identity.may_speak_for(message.node.name):
-            raise NotAllowed(f"the token of {self._identity.user!r} does not speak for node {message.node.name!r}", field="node")
+            raise NotAllowed(
+                f"the token of {self._identity.user!r} does not speak for node {message.node.name!r}",
+                field="node",
+            )
         if self._certified is not None and message.node.name not in self._certified:
             names = ", ".join(sorted(self._certified)) or "nobody"
-            raise NotAllowed(f"the certificate is for {names}, not for node {message.node.name!r}", field="node")
+            raise NotAllowed(
+                f"the certificate is for {names}, not for node {message.node.name!r}", field="node"
+            )
         self._node = self._door.service.agent_hello(message, self._tell)
         self._door.speaks_for(self._node, self)
         gpus, leases = len(message.node.devices), len(message.leases)
-        log.info("node %s is here: %d GPUs, %d leases", self._node, gpus, leases, extra={"node": self._node})
+        log.info(
+            "node %s is here: %d GPUs, %d leases",
+            self._node,
+            gpus,
+            leases,
+            extra={"node": self._node},
+        )
 
     def _tell(self, order: m.ToAgent) -> None:
         if self._orders.qsize() >= BACKLOG:

@@ -1,7 +1,8 @@
-"""Committed changes, told to everybody who listens: a ring of recent frames, so that a listener that was away can resume.
+"""Committed changes, told to everybody who listens: a ring of recent frames, so that a listener
+that was away can resume.
 
-Each listener gets only what its caller may see, in the order of the changes. A listener that does not read is cut off rather than
-remembered without bound: it comes back and resumes.
+Each listener gets only what its caller may see, in the order of the changes. A listener that does
+not read is cut off rather than remembered without bound: it comes back and resumes.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class EventSource(Protocol):
 
 @dataclass(slots=True)
 class _StreamFrame:
-    """A frame with whom it is about. Encoded once for all who see names and once for all others, when the first of them is there.
+    """A frame with whom it is about. Encoded once for all who see names and once for all others,
+    when the first of them is there.
 
-    A status is written anew for every listener: it says who they are. What happened to a workload is told in words that may have names.
+    A status is written anew for every listener: it says who they are. What happened to a workload
+    is told in words that may have names.
     """
 
     revision: int
@@ -66,7 +69,9 @@ class _StreamFrame:
             return None
         if not isinstance(self.frame, m.WorkloadChanged):
             return self.body(with_names=True)
-        self._nameless = self._nameless or m.encode(replace(self.frame, workload=without_names(self.frame.workload)))
+        self._nameless = self._nameless or m.encode(
+            replace(self.frame, workload=without_names(self.frame.workload))
+        )
         return self._nameless
 
 
@@ -80,16 +85,22 @@ class _StreamListener:
 
 
 class EventStream:
-    """`connect` gives it its source, once, before anybody listens. All of it lives on one event loop."""
+    """`connect` gives it its source, once, before anybody listens. All of it lives on one event
+    loop.
+    """
 
-    def __init__(self, remembered: int = REMEMBERED, backlog: int = BACKLOG, disk: GroupCommit | None = None) -> None:
+    def __init__(
+        self, remembered: int = REMEMBERED, backlog: int = BACKLOG, disk: GroupCommit | None = None
+    ) -> None:
         """`disk`: knows which commits are on disk; None: all of them."""
         self._disk = disk or GroupCommit()
         self._ring: deque[_StreamFrame] = deque(maxlen=remembered)
         self._listeners: set[_StreamListener] = set()
         self._audiences: dict[tuple[str, str | None], list[tuple[_StreamListener, bool]]] = {}
-        """Who hears of this project's and user's workloads, and whether with names. Asking a thousand listeners costs more than telling
-        the few who may see it, and nearly every change is of somebody who was asked about before."""
+        """Who hears of this project's and user's workloads, and whether with names. Asking a
+        thousand listeners costs more than telling the few who may see it, and nearly every change
+        is of somebody who was asked about before.
+        """
         self._rules: object = None
         """By which these were found."""
         self._backlog = backlog
@@ -98,7 +109,9 @@ class EventStream:
         """Changes up to this revision are not in the ring (any more)."""
 
     def connect(self, source: EventSource) -> None:
-        """What was published before (by a service that remembers while it starts) is in every state from now on."""
+        """What was published before (by a service that remembers while it starts) is in every state
+        from now on.
+        """
         self._source = source
         self._ring.clear()
         self._oldest = source.revision - 1
@@ -134,16 +147,22 @@ class EventStream:
             self._audiences[key] = [(one, sees_names(one.identity, user)) for one in found]
         return self._audiences[key]
 
-    async def subscribe(self, identity: Identity, since: int | None = None) -> AsyncGenerator[bytes, None]:
-        """Encoded frames: the state, or what came after `since` when that is still known; then changes as they come.
+    async def subscribe(
+        self, identity: Identity, since: int | None = None
+    ) -> AsyncGenerator[bytes, None]:
+        """Encoded frames: the state, or what came after `since` when that is still known; then
+        changes as they come.
 
-        Frames of revision `since` itself are repeated: several may share a revision, and the listener may have missed the last of them.
-        Ends when the listener is too slow, and when the hub closes. Raises StoreUnavailable: the disk failed to keep what it tells.
+        Frames of revision `since` itself are repeated: several may share a revision, and the
+        listener may have missed the last of them. Ends when the listener is too slow, and when the
+        hub closes. Raises StoreUnavailable: the disk failed to keep what it tells.
         """
         listener = _StreamListener(identity)
         if not self._resume(listener, since):
             assert self._source is not None
-            listener.frames.append((self._disk.written, m.encode(self._source.scheduler_state(identity))))
+            listener.frames.append(
+                (self._disk.written, m.encode(self._source.scheduler_state(identity)))
+            )
         self._listeners.add(listener)
         self._audiences.clear()
         try:
@@ -166,7 +185,9 @@ class EventStream:
             listener.woken.set()
 
     def _resume(self, listener: _StreamListener, since: int | None) -> bool:
-        """False: the whole state is needed. A revision that is ahead of ours is of another life of the service."""
+        """False: the whole state is needed. A revision that is ahead of ours is of another life of
+        the service.
+        """
         assert self._source is not None
         if since is None or not self._oldest < since <= self._source.revision:
             return False
@@ -182,9 +203,16 @@ class EventStream:
         if not self._source.may_see(listener.identity, told.project, told.user):
             return
         if isinstance(told.frame, m.ServiceChanged):
-            body: bytes | None = m.encode(m.ServiceChanged(revision=told.revision, status=self._source.status(listener.identity)))
+            body: bytes | None = m.encode(
+                m.ServiceChanged(
+                    revision=told.revision, status=self._source.status(listener.identity)
+                )
+            )
         else:
-            body = told.body(with_names=told.project is None or self._source.sees_names(listener.identity, told.user))
+            body = told.body(
+                with_names=told.project is None
+                or self._source.sees_names(listener.identity, told.user)
+            )
         self._give(listener, body)
 
     def _give(self, listener: _StreamListener, body: bytes | None) -> None:

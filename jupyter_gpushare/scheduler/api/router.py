@@ -1,6 +1,8 @@
-"""One call, answered: finds the route, asks who may, reads the body, calls the service, and writes answer or error.
+"""One call, answered: finds the route, asks who may, reads the body, calls the service, and writes
+answer or error.
 
-REST and the transport inside one process both end here, so that they cannot differ. Nothing here waits.
+REST and the transport inside one process both end here, so that they cannot differ. Nothing here
+waits.
 """
 
 from __future__ import annotations
@@ -13,7 +15,13 @@ from typing import Any, Final
 from urllib.parse import unquote
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import (
+    GpuShareError,
+    InvalidInput,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+)
 from jupyter_gpushare.routes import ROUTES, Route, openapi
 from jupyter_gpushare.version import __version__
 
@@ -23,7 +31,14 @@ from ..auth.rate_limits import RateLimited
 from ..service.service import SchedulerService
 from ..service.tables import csv_of
 
-__all__ = ["LONGEST_BODY", "RouterResponse", "Router", "MethodNotAllowed", "BodyTooLarge", "error_answer"]
+__all__ = [
+    "LONGEST_BODY",
+    "RouterResponse",
+    "Router",
+    "MethodNotAllowed",
+    "BodyTooLarge",
+    "error_answer",
+]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_BODY: Final = 1 << 20
@@ -31,8 +46,17 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
-_TABLES: Final = {"queues": m.QueueRow, "nodes": m.NodeRow, "pools": m.PoolRow, "projects": m.ProjectRow, "evictions": m.EvictionRow,
-                  "queue_history": m.QueueSample, "waiting": m.WaitingRow, "usage": m.UsageRow, "audit": m.AuditRow}  # fmt: skip
+_TABLES: Final = {
+    "queues": m.QueueRow,
+    "nodes": m.NodeRow,
+    "pools": m.PoolRow,
+    "projects": m.ProjectRow,
+    "evictions": m.EvictionRow,
+    "queue_history": m.QueueSample,
+    "waiting": m.WaitingRow,
+    "usage": m.UsageRow,
+    "audit": m.AuditRow,
+}
 """Answers that are one list of plain rows, first of all: each is a CSV too."""
 
 
@@ -61,7 +85,9 @@ class RouterResponse:
 
 @cache
 def _document() -> bytes:
-    """Rendered when somebody asks first: it takes a tenth of a second, and a start waits for nothing that nobody may want."""
+    """Rendered when somebody asks first: it takes a tenth of a second, and a start waits for
+    nothing that nobody may want.
+    """
     return m.encode(openapi(__version__))
 
 
@@ -79,24 +105,45 @@ def _stranger() -> NotAuthenticated:
 
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
     """The one shape of every error."""
-    detail = m.ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
-    known = {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
+    detail = m.ErrorDetail(
+        code=error.code, message=error.message, **({"field": error.field} if error.field else {})
+    )
+    known = (
+        {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
+    )
     if isinstance(error, RateLimited):
         known["Retry-After"] = str(error.after)
-    return RouterResponse(error.status_hint, JSON, m.encode(m.ErrorBody(error=detail)), {**known, **(headers or {})})
+    return RouterResponse(
+        error.status_hint, JSON, m.encode(m.ErrorBody(error=detail)), {**known, **(headers or {})}
+    )
 
 
 class Router:
-    """`metrics` writes the Prometheus text; `is_ready` says whether decisions are being made; `open_metrics`: they need no token."""
+    """`metrics` writes the Prometheus text; `is_ready` says whether decisions are being made;
+    `open_metrics`: they need no token.
+    """
 
     def __init__(
-        self, service: SchedulerService, tokens: TokenService, *, metrics: Callable[[], bytes] = bytes, is_ready: Callable[[], bool] = lambda: True,
-        open_metrics: bool = True, longest_body: int = LONGEST_BODY,
-    ) -> None:  # fmt: skip
+        self,
+        service: SchedulerService,
+        tokens: TokenService,
+        *,
+        metrics: Callable[[], bytes] = bytes,
+        is_ready: Callable[[], bool] = lambda: True,
+        open_metrics: bool = True,
+        longest_body: int = LONGEST_BODY,
+    ) -> None:
         self.service, self.tokens, self.longest_body = service, tokens, longest_body
         self._metrics, self._is_ready, self._open_metrics = metrics, is_ready, open_metrics
 
-    def handle(self, identity: Identity | None, verb: str, path: str, query: Mapping[str, str], body: bytes | None) -> RouterResponse:
+    def handle(
+        self,
+        identity: Identity | None,
+        verb: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+    ) -> RouterResponse:
         """Answers a call; `identity` None: without a (valid) token. Raises nothing."""
         headers: dict[str, str] = {}
         try:
@@ -119,7 +166,9 @@ class Router:
             raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
         return identity
 
-    def _route(self, verb: str, path: str, headers: dict[str, str], *, known: bool) -> tuple[Route, dict[str, str]]:
+    def _route(
+        self, verb: str, path: str, headers: dict[str, str], *, known: bool
+    ) -> tuple[Route, dict[str, str]]:
         """A stranger is not told which paths and verbs there are."""
         found = list(_matches(path))
         for route, values in found:
@@ -179,16 +228,37 @@ class Router:
             case "workload":
                 return shown.workload(who, call.path["id"])
             case "workloads":
-                return shown.workloads(who, call.query.get("project"), call.query.get("kernel_id"), call.query.get("ended") == "true")
+                return shown.workloads(
+                    who,
+                    call.query.get("project"),
+                    call.query.get("kernel_id"),
+                    call.query.get("ended") == "true",
+                )
             case "usage":
-                return shown.usage(who, call.query.get("by"), call.query.get("since"), call.query.get("until"))
+                return shown.usage(
+                    who, call.query.get("by"), call.query.get("since"), call.query.get("until")
+                )
             case "audit":
-                return shown.audit(call.query.get("since"), call.query.get("until"), call.query.get("action"))
+                return shown.audit(
+                    call.query.get("since"), call.query.get("until"), call.query.get("action")
+                )
             case "logs":
-                return shown.logs(who, call.path["id"], call.query.get("pod"), call.query.get("cursor"))
+                return shown.logs(
+                    who, call.path["id"], call.query.get("pod"), call.query.get("cursor")
+                )
             case "queue_history":
                 return shown.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
-            case "status" | "whoami" | "waiting" | "queues" | "nodes" | "pools" | "projects" | "evictions" | "snapshot":
+            case (
+                "status"
+                | "whoami"
+                | "waiting"
+                | "queues"
+                | "nodes"
+                | "pools"
+                | "projects"
+                | "evictions"
+                | "snapshot"
+            ):
                 return getattr(shown, name)(who)
             case "check_policy":
                 return service.check_policy(call.body)
@@ -215,5 +285,14 @@ def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:
     parts = path.split("/")
     for route in ROUTES:
         pattern = route.path.split("/")
-        if len(pattern) == len(parts) and all(p == q or (p.startswith("{") and q) for p, q in zip(pattern, parts, strict=True)):
-            yield route, {p[1:-1]: unquote(q) for p, q in zip(pattern, parts, strict=True) if p.startswith("{")}
+        if len(pattern) == len(parts) and all(
+            p == q or (p.startswith("{") and q) for p, q in zip(pattern, parts, strict=True)
+        ):
+            yield (
+                route,
+                {
+                    p[1:-1]: unquote(q)
+                    for p, q in zip(pattern, parts, strict=True)
+                    if p.startswith("{")
+                },
+            )

@@ -1,6 +1,6 @@
-"""Who is asking, what they may do, and how much of it.
+"""Who is calling, what they may do, and how often.
 
-`recognising` asks three witnesses in turn: our own tokens (`identity`), JupyterHub (`hub`), the operating system (`peers`). The result is one
-`Identity`; `access` is the table of what it reaches, `visibility` reads that table, `limits` counts. Called by `doors` and `links` on every
-call, by `service` for what a person may see.
+`authentication` tries the scheduler's own tokens (`identity`), JupyterHub (`jupyterhub`) and the
+operating system (`peer_credentials`), and returns one `Identity`. `permissions` is the table of
+what an identity may do, `authorization` applies it, `rate_limits` counts calls.
 """

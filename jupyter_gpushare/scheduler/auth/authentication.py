@@ -1,4 +1,6 @@
-"""Finds out who makes a call: the scheduler's own tokens first, then JupyterHub's, and on a unix socket the operating system's word."""
+"""Finds out who makes a call: the scheduler's own tokens first, then JupyterHub's, and on a unix
+socket the operating system's word.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,19 @@ class ExternalTokens(Protocol):
 class Authenticator:
     """`peers` None: a unix socket says nothing. `foreign` None: only our own tokens count."""
 
-    def __init__(self, tokens: TokenService, *, peers: UnixPeers | None = None, foreign: ExternalTokens | None = None) -> None:
+    def __init__(
+        self,
+        tokens: TokenService,
+        *,
+        peers: UnixPeers | None = None,
+        foreign: ExternalTokens | None = None,
+    ) -> None:
         self.tokens, self.peers, self.foreign = tokens, peers, foreign
 
     async def identify(self, request: HTTPServerRequest) -> Identity | None:
-        """None: nobody that we know. A token that is not good is nobody, on a unix socket as well. Raises Unavailable."""
+        """None: nobody that we know. A token that is not good is nobody, on a unix socket as well.
+        Raises Unavailable.
+        """
         header = request.headers.get("Authorization")
         if header is None:
             return self._peer(request)
@@ -36,7 +46,11 @@ class Authenticator:
             return self.tokens.authenticate(header)
         except NotAuthenticated:
             kind, _, secret = header.strip().partition(" ")
-            if self.foreign is None or kind.lower() not in ("bearer", "token") or not secret.strip():
+            if (
+                self.foreign is None
+                or kind.lower() not in ("bearer", "token")
+                or not secret.strip()
+            ):
                 return None
             return await self.foreign.identity(secret.strip())
 
@@ -47,7 +61,9 @@ class Authenticator:
 
     @staticmethod
     def key(identity: Identity | None, request: HTTPServerRequest) -> Hashable:
-        """Whose bucket a call is counted in: the caller's; of those who are nobody, their address's."""
+        """Whose bucket a call is counted in: the caller's; of those who are nobody, their
+        address's.
+        """
         return ("", request.remote_ip) if identity is None else (identity.scope, identity.user)
 
 
@@ -68,5 +84,9 @@ def certificate_names(request: HTTPServerRequest) -> frozenset[str] | None:
     shown = request.get_ssl_certificate()
     if not isinstance(shown, dict) or not shown:
         return None
-    subject = [value for part in shown.get("subject", ()) for key, value in part if key == "commonName"]
-    return frozenset([*subject, *(value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS")])
+    subject = [
+        value for part in shown.get("subject", ()) for key, value in part if key == "commonName"
+    ]
+    return frozenset(
+        [*subject, *(value for kind, value in shown.get("subjectAltName", ()) if kind == "DNS")]
+    )

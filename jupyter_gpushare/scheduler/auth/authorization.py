@@ -1,4 +1,6 @@
-"""Who sees and changes which workloads: the engine that reads the table of reaches (`access`) for one identity and one policy."""
+"""Who sees and changes which workloads: the engine that reads the table of reaches (`access`) for
+one identity and one policy.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,14 @@ class Authorization:
         self._rules = (None, None)
 
     def caller(self, identity: Identity) -> Caller:
-        """Which column of the tables this identity is in: a person whom the policy calls an admin is one."""
-        listed = identity.scope == "person" and bool(identity.user) and self._loaded().admin.is_admin(identity.user, identity.groups)
+        """Which column of the tables this identity is in: a person whom the policy calls an admin
+        is one.
+        """
+        listed = (
+            identity.scope == "person"
+            and bool(identity.user)
+            and self._loaded().admin.is_admin(identity.user, identity.groups)
+        )
         return "admin" if listed else identity.scope
 
     def is_admin(self, identity: Identity) -> bool:
@@ -57,8 +65,12 @@ class Authorization:
         return dataclasses.replace(identity, scope="admin") if self.is_admin(identity) else identity
 
     def projects(self, identity: Identity) -> frozenset[str]:
-        """Projects that they are members of; of a server: its users. Whoever may do everything is a member where they are listed."""
-        return frozenset[str]().union(*(self._projects_of(user, groups) for user, groups in identity.people()))
+        """Projects that they are members of; of a server: its users. Whoever may do everything is a
+        member where they are listed.
+        """
+        return frozenset[str]().union(
+            *(self._projects_of(user, groups) for user, groups in identity.people())
+        )
 
     def _projects_of(self, user: str, groups: tuple[str, ...]) -> frozenset[str]:
         loaded = self._loaded()
@@ -70,7 +82,9 @@ class Authorization:
         return self._known[key]
 
     def reaches(self, identity: Identity, thing: str, project: str, user: str) -> bool:
-        """Whether what belongs to this user and project is within the caller's reach through this route (or thing)."""
+        """Whether what belongs to this user and project is within the caller's reach through this
+        route (or thing).
+        """
         far = reach(thing, self.caller(identity))
         if far == "everything":
             return True
@@ -90,6 +104,13 @@ class Authorization:
 
 
 def without_names(view: m.WorkloadView) -> m.WorkloadView:
-    """A workload without what its owner called it: what it asks for, holds and waits for is its project's business, the name is not."""
-    pods = [replace(pod, lease=replace(pod.lease, name="")) if pod.lease is not None and pod.lease.name else pod for pod in view.pods]
+    """A workload without what its owner called it: what it asks for, holds and waits for is its
+    project's business, the name is not.
+    """
+    pods = [
+        replace(pod, lease=replace(pod.lease, name=""))
+        if pod.lease is not None and pod.lease.name
+        else pod
+        for pod in view.pods
+    ]
     return replace(view, name="", pods=pods, command=None)

@@ -1,8 +1,11 @@
-"""JupyterHub as the one who knows people: its tokens, its users, its groups and what stands in their properties.
+"""JupyterHub as the one who knows people: its tokens, its users, its groups and what stands in
+their properties.
 
-Only documented REST (https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET /user` with the caller's own token says
-who that is, `GET /groups` with this service's token says who belongs together. Neither the Hub's code nor its database is needed, so the
-scheduler needs no particular version of it (tested: 6). A Hub that cannot be asked makes a call fail with 503: not knowing is not refusing.
+Only documented REST (https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET
+/user` with the caller's own token says who that is, `GET /groups` with this service's token says
+who belongs together. Neither the Hub's code nor its database is needed, so the scheduler needs no
+particular version of it (tested: 6). A Hub that cannot be asked makes a call fail with 503: not
+knowing is not refusing.
 """
 
 from __future__ import annotations
@@ -39,7 +42,9 @@ BAD_S: Final = 5.0
 """For how long a token that the Hub does not know stays unknown."""
 QUESTIONS_PER_S: Final = 50.0
 QUESTIONS_AT_ONCE: Final = 1000
-"""Whoever makes tokens up shall not keep the Hub busy through us; a class of students that begins together may ask."""
+"""Whoever makes tokens up shall not keep the Hub busy through us; a class of students that begins
+together may ask.
+"""
 PAGE: Final = 200
 MOST_GROUPS: Final = 10_000
 ADMIN_SCOPE: Final = "custom:gpushare:admin"
@@ -56,9 +61,15 @@ class HubAddress:
 
     def __post_init__(self) -> None:
         if urlsplit(self.api_url).scheme not in ("http", "https"):
-            raise InvalidInput(f"the address of JupyterHub's API must begin with http:// or https://, got {self.api_url!r}", field="hub_api_url")
+            raise InvalidInput(
+                f"the address of JupyterHub's API must begin with http:// or https://, got {self.api_url!r}",
+                field="hub_api_url",
+            )
         if not self.api_token:
-            raise InvalidInput("the scheduler needs a token of its own for JupyterHub's API", field="hub_api_token_file")
+            raise InvalidInput(
+                "the scheduler needs a token of its own for JupyterHub's API",
+                field="hub_api_token_file",
+            )
 
     def __repr__(self) -> str:
         return f"HubAddress({self.api_url!r}, {self.service!r})"
@@ -68,22 +79,38 @@ def managed_by_hub(environ: Mapping[str, str] = os.environ) -> HubAddress | None
     """The Hub that started this process as one of its services; None: none did."""
     if not environ.get("JUPYTERHUB_SERVICE_NAME") or not environ.get("JUPYTERHUB_API_TOKEN"):
         return None
-    return HubAddress(environ.get("JUPYTERHUB_API_URL", ""), environ["JUPYTERHUB_API_TOKEN"], environ["JUPYTERHUB_SERVICE_NAME"])
+    return HubAddress(
+        environ.get("JUPYTERHUB_API_URL", ""),
+        environ["JUPYTERHUB_API_TOKEN"],
+        environ["JUPYTERHUB_SERVICE_NAME"],
+    )
 
 
 class JupyterHub:
     """A Hub. `groups_of`: groups beside the Hub's own. Times in seconds.
 
-    `remember`: for how long the owner of a token is remembered, and so for how long one that was revoked there still counts here.
-    `refresh`: how often the groups are read again.
+    `remember`: for how long the owner of a token is remembered, and so for how long one that was
+    revoked there still counts here. `refresh`: how often the groups are read again.
     """
 
     def __init__(
-        self, address: HubAddress, *, groups_of: Groups = lambda _: (), remember: float = 60.0, refresh: float = 30.0,
-        ca_file: str = "", clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        address: HubAddress,
+        *,
+        groups_of: Groups = lambda _: (),
+        remember: float = 60.0,
+        refresh: float = 30.0,
+        ca_file: str = "",
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.address = address
-        self._other_groups, self._remember, self._refresh, self._ca_file, self._clock = groups_of, remember, refresh, ca_file, clock
+        self._other_groups, self._remember, self._refresh, self._ca_file, self._clock = (
+            groups_of,
+            remember,
+            refresh,
+            ca_file,
+            clock,
+        )
         self._known: OrderedDict[str, tuple[float, Identity | NotAllowed | None]] = OrderedDict()
         """By hash of the token: until when this is known."""
         self._questions = TokenBucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE, clock())
@@ -99,7 +126,9 @@ class JupyterHub:
     # -- whose token this is --
 
     async def identity(self, secret: str) -> Identity | None:
-        """None: the Hub does not know this token. Raises NotAllowed: it does not permit this service; Unavailable: the Hub does not answer."""
+        """None: the Hub does not know this token. Raises NotAllowed: it does not permit this
+        service; Unavailable: the Hub does not answer.
+        """
         key = hashlib.sha256(secret.encode()).hexdigest()
         known = self._known.get(key)
         if known is None or self._clock() >= known[0]:
@@ -114,19 +143,25 @@ class JupyterHub:
         """Many calls with one token are one question."""
         task = self._asking.get(key)
         if task is None:
-            task = self._asking[key] = asyncio.get_running_loop().create_task(self._ask(key, secret))
+            task = self._asking[key] = asyncio.get_running_loop().create_task(
+                self._ask(key, secret)
+            )
             task.add_done_callback(lambda _: self._asking.pop(key, None))
         return await asyncio.shield(task)
 
     async def _ask(self, key: str, secret: str) -> Identity | NotAllowed | None:
         if self._questions.take(self._clock()):
-            raise Unavailable("too many tokens that nobody here knows; JupyterHub is asked about some of them a second")
+            raise Unavailable(
+                "too many tokens that nobody here knows; JupyterHub is asked about some of them a second"
+            )
         answer = await self._get("/user", secret)
         found: Identity | NotAllowed | None = None
         if answer.code == 200:
             found = self._read(_json(answer))
         elif answer.code not in (401, 403):
-            raise Unavailable(f"JupyterHub answered {answer.code} when it was asked whose token this is")
+            raise Unavailable(
+                f"JupyterHub answered {answer.code} when it was asked whose token this is"
+            )
         good_for = self._remember if isinstance(found, Identity) else min(BAD_S, self._remember)
         self._known[key] = self._clock() + good_for, found
         self._known.move_to_end(key)
@@ -141,12 +176,16 @@ class JupyterHub:
         scopes = {scope for scope in model.get("scopes") or () if isinstance(scope, str)}
         wanted = f"access:services!service={self.address.service}"
         if not scopes & {"access:services", wanted}:
-            return NotAllowed(f"this token of JupyterHub does not permit the scheduler; it needs the scope {wanted}")
+            return NotAllowed(
+                f"this token of JupyterHub does not permit the scheduler; it needs the scope {wanted}"
+            )
         name = model["name"] if model.get("kind") == "user" else f"service:{model['name']}"
         hubs = [group for group in model.get("groups") or () if isinstance(group, str)]
         groups = tuple(dict.fromkeys((*hubs, *self._other_groups(name))))
         is_admin = model.get("admin") is True or ADMIN_SCOPE in scopes
-        return Identity(name, groups, "admin" if is_admin else "person", self.groups_of, source="hub")
+        return Identity(
+            name, groups, "admin" if is_admin else "person", self.groups_of, source="hub"
+        )
 
     # -- groups --
 
@@ -159,10 +198,18 @@ class JupyterHub:
         """Reads them all. Raises Unavailable, and then has changed nothing."""
         found: list[HubGroup] = []
         while len(found) < MOST_GROUPS:
-            answer = await self._get(f"/groups?offset={len(found)}&limit={PAGE}", self.address.api_token)
+            answer = await self._get(
+                f"/groups?offset={len(found)}&limit={PAGE}", self.address.api_token
+            )
             if answer.code != 200:
-                hint = "; the scheduler's token there needs the scope read:groups" if answer.code in (401, 403) else ""
-                raise Unavailable(f"JupyterHub answered {answer.code} when it was asked for its groups{hint}")
+                hint = (
+                    "; the scheduler's token there needs the scope read:groups"
+                    if answer.code in (401, 403)
+                    else ""
+                )
+                raise Unavailable(
+                    f"JupyterHub answered {answer.code} when it was asked for its groups{hint}"
+                )
             page = _json(answer)
             if not isinstance(page, list):
                 raise Unavailable("JupyterHub's answer about its groups cannot be understood")
@@ -187,7 +234,9 @@ class JupyterHub:
                     log.error("groups of JupyterHub are not up to date: %s", error.message)
                     self.changed()
             except Exception:
-                log.exception("the groups of JupyterHub cannot be dealt with; those that were read last are in force")
+                log.exception(
+                    "the groups of JupyterHub cannot be dealt with; those that were read last are in force"
+                )
             await asyncio.sleep(self._refresh)
 
     async def stop(self) -> None:
@@ -204,12 +253,20 @@ class JupyterHub:
         if self._http is None:
             self._http = SimpleAsyncHTTPClient(force_instance=True, max_clients=20)
         request = HTTPRequest(
-            self.address.api_url.rstrip("/") + path, headers={"Authorization": f"token {secret}"}, request_timeout=CALL_S,
-            connect_timeout=CALL_S, follow_redirects=False, ca_certs=self._ca_file or None,
-        )  # fmt: skip
+            self.address.api_url.rstrip("/") + path,
+            headers={"Authorization": f"token {secret}"},
+            request_timeout=CALL_S,
+            connect_timeout=CALL_S,
+            follow_redirects=False,
+            ca_certs=self._ca_file or None,
+        )
         try:
             return await self._http.fetch(request, raise_error=False)
-        except (HTTPClientError, OSError, ValueError) as error:  # ValueError: a token that is no header, which nobody has
+        except (
+            HTTPClientError,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: a token that is no header, which nobody has
             if isinstance(error, ValueError) and not isinstance(error, OSError):
                 return HTTPResponse(request, 403)
             raise Unavailable(f"JupyterHub cannot be reached: {error}") from error
@@ -225,4 +282,6 @@ def _json(answer: HTTPResponse) -> Any:
 def _group(model: dict[str, Any]) -> HubGroup:
     users = tuple(user for user in model.get("users") or () if isinstance(user, str))
     properties = model.get("properties")
-    return HubGroup(str(model.get("name")), users, properties if isinstance(properties, dict) else {})
+    return HubGroup(
+        str(model.get("name")), users, properties if isinstance(properties, dict) else {}
+    )

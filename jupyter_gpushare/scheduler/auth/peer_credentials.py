@@ -1,4 +1,6 @@
-"""Who is at the other end of a unix socket: the operating system says it, so nobody needs a token. People are their unix user."""
+"""Who is at the other end of a unix socket: the operating system says it, so nobody needs a token.
+People are their unix user.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ from .identity import Groups, Identity
 __all__ = ["UnixPeers", "uid_of_peer"]
 
 REMEMBERED_S: Final = 60.0
-"""A directory service may take its time to say who is in which group, and it is asked on the event loop."""
+"""A directory service may take its time to say who is in which group, and it is asked on the event
+loop.
+"""
 MOST_USERS: Final = 10_000
 
 
@@ -25,19 +29,32 @@ def uid_of_peer(peer: socket.socket) -> int | None:
     """The user who made this connection; None: it is no unix socket."""
     if peer.family != socket.AF_UNIX:
         return None
-    _, uid, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    _, uid, _ = struct.unpack(
+        "3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    )
     return int(uid)
 
 
 class UnixPeers:
-    """Unix users as callers. `admins`: user names and `group:NAME`; root, and whoever runs this service, are admins in any case: they
-    could read its store. `groups_of`: groups beside those of the operating system. `only_owner`: nobody else is anybody."""
+    """Unix users as callers. `admins`: user names and `group:NAME`; root, and whoever runs this
+    service, are admins in any case: they could read its store. `groups_of`: groups beside those of
+    the operating system. `only_owner`: nobody else is anybody.
+    """
 
     def __init__(
-        self, admins: Sequence[str] = (), groups_of: Groups = lambda _: (), *, only_owner: bool = False,
+        self,
+        admins: Sequence[str] = (),
+        groups_of: Groups = lambda _: (),
+        *,
+        only_owner: bool = False,
         clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
-        self._admins, self._groups_of, self._only_owner, self._clock = frozenset(admins), groups_of, only_owner, clock
+    ) -> None:
+        self._admins, self._groups_of, self._only_owner, self._clock = (
+            frozenset(admins),
+            groups_of,
+            only_owner,
+            clock,
+        )
         self._known: OrderedDict[int, tuple[float, Identity]] = OrderedDict()
 
     def identity(self, uid: int) -> Identity | None:
@@ -60,10 +77,14 @@ class UnixPeers:
         except KeyError:
             entry = None
         name = f"uid{uid}" if entry is None else entry.pw_name
-        groups = tuple(dict.fromkeys((*(() if entry is None else _groups(entry)), *self._groups_of(name))))
+        groups = tuple(
+            dict.fromkeys((*(() if entry is None else _groups(entry)), *self._groups_of(name)))
+        )
         listed = name in self._admins or any(f"group:{group}" in self._admins for group in groups)
         is_admin = uid in (0, os.getuid()) or listed
-        return Identity(name, groups, "admin" if is_admin else "person", self._groups_of, source="socket")
+        return Identity(
+            name, groups, "admin" if is_admin else "person", self._groups_of, source="socket"
+        )
 
 
 def _groups(entry: pwd.struct_passwd) -> tuple[str, ...]:

@@ -1,4 +1,6 @@
-"""How much one caller may ask of the service: calls and frames per second, and bytes. Generous: they stop a loop that ran away, not a person."""
+"""How much one caller may ask of the service: calls and frames per second, and bytes. Generous:
+they stop a loop that ran away, not a person.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +13,21 @@ from typing import Final
 
 from jupyter_gpushare.core.model.errors import GpuShareError
 
-__all__ = ["GENEROUS", "TokenBucket", "TokenBuckets", "RateLimits", "ConnectionCounts", "RateLimited"]
+__all__ = [
+    "GENEROUS",
+    "TokenBucket",
+    "TokenBuckets",
+    "RateLimits",
+    "ConnectionCounts",
+    "RateLimited",
+]
 
 LINK_S: Final = 10
 """When a caller with too many links may try again."""
 MOST_CALLERS: Final = 10_000
-"""Callers whose bucket is remembered: those who were here last. A forgotten caller begins with a full bucket."""
+"""Callers whose bucket is remembered: those who were here last. A forgotten caller begins with a
+full bucket.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,9 @@ GENEROUS: Final = RateLimits()
 
 
 class RateLimited(GpuShareError):
-    """Raised when a caller has used up what they may ask for the moment. `after`: whole seconds until there is room again."""
+    """Raised when a caller has used up what they may ask for the moment. `after`: whole seconds
+    until there is room again.
+    """
 
     code, status_hint = "too-many-requests", 429
 
@@ -92,14 +105,23 @@ class TokenBucket:
 class TokenBuckets:
     """One bucket per caller, for so many callers at most."""
 
-    def __init__(self, rate: float, size: int, *, clock: Callable[[], float] = time.monotonic, most: int = MOST_CALLERS) -> None:
+    def __init__(
+        self,
+        rate: float,
+        size: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        most: int = MOST_CALLERS,
+    ) -> None:
         self._rate, self._size, self._clock, self._most = rate, size, clock, most
         self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def take(self, caller: Hashable) -> None:
         """Counts one call. Raises TooMany."""
         now = self._clock()
-        bucket = self._buckets.get(caller) or self._buckets.setdefault(caller, TokenBucket(self._rate, self._size, now))
+        bucket = self._buckets.get(caller) or self._buckets.setdefault(
+            caller, TokenBucket(self._rate, self._size, now)
+        )
         self._buckets.move_to_end(caller)
         if len(self._buckets) > self._most:
             self._buckets.popitem(last=False)

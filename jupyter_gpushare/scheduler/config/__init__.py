@@ -1,5 +1,6 @@
-"""Files that people write: read with the line of every value (`reading`), checked (`queue_checks`), and explained in people's words (`problems`).
+"""Files written by people.
 
-Knows the parts that several files share (amounts, pools, quotas), both ways: `shapes` reads them, `bodies` writes them. What a whole file means is
-known by `policy` and `simulation`, which call this.
+`documents` parses YAML and JSON and keeps the line of every value, `schemas` validates the parts
+that several files share, `serialize` writes them back, `consistency` finds contradictions between
+parts, and `diagnostics` words the errors. `policy` and `simulation` define whole files.
 """

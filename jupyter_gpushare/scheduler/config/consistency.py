@@ -1,7 +1,9 @@
-"""Finds what is wrong between the parts of a policy or scenario: names used twice, names of nothing, departments in a circle.
+"""Finds what is wrong between the parts of a policy or scenario: names used twice, names of
+nothing, departments in a circle.
 
-Works on the raw value and not on the shapes, so that a file with a bad amount still gets all its other mistakes reported. What does
-not have the shape that a check needs is passed over here; the shapes report it.
+Works on the raw value and not on the shapes, so that a file with a bad amount still gets all its
+other mistakes reported. What does not have the shape that a check needs is passed over here; the
+shapes report it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,11 @@ def entries(document: Document, key: str) -> list[Entry]:
     """The mappings in a list at the top of the file, with their places."""
     whole = document.value
     listed = whole.get(key) if isinstance(whole, dict) else None
-    return [((key, i), entry) for i, entry in enumerate(listed) if isinstance(entry, dict)] if isinstance(listed, list) else []
+    return (
+        [((key, i), entry) for i, entry in enumerate(listed) if isinstance(entry, dict)]
+        if isinstance(listed, list)
+        else []
+    )
 
 
 def names(document: Document, key: str) -> list[str]:
@@ -39,10 +45,20 @@ def problems_between(document: Document) -> list[FileError]:
     return [
         *twice(document, [*entries(document, "node_pools")], "node pool"),
         *twice(document, [*entries(document, "topologies")], "topology"),
-        *twice(document, [*entries(document, "departments"), *entries(document, "projects")], "department or project"),
-        *_implicit_names(document), *_parents(document), *_circles(document), *_pools(document), *_labels(document), *_topologies(document),
-        *_listed_twice(document), *_priority_class(document),
-    ]  # fmt: skip
+        *twice(
+            document,
+            [*entries(document, "departments"), *entries(document, "projects")],
+            "department or project",
+        ),
+        *_implicit_names(document),
+        *_parents(document),
+        *_circles(document),
+        *_pools(document),
+        *_labels(document),
+        *_topologies(document),
+        *_listed_twice(document),
+        *_priority_class(document),
+    ]
 
 
 def twice(document: Document, where: list[Entry], what: str) -> Iterator[FileError]:
@@ -51,7 +67,10 @@ def twice(document: Document, where: list[Entry], what: str) -> Iterator[FileErr
     for place, entry in where:
         name = _name(entry)
         if name in seen:
-            yield document.problem((*place, "name"), f"the name {name!r} is used twice: a {what} in line {seen[name]} has it already")
+            yield document.problem(
+                (*place, "name"),
+                f"the name {name!r} is used twice: a {what} in line {seen[name]} has it already",
+            )
         elif name is not None:
             seen[name] = document.line((*place, "name"))
 
@@ -66,7 +85,10 @@ def _implicit_names(document: Document) -> Iterator[FileError]:
         return
     for place, entry in entries(document, "projects"):
         if _name(entry) == IMPLICIT_DEPARTMENT:
-            yield document.problem((*place, "name"), "is taken by the department that holds all projects when no departments are listed")
+            yield document.problem(
+                (*place, "name"),
+                "is taken by the department that holds all projects when no departments are listed",
+            )
 
 
 def _parents(document: Document) -> Iterator[FileError]:
@@ -81,7 +103,11 @@ def _parents(document: Document) -> Iterator[FileError]:
 
 def _circles(document: Document) -> Iterator[FileError]:
     """Departments that stand below themselves; one problem per circle, at its first department."""
-    above = {name: entry.get("parent") for _, entry in entries(document, "departments") if (name := _name(entry)) is not None}
+    above = {
+        name: entry.get("parent")
+        for _, entry in entries(document, "departments")
+        if (name := _name(entry)) is not None
+    }
     reported: set[str] = set()
     for place, entry in entries(document, "departments"):
         start = _name(entry)
@@ -92,7 +118,9 @@ def _circles(document: Document) -> Iterator[FileError]:
             at = above[at]
         if start is not None and at == start and start not in reported:
             reported.update(path)
-            yield document.problem((*place, "parent"), f"the departments {' -> '.join([*path, start])} form a cycle")
+            yield document.problem(
+                (*place, "parent"), f"the departments {' -> '.join([*path, start])} form a cycle"
+            )
 
 
 def _pools(document: Document) -> Iterator[FileError]:
@@ -103,12 +131,16 @@ def _pools(document: Document) -> Iterator[FileError]:
             pools = entry.get("pools")
             for name in pools if isinstance(pools, dict) else ():
                 if name not in known:
-                    yield document.problem((*place, "pools", name), unknown_name(name, known, "node pool"))
+                    yield document.problem(
+                        (*place, "pools", name), unknown_name(name, known, "node pool")
+                    )
     for place, entry in entries(document, "projects"):
         listed = entry.get("node_pools")
         for i, name in enumerate(listed if isinstance(listed, list) else ()):
             if isinstance(name, str) and name not in known:
-                yield document.problem((*place, "node_pools", i), unknown_name(name, known, "node pool"))
+                yield document.problem(
+                    (*place, "node_pools", i), unknown_name(name, known, "node pool")
+                )
 
 
 def _labels(document: Document) -> Iterator[FileError]:
@@ -120,9 +152,14 @@ def _labels(document: Document) -> Iterator[FileError]:
             continue
         pair = str(label.get("key")), str(label.get("value"))
         if name == DEFAULT_POOL:
-            yield document.problem((*place, "label"), "the node pool 'default' takes the nodes that match no other pool and has no label")
+            yield document.problem(
+                (*place, "label"),
+                "the node pool 'default' takes the nodes that match no other pool and has no label",
+            )
         elif pair in seen:
-            yield document.problem((*place, "label"), f"the node pool {seen[pair]!r} has the same label")
+            yield document.problem(
+                (*place, "label"), f"the node pool {seen[pair]!r} has the same label"
+            )
         else:
             seen[pair] = name
 
@@ -130,8 +167,16 @@ def _labels(document: Document) -> Iterator[FileError]:
 def _topologies(document: Document) -> Iterator[FileError]:
     """Topologies that pools name and nobody states, and levels that are listed twice."""
     stated = set(names(document, "topologies"))
-    pools = [(place, topology) for place, entry in entries(document, "node_pools") if (topology := entry.get("topology")) is not None]
-    stated.update(str(topology.get("name")) for _, topology in pools if isinstance(topology, dict) and "levels" in topology)
+    pools = [
+        (place, topology)
+        for place, entry in entries(document, "node_pools")
+        if (topology := entry.get("topology")) is not None
+    ]
+    stated.update(
+        str(topology.get("name"))
+        for _, topology in pools
+        if isinstance(topology, dict) and "levels" in topology
+    )
     for place, topology in pools:
         name = topology.get("name") if isinstance(topology, dict) else topology
         if isinstance(name, str) and name not in stated:
@@ -169,7 +214,11 @@ def _priority_class(document: Document) -> Iterator[FileError]:
     known = {*BUILT_IN_PRIORITY_CLASSES, *(stated if isinstance(stated, dict) else ())}
     named = defaults.get("priority_class") if isinstance(defaults, dict) else None
     if named is not None and str(named) not in known:
-        yield document.problem(("defaults", "priority_class"), unknown_name(named, known, "priority class"))
+        yield document.problem(
+            ("defaults", "priority_class"), unknown_name(named, known, "priority class")
+        )
     project = defaults.get("project") if isinstance(defaults, dict) else None
     if project is not None and str(project) not in names(document, "projects"):
-        yield document.problem(("defaults", "project"), unknown_name(project, names(document, "projects"), "project"))
+        yield document.problem(
+            ("defaults", "project"), unknown_name(project, names(document, "projects"), "project")
+        )

@@ -1,4 +1,6 @@
-"""Says in people's words, with a line and a dotted field, what is wrong with a file that does not have its shape."""
+"""Says in people's words, with a line and a dotted field, what is wrong with a file that does not
+have its shape.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +30,15 @@ _SENTENCES: Final[Mapping[str, Callable[[ErrorDetails], str]]] = {
     "int_type": lambda error: f"must be a whole number, got {_shown(error)}",
     "bool_type": lambda error: f"must be true or false, got {_shown(error)}",
     "bool_parsing": lambda error: f"must be true or false, got {_shown(error)}",
-    "literal_error": lambda error: f"must be {error.get('ctx', {}).get('expected', '')}, got {_shown(error)}",
-    "greater_than_equal": lambda error: f"must be at least {error.get('ctx', {}).get('ge')}, got {_shown(error)}",
-    "less_than_equal": lambda error: f"must be at most {error.get('ctx', {}).get('le')}, got {_shown(error)}",
+    "literal_error": lambda error: (
+        f"must be {error.get('ctx', {}).get('expected', '')}, got {_shown(error)}"
+    ),
+    "greater_than_equal": lambda error: (
+        f"must be at least {error.get('ctx', {}).get('ge')}, got {_shown(error)}"
+    ),
+    "less_than_equal": lambda error: (
+        f"must be at most {error.get('ctx', {}).get('le')}, got {_shown(error)}"
+    ),
 }
 
 
@@ -44,8 +52,12 @@ def shaped(document: Document, shape: type[M]) -> tuple[M | None, list[FileError
         return None, shape_problems(document, shape, error)
 
 
-def shape_problems(document: Document, shape: type[BaseModel], error: ValidationError, under: Place = ()) -> list[FileError]:
-    """Every mistake that the validation found. `under` is where in the document the validated value stands."""
+def shape_problems(
+    document: Document, shape: type[BaseModel], error: ValidationError, under: Place = ()
+) -> list[FileError]:
+    """Every mistake that the validation found. `under` is where in the document the validated value
+    stands.
+    """
     problems = []
     for details in error.errors(include_url=False):
         place = tuple(details["loc"])
@@ -53,7 +65,9 @@ def shape_problems(document: Document, shape: type[BaseModel], error: Validation
     return problems
 
 
-def unknown_name(name: object, known: Mapping[str, object] | list[str] | set[str], what: str) -> str:
+def unknown_name(
+    name: object, known: Mapping[str, object] | list[str] | set[str], what: str
+) -> str:
     """`there is no project 'vison'; did you mean 'vision'?`"""
     close = get_close_matches(str(name), sorted(known), n=1)
     return f"there is no {what} {name!r}" + (f"; did you mean {close[0]!r}?" if close else "")
@@ -63,9 +77,19 @@ def _sentence(details: ErrorDetails, shape: type[BaseModel], place: Place) -> st
     if details["type"] == "extra_forbidden":
         known = _keys(shape, place[:-1])
         close = get_close_matches(str(place[-1]), known, n=1)
-        return "is not a known key" + (f"; did you mean {close[0]!r}?" if close else f" (known here: {', '.join(known)})" if known else "")
+        return "is not a known key" + (
+            f"; did you mean {close[0]!r}?"
+            if close
+            else f" (known here: {', '.join(known)})"
+            if known
+            else ""
+        )
     say = _SENTENCES.get(details["type"])
-    return say(details) if say else f"{details['msg'][:1].lower()}{details['msg'][1:]}, got {_shown(details)}"
+    return (
+        say(details)
+        if say
+        else f"{details['msg'][:1].lower()}{details['msg'][1:]}, got {_shown(details)}"
+    )
 
 
 def _shown(details: ErrorDetails) -> str:
@@ -78,7 +102,9 @@ def _keys(shape: Any, place: Place) -> list[str]:
     for step in place:
         shape = _inside(_bare(shape), step)
     shape = _bare(shape)
-    return list(shape.model_fields) if isinstance(shape, type) and issubclass(shape, BaseModel) else []
+    return (
+        list(shape.model_fields) if isinstance(shape, type) and issubclass(shape, BaseModel) else []
+    )
 
 
 def _bare(annotation: Any) -> Any:
@@ -114,8 +140,19 @@ def name_in(file: str) -> str:
 
 
 def error_object(name: str, error: FileErrors) -> dict[str, Any]:
-    """What stands in the place of a result that a broken file cannot have; `field` is "" when the whole file is at fault."""
+    """What stands in the place of a result that a broken file cannot have; `field` is "" when the
+    whole file is at fault.
+    """
     first = error.problems[0]
-    said = {"code": error.code, "message": error.message, "field": first.field, "file": first.file, "line": first.line}
-    more = [{"field": problem.field, "line": problem.line, "message": problem.message} for problem in error.problems]
+    said = {
+        "code": error.code,
+        "message": error.message,
+        "field": first.field,
+        "file": first.file,
+        "line": first.line,
+    }
+    more = [
+        {"field": problem.field, "line": problem.line, "message": problem.message}
+        for problem in error.problems
+    ]
     return {"name": name, "error": {**said, "problems": more}}

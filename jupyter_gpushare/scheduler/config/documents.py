@@ -1,8 +1,10 @@
-"""Reads YAML and JSON files that people write: the value, and for every part of it the line where it stands.
+"""Reads YAML and JSON files that people write: the value, and for every part of it the line where
+it stands.
 
-Refuses to know what the parts mean. Read from the parser's events rather than with its loader, for four reasons: line numbers by
-path; a key that is given twice is a mistake and not "the last one wins"; words like `no` and `1:30` stay text (YAML 1.2); and
-a hostile file (deep nesting, aliases that multiply) ends in a problem with a line instead of in the memory.
+Refuses to know what the parts mean. Read from the parser's events rather than with its loader, for
+four reasons: line numbers by path; a key that is given twice is a mistake and not "the last one
+wins"; words like `no` and `1:30` stay text (YAML 1.2); and a hostile file (deep nesting, aliases
+that multiply) ends in a problem with a line instead of in the memory.
 """
 
 from __future__ import annotations
@@ -27,22 +29,29 @@ Place = tuple[Step, ...]
 
 MOST_DEPTH: Final = 64
 MOST_NODES: Final = 5_000_000
-"""Parts of one file, aliases counted as often as they are used. A snapshot of 100 000 pods has about two million."""
+"""Parts of one file, aliases counted as often as they are used. A snapshot of 100 000 pods has
+about two million.
+"""
 
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INT: Final = re.compile(r"[-+]?[0-9]{1,300}")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]{1,300})?")
 _WORDS: Final[dict[str, object]] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL")),
-    **dict.fromkeys(("true", "True", "TRUE"), True), **dict.fromkeys(("false", "False", "FALSE"), False),
-    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan), **dict.fromkeys((".inf", "+.inf", ".Inf", ".INF"), math.inf), "-.inf": -math.inf,
-}  # fmt: skip
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+    **dict.fromkeys((".inf", "+.inf", ".Inf", ".INF"), math.inf),
+    "-.inf": -math.inf,
+}
 _TAG: Final = "tag:yaml.org,2002:"
 
 
 @dataclass(frozen=True, slots=True)
 class FileError:
-    """One mistake: where it stands, the dotted name of the field ("" is the whole file), and one sentence."""
+    """One mistake: where it stands, the dotted name of the field ("" is the whole file), and one
+    sentence.
+    """
 
     file: str
     line: int
@@ -55,7 +64,9 @@ class FileError:
 
 
 class FileErrors(InvalidInput):
-    """Raised when a file cannot be used; `problems` has every mistake that was found, in the order of their lines."""
+    """Raised when a file cannot be used; `problems` has every mistake that was found, in the order
+    of their lines.
+    """
 
     code = "invalid-file"
 
@@ -69,7 +80,11 @@ class FileErrors(InvalidInput):
     def where(self) -> str:
         """The first problem's `file:line: field`."""
         first = self.problems[0]
-        return f"{first.file}:{first.line}: {first.field}" if first.field else f"{first.file}:{first.line}"
+        return (
+            f"{first.file}:{first.line}: {first.field}"
+            if first.field
+            else f"{first.file}:{first.line}"
+        )
 
 
 @dataclass(slots=True)
@@ -82,7 +97,9 @@ class Document:
     _lines: dict[Place, int] | None = field(repr=False, default=None)
 
     def line(self, place: Place) -> int:
-        """The line of the part (a mapping's entry: that of its key), or of the nearest part around it that is there."""
+        """The line of the part (a mapping's entry: that of its key), or of the nearest part around
+        it that is there.
+        """
         if self._lines is None:
             self._lines = _lines_of_json(self._text)
         while place and place not in self._lines:
@@ -106,19 +123,31 @@ def read(path: str | Path) -> Document:
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise FileErrors([FileError(source, 1, "", f"is not UTF-8 text (byte {error.start})")]) from None
+        raise FileErrors(
+            [FileError(source, 1, "", f"is not UTF-8 text (byte {error.start})")]
+        ) from None
     except (OSError, ValueError) as error:
-        raise FileErrors([FileError(source, 1, "", f"cannot be read: {getattr(error, 'strerror', None) or error}")]) from None
+        raise FileErrors(
+            [
+                FileError(
+                    source, 1, "", f"cannot be read: {getattr(error, 'strerror', None) or error}"
+                )
+            ]
+        ) from None
     return parse(text, source)
 
 
 def parse(text: str, source: str) -> Document:
-    """The document that a text is. JSON (which is read much faster) is tried first when it looks like it."""
+    """The document that a text is. JSON (which is read much faster) is tried first when it looks
+    like it.
+    """
     if text.lstrip()[:1] in ("{", "["):
         try:
             return Document(source, json.loads(text, object_pairs_hook=_unique), text)
         except (ValueError, RecursionError):
-            text = text.replace("\t", " ")  # the YAML parser says where the mistake is, but takes no tabs
+            text = text.replace(
+                "\t", " "
+            )  # the YAML parser says where the mistake is, but takes no tabs
     builder = _Builder(source)
     return Document(source, builder.build(text), _lines=builder.lines)
 
@@ -132,7 +161,9 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
 
 
 def _lines_of_json(text: str) -> dict[Place, int]:
-    """Lines of a text that is known to be good JSON; they are needed only when something in it is at fault."""
+    """Lines of a text that is known to be good JSON; they are needed only when something in it is
+    at fault.
+    """
     builder = _Builder("")
     try:
         builder.build(text.replace("\t", " "))
@@ -192,14 +223,27 @@ class _Builder:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             said = error.problem or error.context or "cannot be read"
-            raise FileErrors([FileError(self.source, mark.line + 1 if mark else 1, "", f"is not YAML or JSON: {said}")]) from None
+            raise FileErrors(
+                [
+                    FileError(
+                        self.source,
+                        mark.line + 1 if mark else 1,
+                        "",
+                        f"is not YAML or JSON: {said}",
+                    )
+                ]
+            ) from None
         except (yaml.YAMLError, ValueError) as error:
             said = str(error).splitlines()[0] if str(error) else "cannot be read"
-            raise FileErrors([FileError(self.source, 1, "", f"is not YAML or JSON: {said}")]) from None
+            raise FileErrors(
+                [FileError(self.source, 1, "", f"is not YAML or JSON: {said}")]
+            ) from None
 
     def _failure(self, event: Any, message: str) -> FileErrors:
         place = self._place()
-        return FileErrors([FileError(self.source, event.start_mark.line + 1, dotted(place), message)])
+        return FileErrors(
+            [FileError(self.source, event.start_mark.line + 1, dotted(place), message)]
+        )
 
     def _place(self) -> Place:
         """Where the next value goes."""
@@ -213,7 +257,9 @@ class _Builder:
     def _count(self, event: Any, nodes: int = 1) -> None:
         self._nodes += nodes
         if self._nodes > MOST_NODES:
-            raise self._failure(event, f"has more than {MOST_NODES} parts (aliases count as often as they are used)")
+            raise self._failure(
+                event, f"has more than {MOST_NODES} parts (aliases count as often as they are used)"
+            )
 
     def _open(self, event: Any) -> None:
         if event.tag not in (None, "!", _TAG + "map", _TAG + "seq"):
@@ -232,13 +278,17 @@ class _Builder:
         frame = self._stack.pop()
         if isinstance(frame.value, dict):
             for merged in frame.merges:
-                frame.value.update({key: value for key, value in merged.items() if key not in frame.value})
+                frame.value.update(
+                    {key: value for key, value in merged.items() if key not in frame.value}
+                )
         self._keep(frame.anchor, frame.value, self._nodes - frame.nodes_before + 1)
         self._put(event, frame.value)
 
     def _alias(self, event: Any) -> None:
         if event.anchor not in self._anchors:
-            raise self._failure(event, f"names the anchor {event.anchor!r}, which is not defined before")
+            raise self._failure(
+                event, f"names the anchor {event.anchor!r}, which is not defined before"
+            )
         value, nodes = self._anchors[event.anchor]
         self._count(event, nodes)
         if self._stack and isinstance(self._stack[-1].value, dict) and self._stack[-1].expects_key:
@@ -293,8 +343,16 @@ class _Builder:
             self._anchors[anchor] = value, nodes
 
     def _resolved(self, event: Any) -> object:
-        """A scalar by YAML 1.2's core rules: quoted or tagged as text it is text, else a word, a number, or text."""
-        if event.tag not in (None, "!") and event.tag.removeprefix(_TAG) not in ("str", "int", "float", "bool", "null"):
+        """A scalar by YAML 1.2's core rules: quoted or tagged as text it is text, else a word, a
+        number, or text.
+        """
+        if event.tag not in (None, "!") and event.tag.removeprefix(_TAG) not in (
+            "str",
+            "int",
+            "float",
+            "bool",
+            "null",
+        ):
             raise self._failure(event, f"has a type that is not supported: {event.tag}")
         plain, text = event.implicit[0] or event.tag not in (None, "!", _TAG + "str"), event.value
         if not plain:

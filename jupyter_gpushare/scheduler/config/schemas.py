@@ -1,7 +1,9 @@
-"""What the parts that several files have in common look like: amounts, node pools, quotas, topologies, options.
+"""What the parts that several files have in common look like: amounts, node pools, quotas,
+topologies, options.
 
-Shapes say what may be written; `to_core` says what it means. A shape is as lenient as people are (`5` as a name, null as "not
-given"), and strict where a slip would go unnoticed: an unknown key is a mistake.
+Shapes say what may be written; `to_core` says what it means. A shape is as lenient as people are
+(`5` as a name, null as "not given"), and strict where a slip would go unnoticed: an unknown key is
+a mistake.
 """
 
 from __future__ import annotations
@@ -14,8 +16,23 @@ from pydantic_core import PydanticCustomError
 
 from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.model import ACTIONS, NodePool, Options, Quota, Strategy, TimeBased, Topology
-from jupyter_gpushare.core.model.units import duration_text, exact_gpu, read_cpu, read_duration, read_gpu, read_memory
+from jupyter_gpushare.core.model.model import (
+    ACTIONS,
+    NodePool,
+    Options,
+    Quota,
+    Strategy,
+    TimeBased,
+    Topology,
+)
+from jupyter_gpushare.core.model.units import (
+    duration_text,
+    exact_gpu,
+    read_cpu,
+    read_duration,
+    read_gpu,
+    read_memory,
+)
 
 __all__ = [
     "Age",
@@ -66,16 +83,33 @@ def _name(value: object) -> object:
     text = _text(value)
     if not isinstance(text, str):
         raise refused(f"must be a name, got {text!r}")
-    if not text.strip() or text != text.strip() or len(text) > MOST_NAME or not text.isprintable() or "/" in text:
-        raise refused(f"must be a name of 1 to {MOST_NAME} printable characters without '/' and spaces around it, got {text[:80]!r}")
+    if (
+        not text.strip()
+        or text != text.strip()
+        or len(text) > MOST_NAME
+        or not text.isprintable()
+        or "/" in text
+    ):
+        raise refused(
+            f"must be a name of 1 to {MOST_NAME} printable characters without '/' and spaces around it, got {text[:80]!r}"
+        )
     return text
 
 
 def _id(value: object) -> object:
-    """A name that people did not choose: of a workload or a pod, which may have any printable characters."""
+    """A name that people did not choose: of a workload or a pod, which may have any printable
+    characters.
+    """
     text = _text(value)
-    if not isinstance(text, str) or not text.strip() or len(text) > MOST_NAME or not text.isprintable():
-        raise refused(f"must be a name of 1 to {MOST_NAME} printable characters, got {str(text)[:80]!r}")
+    if (
+        not isinstance(text, str)
+        or not text.strip()
+        or len(text) > MOST_NAME
+        or not text.isprintable()
+    ):
+        raise refused(
+            f"must be a name of 1 to {MOST_NAME} printable characters, got {str(text)[:80]!r}"
+        )
     return text
 
 
@@ -93,7 +127,11 @@ def _duration(value: object, *, what: str) -> int:
 def _notice(value: object, *, what: str) -> int:
     notice, (shortest, longest) = read_duration(value, what=what), NOTICE
     if not shortest <= notice <= longest:
-        bound = f"at least {duration_text(shortest)}" if notice < shortest else f"at most {duration_text(longest)}"
+        bound = (
+            f"at least {duration_text(shortest)}"
+            if notice < shortest
+            else f"at most {duration_text(longest)}"
+        )
         raise InvalidInput(f"must be {bound}, got {value!r}")
     return notice
 
@@ -105,7 +143,9 @@ def _grace(value: object, *, what: str) -> int:
 
 
 def _weight(value: object, *, what: str) -> int:
-    """Thousandths. Not `read_gpu`: a weight may be far larger than any number of GPUs, and 0.0005 is a weight."""
+    """Thousandths. Not `read_gpu`: a weight may be far larger than any number of GPUs, and 0.0005
+    is a weight.
+    """
     weight = exact_gpu(value, what=what)
     return 0 if weight is None else int(weight * MILLI)
 
@@ -121,7 +161,9 @@ def _victims(value: object, *, what: str) -> int:  # noqa: ARG001 - the signatur
 NOTICE: Final = (5_000, 3_600_000)
 """ms: shorter nobody can save anything, longer a GPU is kept from those to whom it belongs."""
 _AMOUNT: Final = WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, {"type": "string"}]})
-_TIME: Final = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^-?[0-9.]+(ms|s|m|h|d|w)?$"}]})
+_TIME: Final = WithJsonSchema(
+    {"anyOf": [{"type": "number"}, {"type": "string", "pattern": "^-?[0-9.]+(ms|s|m|h|d|w)?$"}]}
+)
 
 Gpus = Annotated[int, _quantity(read_gpu), _AMOUNT]
 GpusOrUnlimited = Annotated[int, _quantity(read_gpu, unlimited=True), _AMOUNT]
@@ -138,7 +180,11 @@ Notice = Annotated[int, _quantity(_notice), _TIME]
 Grace = Annotated[int, _quantity(_grace), _TIME]
 Age = Annotated[int, _quantity(_age), _TIME]
 """ms; may be negative."""
-Victims = Annotated[int, _quantity(_victims), WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "unlimited"}]})]
+Victims = Annotated[
+    int,
+    _quantity(_victims),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 0}, {"const": "unlimited"}]}),
+]
 Name = Annotated[str, BeforeValidator(_name)]
 Id = Annotated[str, BeforeValidator(_id)]
 Text = Annotated[str, BeforeValidator(_text)]
@@ -148,14 +194,20 @@ Whole = Annotated[int, Field(strict=True, ge=-1_000_000_000, le=1_000_000_000)]
 class StrictSchema(BaseModel):
     """The base of all shapes: unknown keys are mistakes, and null is the same as not given."""
 
-    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True
+    )
 
     @model_validator(mode="before")
     @classmethod
     def _null_is_not_given(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        return {key: part for key, part in value.items() if part is not None or key not in cls.model_fields}
+        return {
+            key: part
+            for key, part in value.items()
+            if part is not None or key not in cls.model_fields
+        }
 
 
 class GpuQuotaSchema(StrictSchema):
@@ -213,7 +265,9 @@ class NodeLabelSchema(StrictSchema):
 
 
 class PlacementSchema(StrictSchema):
-    """How nodes and devices are chosen. `defragment` packs so that what is left fits what is asked for."""
+    """How nodes and devices are chosen. `defragment` packs so that what is left fits what is asked
+    for.
+    """
 
     gpu: Literal["binpack", "spread", "defragment"] = "binpack"
     cpu: Strategy = "binpack"
@@ -235,7 +289,9 @@ def _topology_by_name(value: object) -> object:
 
 
 class TopologySchema(StrictSchema):
-    """Node label keys from coarse to fine. Without levels: the name of one that is stated elsewhere in the file."""
+    """Node label keys from coarse to fine. Without levels: the name of one that is stated elsewhere
+    in the file.
+    """
 
     name: Name
     levels: list[Name] | None = None
@@ -268,7 +324,9 @@ class BaseNodePoolSchema(StrictSchema):
             gpu_device=placement.gpu_device,
             cpu=placement.cpu,
             workloads_per_gpu=self.workloads_per_gpu,
-            time_based=TimeBased(timed.k, timed.window, timed.half_life) if timed and timed.enabled else None,
+            time_based=TimeBased(timed.k, timed.window, timed.half_life)
+            if timed and timed.enabled
+            else None,
             topology=self.topology.name if self.topology else None,
             victims=self.victims,
             reserve_after=self.reserve_after,

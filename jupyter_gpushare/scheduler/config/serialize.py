@@ -1,6 +1,8 @@
-"""The way back: the core's options, node pools and quotas as people write them in files. Reading the result gives the same values again.
+"""The way back: the core's options, node pools and quotas as people write them in files. Reading
+the result gives the same values again.
 
-Every key is there, also those that nobody stated: a snapshot must not depend on defaults, and policies are compared key by key.
+Every key is there, also those that nobody stated: a snapshot must not depend on defaults, and
+policies are compared key by key.
 """
 
 from __future__ import annotations
@@ -33,7 +35,11 @@ def pool_body(pool: NodePool) -> Body:
     return {
         "name": pool.name,
         "label": {"key": pool.label[0], "value": pool.label[1]} if pool.label else None,
-        "placement": {"gpu": "defragment" if pool.defragment else pool.gpu, "cpu": pool.cpu, "gpu_device": pool.gpu_device},
+        "placement": {
+            "gpu": "defragment" if pool.defragment else pool.gpu,
+            "cpu": pool.cpu,
+            "gpu_device": pool.gpu_device,
+        },
         "workloads_per_gpu": pool.workloads_per_gpu,
         "time_based_fairshare": _time_based(pool.time_based),
         "topology": pool.topology,
@@ -46,11 +52,18 @@ def pool_body(pool: NodePool) -> Body:
 def _time_based(timed: TimeBased | None) -> Body | None:
     if timed is None:
         return None
-    return {"enabled": True, "k": timed.k / MILLI, "window": seconds(timed.window), "half_life": seconds(timed.half_life)}
+    return {
+        "enabled": True,
+        "k": timed.k / MILLI,
+        "window": seconds(timed.window),
+        "half_life": seconds(timed.half_life),
+    }
 
 
 def quota_body(quota: Quota) -> Body:
-    """What a queue may have in one pool: `gpu:`, `cpu:` and `memory:`, its rank and its protected times."""
+    """What a queue may have in one pool: `gpu:`, `cpu:` and `memory:`, its rank and its protected
+    times.
+    """
     blocks = {
         resource: {
             "quota": _amount(resource, getattr(quota.quota, resource)),
@@ -61,7 +74,10 @@ def quota_body(quota: Quota) -> Body:
     }
     runtimes = {
         key: None if value is None else seconds(value)
-        for key, value in (("preempt_min_runtime", quota.preempt_min_runtime), ("reclaim_min_runtime", quota.reclaim_min_runtime))
+        for key, value in (
+            ("preempt_min_runtime", quota.preempt_min_runtime),
+            ("reclaim_min_runtime", quota.reclaim_min_runtime),
+        )
     }
     return {**blocks, "rank": quota.rank, **runtimes}
 

@@ -1,4 +1,5 @@
-"""How callers get in: HTTP and WebSockets around a house (`rest`), sockets and certificates (`listening`), and the address that a `standby` holds.
+"""HTTP and WebSockets.
 
-Opened by `app` and `embedded`. What is said inside is not decided here: every call goes on to `links`.
+`listeners` opens network and unix sockets with their certificates, `handlers` pass requests to
+`api`, `standby` answers at an address until this scheduler leads.
 """

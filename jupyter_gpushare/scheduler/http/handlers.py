@@ -1,4 +1,6 @@
-"""HTTP and WebSockets around the dispatch: tokens, limits, and nothing else. Tokens stand in headers only, so no log has them."""
+"""HTTP and WebSockets around the dispatch: tokens, limits, and nothing else. Tokens stand in
+headers only, so no log has them.
+"""
 
 from __future__ import annotations
 
@@ -46,15 +48,23 @@ PROBES: Final = frozenset({"/healthz", "/readyz"})
 _ROUTES: Final = {route.name: route for route in ROUTES}
 
 
-def application(house: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = "") -> Application:
-    """All addresses of the service, and the same again under `prefix` (a proxy that forwards only what is under it).
+def application(
+    house: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = ""
+) -> Application:
+    """All addresses of the service, and the same again under `prefix` (a proxy that forwards only
+    what is under it).
 
-    `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in it.
+    `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in
+    it.
     """
     prefix = prefix.rstrip("/")
     start = f"(?:{re.escape(prefix)})?"
     paths = {route.name: start + re.escape(route.path) for route in ROUTES if route.verb == "WS"}
-    doors = {"house": house, "buckets": TokenBuckets(house.limits.calls_per_s, house.limits.calls_at_once), "prefix": prefix}
+    doors = {
+        "house": house,
+        "buckets": TokenBuckets(house.limits.calls_per_s, house.limits.calls_at_once),
+        "prefix": prefix,
+    }
     linked = {**doors, "links": ConnectionCounts(house.limits.links)}
     return Application(
         [
@@ -72,11 +82,23 @@ def _log_call(handler: RequestHandler) -> None:
     """Calls are many and dull; those that failed on our side are not."""
     request, status = handler.request, handler.get_status()
     level = logging.WARNING if status >= 500 else logging.DEBUG
-    log.log(level, "%s %s from %s: %d in %.0f ms", request.method, request.path, request.remote_ip, status, 1000 * request.request_time())
+    log.log(
+        level,
+        "%s %s from %s: %d in %.0f ms",
+        request.method,
+        request.path,
+        request.remote_ip,
+        status,
+        1000 * request.request_time(),
+    )
 
 
-async def _counted(house: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str) -> Identity | None:
-    """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany, Unavailable."""
+async def _counted(
+    house: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str
+) -> Identity | None:
+    """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany,
+    Unavailable.
+    """
     caller = await house.callers.identify(request)
     if path not in PROBES:
         buckets.take(Authenticator.key(caller, request))
@@ -84,7 +106,10 @@ async def _counted(house: SchedulerServer, buckets: TokenBuckets, request: HTTPS
 
 
 def _query(handler: RequestHandler) -> dict[str, str]:
-    return {name: handler.get_query_argument(name, strip=False) for name in handler.request.query_arguments}
+    return {
+        name: handler.get_query_argument(name, strip=False)
+        for name in handler.request.query_arguments
+    }
 
 
 def _write(handler: RequestHandler, answer: RouterResponse) -> None:
@@ -100,7 +125,9 @@ def _write(handler: RequestHandler, answer: RouterResponse) -> None:
 
 @stream_request_body
 class SchedulerAPIHandler(RequestHandler):
-    """Every call. The body is taken piece by piece, so that a stranger's or an endless one is refused before it is in memory."""
+    """Every call. The body is taken piece by piece, so that a stranger's or an endless one is
+    refused before it is in memory.
+    """
 
     def initialize(self, house: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
         self._house, self._buckets = house, buckets
@@ -139,7 +166,9 @@ class SchedulerAPIHandler(RequestHandler):
         except Exception:  # tornado's own: bytes that are no UTF-8
             _write(self, error_answer(InvalidInput("the query cannot be read")))
             return
-        answer = self._house.dispatch.handle(self._caller, verb, self._path, query, bytes(self._body))
+        answer = self._house.dispatch.handle(
+            self._caller, verb, self._path, query, bytes(self._body)
+        )
         if self._path not in PROBES:  # they say that the service lives, whatever the disk does
             answer = await self._when_on_disk(answer)
         _write(self, answer)
@@ -160,7 +189,15 @@ class SchedulerAPIHandler(RequestHandler):
         """What tornado itself refuses, in our form: verbs that HTTP does not know, among others."""
         error = GpuShareError("this cannot be served")
         error.status_hint = status_code
-        _write(self, error_answer(error, {"Allow": "GET, POST, PATCH, DELETE"} if status_code == MethodNotAllowed.status_hint else None))
+        _write(
+            self,
+            error_answer(
+                error,
+                {"Allow": "GET, POST, PATCH, DELETE"}
+                if status_code == MethodNotAllowed.status_hint
+                else None,
+            ),
+        )
 
 
 class _WebSocketBase(WebSocketHandler):
@@ -168,18 +205,29 @@ class _WebSocketBase(WebSocketHandler):
 
     route: str
 
-    def initialize(self, house: SchedulerServer, buckets: TokenBuckets, prefix: str, links: ConnectionCounts, certified: bool = False) -> None:
+    def initialize(
+        self,
+        house: SchedulerServer,
+        buckets: TokenBuckets,
+        prefix: str,
+        links: ConnectionCounts,
+        certified: bool = False,
+    ) -> None:
         del prefix  # it has led here
         self._house, self._buckets, self._links, self._certified = house, buckets, links, certified
         self._counted: Hashable | None = None
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
-        self._frames = TokenBucket(house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic())
+        self._frames = TokenBucket(
+            house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic()
+        )
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Refused before it becomes a WebSocket, with an error body like every other."""
         try:
-            caller = await _counted(self._house, self._buckets, self.request, _ROUTES[self.route].path)
+            caller = await _counted(
+                self._house, self._buckets, self.request, _ROUTES[self.route].path
+            )
             self.caller = self._house.dispatch.permitted(_ROUTES[self.route], caller)
             self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
@@ -213,13 +261,17 @@ class _WebSocketBase(WebSocketHandler):
         return False
 
     def open(self, *_: str, **__: str) -> None:
-        self.set_nodelay(True)  # or a small frame waits up to 40 ms for the peer to have answered the one before
+        self.set_nodelay(
+            True
+        )  # or a small frame waits up to 40 ms for the peer to have answered the one before
         self._task = asyncio.get_running_loop().create_task(self._run())
         if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
             self._watch = asyncio.get_running_loop().create_task(self._watch_token())
 
     async def _watch_token(self) -> None:
-        """A link ends soon after its token: revoked, over, or of somebody who may do something else now."""
+        """A link ends soon after its token: revoked, over, or of somebody who may do something else
+        now.
+        """
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
@@ -237,7 +289,9 @@ class _WebSocketBase(WebSocketHandler):
         raise NotImplementedError
 
     async def _write_all(self, frames: AsyncGenerator[bytes, None]) -> None:
-        """Until they end, or the peer does not take them, or the disk failed to keep what they tell."""
+        """Until they end, or the peer does not take them, or the disk failed to keep what they
+        tell.
+        """
         with suppress(Unavailable):
             async with aclosing(frames):
                 async for frame in frames:
@@ -245,8 +299,10 @@ class _WebSocketBase(WebSocketHandler):
                         break
 
     async def _write_frame(self, frame: bytes) -> bool:
-        """False: the peer is gone, or does not read. Waits only for a peer that does not take what it has got already: waiting a turn
-        of the loop for every frame would let a busy service fall behind those that listen."""
+        """False: the peer is gone, or does not read. Waits only for a peer that does not take what
+        it has got already: waiting a turn of the loop for every frame would let a busy service fall
+        behind those that listen.
+        """
         try:
             written = self.write_message(frame)
             stream = None if self.ws_connection is None else self.ws_connection.stream
@@ -299,11 +355,15 @@ class AgentSocketHandler(_WebSocketBase):
     names: frozenset[str] | None = None
 
     def check(self) -> None:
-        """Over a network an agent shows a certificate when that was asked for; on a unix socket the operating system knows who it is."""
+        """Over a network an agent shows a certificate when that was asked for; on a unix socket the
+        operating system knows who it is.
+        """
         if self._certified and not is_local(self.request):
             self.names = certificate_names(self.request)
             if self.names is None:
-                raise NotAllowed("an agent needs a client certificate that names its node (--tls-cert, --tls-key)")
+                raise NotAllowed(
+                    "an agent needs a client certificate that names its node (--tls-cert, --tls-key)"
+                )
 
     def open(self, *_: str, **__: str) -> None:
         self.session = self._house.agents.open(self.caller, self.names)
@@ -318,7 +378,9 @@ class AgentSocketHandler(_WebSocketBase):
     async def _run(self) -> None:
         await self._write_all(self.session.orders())
         self.session.end("its agent does not read")
-        self.close(TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore"))
+        self.close(
+            TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore")
+        )
 
     def on_close(self) -> None:
         self.session.end("the link broke")

@@ -1,4 +1,6 @@
-"""Opens a house to callers: network or unix socket, certificates, the admin's token, and the note by which tools of this machine find it."""
+"""Opens a house to callers: network or unix socket, certificates, the admin's token, and the note
+by which tools of this machine find it.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,11 @@ LONGEST_PATH: Final = 107
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen. `port` 0: any free one; None: on no network at all. With a certificate it is HTTPS, and with `client_ca` an agent
-    shows one of these. `socket`: a unix socket, open to whom `socket_mode` lets in. `token_file` None: `admin.token` in the state
-    directory; it is made when there is a network to show it to."""
+    """Where to listen. `port` 0: any free one; None: on no network at all. With a certificate it is
+    HTTPS, and with `client_ca` an agent shows one of these. `socket`: a unix socket, open to whom
+    `socket_mode` lets in. `token_file` None: `admin.token` in the state directory; it is made when
+    there is a network to show it to.
+    """
 
     host: str = "127.0.0.1"
     port: int | None = 0
@@ -52,7 +56,9 @@ class ListenAddress:
 
 
 class Listeners:
-    """A house that answers calls: from the moment it is made until `stop`. Raises Unavailable: the port is taken, a file is unreadable."""
+    """A house that answers calls: from the moment it is made until `stop`. Raises Unavailable: the
+    port is taken, a file is unreadable.
+    """
 
     def __init__(self, house: SchedulerServer, address: ListenAddress, state_dir: Path) -> None:
         self.token_file = address.token_file or state_dir / "admin.token"
@@ -72,12 +78,22 @@ class Listeners:
         except OSError as error:
             for one in sockets:
                 one.close()
-            where = f"{address.host}:{address.port}" if not sockets and address.port is not None else str(address.socket)
+            where = (
+                f"{address.host}:{address.port}"
+                if not sockets and address.port is not None
+                else str(address.socket)
+            )
             raise Unavailable(f"cannot listen: {error.strerror or error}", field=where) from error
 
-    def _listen(self, house: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None) -> str:
+    def _listen(
+        self, house: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None
+    ) -> str:
         """Begins to answer; gives the address of the first of them."""
-        doors = application(house, agents_show_certificates=bool(self._address.client_ca), prefix=self._address.prefix)
+        doors = application(
+            house,
+            agents_show_certificates=bool(self._address.client_ca),
+            prefix=self._address.prefix,
+        )
         server = HTTPServer(doors, ssl_options=secure, idle_connection_timeout=300)
         server.add_sockets(sockets)
         self._servers.append(server)
@@ -90,7 +106,11 @@ class Listeners:
     def leave_note(self) -> None:
         """From now on the command line finds this scheduler by itself."""
         url = self.socket_url or self.url  # where nobody needs a token
-        note = {"url": url, "token_file": "" if self.socket_url else str(self.token_file.resolve()), "pid": os.getpid()}
+        note = {
+            "url": url,
+            "token_file": "" if self.socket_url else str(self.token_file.resolve()),
+            "pid": os.getpid(),
+        }
         write_secret(self._note, json.dumps(note))
 
     async def stop(self) -> None:
@@ -123,21 +143,33 @@ def _this_user() -> str:
 def certificate_of(address: ListenAddress) -> ssl.SSLContext | None:
     if not address.certfile:
         if address.client_ca:
-            raise InvalidInput("certificates of agents need TLS: give the service a certificate too (--tls-cert)", field="tls-client-ca")
+            raise InvalidInput(
+                "certificates of agents need TLS: give the service a certificate too (--tls-cert)",
+                field="tls-client-ca",
+            )
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(address.certfile, address.keyfile or None)
     if address.client_ca:
         context.load_verify_locations(address.client_ca)
-        context.verify_mode = ssl.CERT_OPTIONAL  # people and servers have none; that an agent shows one is checked at its door
+        context.verify_mode = (
+            ssl.CERT_OPTIONAL
+        )  # people and servers have none; that an agent shows one is checked at its door
     return context
 
 
 def unix_socket(path: Path, mode: int) -> socket.socket:
-    """What a service that died left behind is replaced; one that lives is not. Raises InvalidInput, Unavailable, OSError."""
+    """What a service that died left behind is replaced; one that lives is not. Raises InvalidInput,
+    Unavailable, OSError.
+    """
     if len(os.fsencode(path)) > LONGEST_PATH:
-        raise InvalidInput(f"the path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket")
-    with socket.socket(socket.AF_UNIX) as probe, contextlib.suppress(FileNotFoundError, ConnectionRefusedError):
+        raise InvalidInput(
+            f"the path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket"
+        )
+    with (
+        socket.socket(socket.AF_UNIX) as probe,
+        contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
+    ):
         probe.connect(str(path))
         raise Unavailable("another service listens here", field=str(path))
     if path.exists() and not path.is_socket():

@@ -1,4 +1,6 @@
-"""A scheduler that waits for its turn: it holds its address, says that it lives and who leads, and tries to lead twice a second."""
+"""A scheduler that waits for its turn: it holds its address, says that it lives and who leads, and
+tries to lead twice a second.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ __all__ = ["StandbyServer", "keep_leading"]
 log = logging.getLogger("gpushare.scheduler")
 TRY_S: Final = 0.5
 FIRST_TRY_S: Final = 0.02
-"""The first pause, which doubles: the lock of a scheduler that was killed a moment ago is free in a moment."""
+"""The first pause, which doubles: the lock of a scheduler that was killed a moment ago is free in a
+moment.
+"""
 SOON: Final = 5
 """Tries that are nobody's business."""
 LONGEST_BODY: Final = 1 << 16
@@ -42,7 +46,9 @@ class NotLeading(Unavailable):
 
 
 class StandbyServer:
-    """Answers at this address from the moment it is made until `stop`. `address` then has the port that was taken."""
+    """Answers at this address from the moment it is made until `stop`. `address` then has the port
+    that was taken.
+    """
 
     def __init__(self, leadership: Leadership, address: ListenAddress, public_url: str) -> None:
         """Raises Unavailable: the port is taken, a file is unreadable."""
@@ -54,18 +60,33 @@ class StandbyServer:
             if address.port is not None:
                 sockets = bind_sockets(address.port, address.host or None)
                 address = replace(address, port=sockets[0].getsockname()[1])
-            local = [unix_socket(address.socket, address.socket_mode)] if address.socket is not None else []
+            local = (
+                [unix_socket(address.socket, address.socket_mode)]
+                if address.socket is not None
+                else []
+            )
         except OSError as error:
             for one in sockets:
                 one.close()
-            raise Unavailable(f"cannot listen: {error.strerror or error}", field=f"{address.host}:{address.port}") from error
-        doors = Application([(r".*", _StandbyHandler, {"leadership": leadership})], log_function=lambda _: None)
-        self._servers = [HTTPServer(doors, ssl_options=secure, max_body_size=LONGEST_BODY), HTTPServer(doors)]
+            raise Unavailable(
+                f"cannot listen: {error.strerror or error}", field=f"{address.host}:{address.port}"
+            ) from error
+        doors = Application(
+            [(r".*", _StandbyHandler, {"leadership": leadership})], log_function=lambda _: None
+        )
+        self._servers = [
+            HTTPServer(doors, ssl_options=secure, max_body_size=LONGEST_BODY),
+            HTTPServer(doors),
+        ]
         self._servers[0].add_sockets(sockets)
         self._servers[1].add_sockets(local)
         self.address = address
         host = f"[{address.host}]" if ":" in address.host else address.host or "localhost"
-        tcp = f"{'https' if secure else 'http'}://{host}:{address.port}" if address.port is not None else ""
+        tcp = (
+            f"{'https' if secure else 'http'}://{host}:{address.port}"
+            if address.port is not None
+            else ""
+        )
         self.url = public_url or tcp or f"unix://{address.socket}"
 
     async def turn(self, say: Callable[[str], None]) -> None:
@@ -112,8 +133,14 @@ class _StandbyHandler(RequestHandler):
             self.write(b"ok\n")
             return
         stranger = self.request.path != "/readyz" and "Authorization" not in self.request.headers
-        error: GpuShareError = NotLeading(f"this scheduler is a standby; {self._leadership.leader} leads")
-        answer = error_answer(NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`") if stranger else error)
+        error: GpuShareError = NotLeading(
+            f"this scheduler is a standby; {self._leadership.leader} leads"
+        )
+        answer = error_answer(
+            NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`")
+            if stranger
+            else error
+        )
         self.set_status(answer.status)
         self.set_header("Content-Type", answer.content_type)
         self.set_header("Cache-Control", "no-store")
@@ -126,9 +153,11 @@ class _StandbyHandler(RequestHandler):
 
 
 async def keep_leading(leadership: Leadership) -> str:
-    """Gives signs of life until another scheduler leads, or may lead because none could be given for too long; gives why.
+    """Gives signs of life until another scheduler leads, or may lead because none could be given
+    for too long; gives why.
 
-    Who is cut off from the database would go on answering from memory, and keep clients and agents who could have gone to the next one.
+    Who is cut off from the database would go on answering from memory, and keep clients and agents
+    who could have gone to the next one.
     """
     alive = time.monotonic()
     while True:

@@ -1,6 +1,6 @@
-"""The administrator's policy: read as a whole or refused as a whole (`file`, `shapes`, `rule_shapes`), its `rules`, and what another one would change
-(`changes`) and for whom (`effects`). `hub_quotas` adds what JupyterHub's groups say.
+"""The administrator's policy, accepted or refused as a whole.
 
-Called where a policy comes into force (`house`, `service.loop`), where one is only looked at (`service.policy_desk`, the commands `validate` and
-`policy`), and by `simulation`, whose files have the same pools and queues.
+`policy_file` loads it, `schemas` and `rule_schemas` validate it, `rules` finds the rule that applies
+to a workload. `diff` says what another policy would change and `impact` for whom. `hub_quotas` adds
+projects from JupyterHub's groups.
 """

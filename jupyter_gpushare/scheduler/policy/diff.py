@@ -1,7 +1,9 @@
-"""What differs between two policies, as people write it: the field, the values before and after, and a sentence.
+"""What differs between two policies, as people write it: the field, the values before and after,
+and a sentence.
 
-Compared is what the files mean and not how they are written: `quota: 2` and `quota: 2.0`, or an unset key and its stated default, are the
-same. A thing that comes or goes is one change, not one for each of its keys.
+Compared is what the files mean and not how they are written: `quota: 2` and `quota: 2.0`, or an
+unset key and its stated default, are the same. A thing that comes or goes is one change, not one
+for each of its keys.
 """
 
 from __future__ import annotations
@@ -19,9 +21,15 @@ from .policy_file import LoadedPolicy
 __all__ = ["changes"]
 
 Steps = tuple[str, ...]
-"""Keys and names from the top of the file down. Not dotted before it is shown: names may have dots."""
+"""Keys and names from the top of the file down. Not dotted before it is shown: names may have dots.
+"""
 Flat = dict[Steps, str]
-WHOLE: Final = {"projects": "project", "departments": "department", "node_pools": "node pool", "topologies": "topology"}
+WHOLE: Final = {
+    "projects": "project",
+    "departments": "department",
+    "node_pools": "node pool",
+    "topologies": "topology",
+}
 """What comes and goes as a whole, and is named by its second step."""
 RESOURCES: Final = {"gpu": "GPU", "cpu": "CPU", "memory": "memory"}
 
@@ -30,8 +38,12 @@ def changes(old: LoadedPolicy, new: LoadedPolicy) -> list[m.PolicyChange]:
     """Every difference, in the order of the fields' names."""
     before, after = _flat_policy(old), _flat_policy(new)
     gone, come = _things(before) - _things(after), _things(after) - _things(before)
-    found = [_change(thing, "there", None, f"{WHOLE[thing[0]]} {thing[1]} is removed") for thing in gone]
-    found += [_change(thing, None, "there", f"{WHOLE[thing[0]]} {thing[1]} is new") for thing in come]
+    found = [
+        _change(thing, "there", None, f"{WHOLE[thing[0]]} {thing[1]} is removed") for thing in gone
+    ]
+    found += [
+        _change(thing, None, "there", f"{WHOLE[thing[0]]} {thing[1]} is new") for thing in come
+    ]
     for steps in before.keys() | after.keys():
         was, becomes = before.get(steps), after.get(steps)
         if steps[:2] not in gone | come and was != becomes:
@@ -62,21 +74,34 @@ def _flat_policy(loaded: LoadedPolicy) -> Flat:
     policy, admin = loaded.policy, loaded.admin
     flat: Flat = {}
     for pool in policy.node_pools:
-        flat |= _flat(("node_pools", pool.name), {**pool_body(pool), "pressure": _pressure(loaded, pool.name)})
+        flat |= _flat(
+            ("node_pools", pool.name), {**pool_body(pool), "pressure": _pressure(loaded, pool.name)}
+        )
     for topology in policy.topologies:
         flat |= _flat(("topologies", topology.name), {"levels": list(topology.levels)})
     for department in policy.departments:
-        flat |= _flat(("departments", department.name), _queue(department, parent=department.parent))
+        flat |= _flat(
+            ("departments", department.name), _queue(department, parent=department.parent)
+        )
     for project in policy.projects:
         listed = {"members": list(project.members), "node_pools": list(project.node_pools)}
-        flat |= _flat(("projects", project.name), {**_queue(project, department=project.department), **listed})
-    flat |= _flat(("priority_classes",), dict(policy.priority_classes)) | _flat(("options",), options_body(policy.options))
+        flat |= _flat(
+            ("projects", project.name), {**_queue(project, department=project.department), **listed}
+        )
+    flat |= _flat(("priority_classes",), dict(policy.priority_classes)) | _flat(
+        ("options",), options_body(policy.options)
+    )
     defaults = {
-        "priority_class": policy.default_priority_class, "project": admin.default_project, "requeue_lost": admin.requeue_lost,
-        "notice": duration_text(admin.notice), "agent_grace": duration_text(admin.agent_grace),
-    }  # fmt: skip
+        "priority_class": policy.default_priority_class,
+        "project": admin.default_project,
+        "requeue_lost": admin.requeue_lost,
+        "notice": duration_text(admin.notice),
+        "agent_grace": duration_text(admin.agent_grace),
+    }
     flat |= _flat(("defaults",), defaults) | {("admins",): ", ".join(admin.admins) or "nobody"}
-    return flat | {(place,): "never" if ms is None else duration_text(ms) for place, ms in loaded.rules.all()}
+    return flat | {
+        (place,): "never" if ms is None else duration_text(ms) for place, ms in loaded.rules.all()
+    }
 
 
 def _queue(queue: Department | Project, **above: str | None) -> dict[str, Any]:
@@ -90,7 +115,9 @@ def _pressure(loaded: LoadedPolicy, pool: str) -> Mapping[str, Any]:
 
 def _flat(place: Steps, value: Mapping[str, Any]) -> Flat:
     """The leaves of nested mappings; lists are leaves. The name of a thing is in its place already."""
-    return {steps: _text(leaf) for steps, leaf in _leaves(place, value) if steps != (*place, "name")}
+    return {
+        steps: _text(leaf) for steps, leaf in _leaves(place, value) if steps != (*place, "name")
+    }
 
 
 def _leaves(place: Steps, value: Any) -> Iterator[tuple[Steps, Any]]:

@@ -1,10 +1,13 @@
-"""Projects that stand in the properties of JupyterHub's groups, added to those of the policy file. Pure; the file's word wins.
+"""Projects that stand in the properties of JupyterHub's groups, added to those of the policy file.
+Pure; the file's word wins.
 
 A group property `gpushare` says what an entry of `projects:` says, and its members are the group:
 
-    {"gpushare": {"project": "vision", "gpu": {"quota": 2, "limit": 4}, "node_pools": ["a100"], "pools": {"a100": {"gpu": {"quota": 1}}}}}
+    {"gpushare": {"project": "vision", "gpu": {"quota": 2, "limit": 4}, "node_pools": ["a100"],
+    "pools": {"a100": {"gpu": {"quota": 1}}}}}
 
-`project` is the group's name when it is not given, and `gpu` is short for `pools: {default: {gpu: ...}}`.
+`project` is the group's name when it is not given, and `gpu` is short for `pools: {default: {gpu:
+...}}`.
 """
 
 from __future__ import annotations
@@ -37,9 +40,11 @@ class HubGroup:
 
 
 def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[LoadedPolicy, list[str]]:
-    """The policy with the projects of these groups, and what is wrong with those that are left out: each stands for itself.
+    """The policy with the projects of these groups, and what is wrong with those that are left out:
+    each stands for itself.
 
-    A project that the file has stays as the file has it. Of two groups with one project the first by name counts.
+    A project that the file has stays as the file has it. Of two groups with one project the first
+    by name counts.
     """
     base = dict(stated.raw) if isinstance(stated.raw, Mapping) else {}
     loaded, problems = stated, []
@@ -60,7 +65,10 @@ def with_groups(stated: LoadedPolicy, groups: Sequence[HubGroup]) -> tuple[Loade
         try:
             loaded = _parsed(tried, stated)
         except FileErrors as error:
-            problems.extend(f"{where}: {_in_words(problem.field, len(projects))}: {problem.message}" for problem in error.problems)
+            problems.extend(
+                f"{where}: {_in_words(problem.field, len(projects))}: {problem.message}"
+                for problem in error.problems
+            )
             continue
         base = tried
     return loaded, problems
@@ -70,7 +78,7 @@ def _project(group: HubGroup) -> dict[str, Any] | str:
     """An entry of `projects:`, or what is wrong."""
     said = group.properties[KEY]
     if not isinstance(said, Mapping):
-        return f"must be an object such as {{\"gpu\": {{\"quota\": 2}}}}, got {json.dumps(said)[:50]}"
+        return f'must be an object such as {{"gpu": {{"quota": 2}}}}, got {json.dumps(said)[:50]}'
     if len(json.dumps(said)) > LONGEST:
         return "is too long"
     entry = dict(said)
@@ -103,5 +111,10 @@ def _parsed(document: Mapping[str, Any], stated: LoadedPolicy) -> LoadedPolicy:
 
 def _in_words(field_: str | None, position: int) -> str:
     """`projects[3].pools.default.gpu.quota` as it is called in the property."""
-    name = (field_ or "").removeprefix(f"projects[{position}]").removeprefix(f"projects.{position}").lstrip(".")
+    name = (
+        (field_ or "")
+        .removeprefix(f"projects[{position}]")
+        .removeprefix(f"projects.{position}")
+        .lstrip(".")
+    )
     return name.replace(f"pools.{DEFAULT_POOL}.gpu", "gpu") or "project"

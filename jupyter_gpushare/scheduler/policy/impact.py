@@ -1,7 +1,9 @@
-"""Whom a new policy affects at this moment: who uses more than it leaves, who is on a node that changes its pool, whose project goes.
+"""Whom a new policy affects at this moment: who uses more than it leaves, who is on a node that
+changes its pool, whose project goes.
 
-Says what the scheduler will do, and that is never a kill: what is over its new quota can be reclaimed by others' fair share, with notice;
-what is over a new limit keeps what it has and gets nothing more; what has lost its project or pool runs on and nothing new starts.
+Says what the scheduler will do, and that is never a kill: what is over its new quota can be
+reclaimed by others' fair share, with notice; what is over a new limit keeps what it has and gets
+nothing more; what has lost its project or pool runs on and nothing new starts.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ __all__ = ["PolicyImpact", "effects"]
 
 @dataclass(frozen=True, slots=True)
 class PolicyImpact:
-    """One workload at this moment. `milli` are the GPUs that it holds in `pool` (None: it waits). Times in ms."""
+    """One workload at this moment. `milli` are the GPUs that it holds in `pool` (None: it waits).
+    Times in ms.
+    """
 
     id: str
     project: str
@@ -36,21 +40,39 @@ class PolicyImpact:
     nodes: frozenset[str] = frozenset()
 
 
-def effects(old: LoadedPolicy, new: LoadedPolicy, uses: Iterable[PolicyImpact], moves: Mapping[str, tuple[str, str]]) -> list[m.PolicyAffected]:
-    """Sentences with the workloads they are about, ordered by kind and name. `moves`: node -> its pool before and after."""
+def effects(
+    old: LoadedPolicy,
+    new: LoadedPolicy,
+    uses: Iterable[PolicyImpact],
+    moves: Mapping[str, tuple[str, str]],
+) -> list[m.PolicyAffected]:
+    """Sentences with the workloads they are about, ordered by kind and name. `moves`: node -> its
+    pool before and after.
+    """
     listed = sorted(uses, key=lambda use: use.id)
     found = [
-        *_projects(old.policy, new.policy, listed), *_departments(old.policy, new.policy, listed), *_moved(moves, listed),
-        *_pools(old.policy, new.policy, listed), *_classes(old.policy, new.policy, listed), *_rules(old, new, listed),
-    ]  # fmt: skip
+        *_projects(old.policy, new.policy, listed),
+        *_departments(old.policy, new.policy, listed),
+        *_moved(moves, listed),
+        *_pools(old.policy, new.policy, listed),
+        *_classes(old.policy, new.policy, listed),
+        *_rules(old, new, listed),
+    ]
     return sorted(found, key=lambda one: (one.kind, one.name, one.message))
 
 
 Kind = Literal["project", "department", "node_pool", "node", "priority_class"]
 
 
-def _affected(kind: Kind, name: str, message: str, uses: Iterable[PolicyImpact]) -> m.PolicyAffected:
-    return m.PolicyAffected(kind=kind, name=name, message=f"{name}: {message}", workloads=sorted({use.id for use in uses}))
+def _affected(
+    kind: Kind, name: str, message: str, uses: Iterable[PolicyImpact]
+) -> m.PolicyAffected:
+    return m.PolicyAffected(
+        kind=kind,
+        name=name,
+        message=f"{name}: {message}",
+        workloads=sorted({use.id for use in uses}),
+    )
 
 
 def _projects(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
@@ -64,26 +86,45 @@ def _projects(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.
         if project.department != now.department and mine:
             text = f"moves to department {now.department}, and counts on its quota from now on"
             yield _affected("project", project.name, text, mine)
-        strangers = [use for use in mine if not _is_member(now, use.user) and _is_member(project, use.user)]
+        strangers = [
+            use for use in mine if not _is_member(now, use.user) and _is_member(project, use.user)
+        ]
         if strangers:
             names = ", ".join(sorted({use.user for use in strangers}))
-            yield _affected("project", project.name, f"{names} cannot ask in it any more; what runs, runs on", strangers)
+            yield _affected(
+                "project",
+                project.name,
+                f"{names} cannot ask in it any more; what runs, runs on",
+                strangers,
+            )
         yield from _quotas("project", project.name, project.pools, now.pools, mine)
 
 
 def _is_member(project: Project, user: str) -> bool:
     """Groups are not known here: whoever may be in by one counts as in."""
     members = project.members
-    return not members or EVERYBODY in members or user in members or any(member.startswith("group:") for member in members)
+    return (
+        not members
+        or EVERYBODY in members
+        or user in members
+        or any(member.startswith("group:") for member in members)
+    )
 
 
 def _drains(uses: list[PolicyImpact]) -> str:
-    running, waiting = [use for use in uses if use.pool is not None], [use for use in uses if use.pool is None]
+    running, waiting = (
+        [use for use in uses if use.pool is not None],
+        [use for use in uses if use.pool is None],
+    )
     parts = []
     if running:
-        parts.append(f"{_many(running)} on without a quota, so that others can reclaim what they need")
+        parts.append(
+            f"{_many(running)} on without a quota, so that others can reclaim what they need"
+        )
     if waiting:
-        parts.append(f"{len(waiting)} that wait{'s' if len(waiting) == 1 else ''} will not start (UnknownProject)")
+        parts.append(
+            f"{len(waiting)} that wait{'s' if len(waiting) == 1 else ''} will not start (UnknownProject)"
+        )
     return "; ".join(parts)
 
 
@@ -92,7 +133,11 @@ def _many(uses: list[PolicyImpact]) -> str:
 
 
 def _quotas(
-    kind: Literal["project", "department"], name: str, before: Mapping[str, Quota], after: Mapping[str, Quota], mine: list[PolicyImpact]
+    kind: Literal["project", "department"],
+    name: str,
+    before: Mapping[str, Quota],
+    after: Mapping[str, Quota],
+    mine: list[PolicyImpact],
 ) -> Iterator[m.PolicyAffected]:
     """Whoever uses more than a lowered quota or limit leaves."""
     for pool in sorted(before.keys() | after.keys()):
@@ -108,7 +153,12 @@ def _quotas(
             yield _affected(kind, name, text, here)
         if _is_lower(now.limit.gpu, was.limit.gpu) and used > now.limit.gpu:
             limit = f"GPU limit in {pool} {gpu_text(was.limit.gpu)} -> {gpu_text(now.limit.gpu)}"
-            yield _affected(kind, name, f"{limit}; uses {gpu_text(used)}: it keeps them, and nothing more starts", here)
+            yield _affected(
+                kind,
+                name,
+                f"{limit}; uses {gpu_text(used)}: it keeps them, and nothing more starts",
+                here,
+            )
 
 
 def _is_lower(now: int, was: int) -> bool:
@@ -125,7 +175,12 @@ def _departments(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator
         below = [use for use in uses if department.name in _above(old, use.project)]
         if (now := after.get(department.name)) is None:
             if below:
-                yield _affected("department", department.name, "is removed; its projects stand where the file now puts them", below)
+                yield _affected(
+                    "department",
+                    department.name,
+                    "is removed; its projects stand where the file now puts them",
+                    below,
+                )
             continue
         yield from _quotas("department", department.name, department.pools, now.pools, below)
 
@@ -141,17 +196,28 @@ def _above(policy: Policy, project: str) -> list[str]:
     return found
 
 
-def _moved(moves: Mapping[str, tuple[str, str]], uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
+def _moved(
+    moves: Mapping[str, tuple[str, str]], uses: list[PolicyImpact]
+) -> Iterator[m.PolicyAffected]:
     for node, (before, after) in sorted(moves.items()):
         here = [use for use in uses if node in use.nodes]
-        yield _affected("node", node, f"moves from node pool {before} to {after}; what runs on it runs on, counted where it was", here)
+        yield _affected(
+            "node",
+            node,
+            f"moves from node pool {before} to {after}; what runs on it runs on, counted where it was",
+            here,
+        )
 
 
 def _pools(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
-    for name in sorted({pool.name for pool in old.node_pools} - {pool.name for pool in new.node_pools}):
+    for name in sorted(
+        {pool.name for pool in old.node_pools} - {pool.name for pool in new.node_pools}
+    ):
         here = [use for use in uses if use.pool == name]
         what = f"{_many(here)} on" if here else "nothing runs in it"
-        yield _affected("node_pool", name, f"is removed; {what}, nothing new starts in it (UnknownPool)", here)
+        yield _affected(
+            "node_pool", name, f"is removed; {what}, nothing new starts in it (UnknownPool)", here
+        )
 
 
 def _classes(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
@@ -160,15 +226,28 @@ def _classes(old: Policy, new: Policy, uses: list[PolicyImpact]) -> Iterator[m.P
         now = new.priority_classes.get(name)
         if now != priority and mine:
             what = "is removed" if now is None else f"is {now} instead of {priority}"
-            yield _affected("priority_class", name, f"{what}; who asked with it keeps priority {priority}", mine)
+            yield _affected(
+                "priority_class", name, f"{what}; who asked with it keeps priority {priority}", mine
+            )
 
 
-def _rules(old: LoadedPolicy, new: LoadedPolicy, uses: list[PolicyImpact]) -> Iterator[m.PolicyAffected]:
+def _rules(
+    old: LoadedPolicy, new: LoadedPolicy, uses: list[PolicyImpact]
+) -> Iterator[m.PolicyAffected]:
     """Those for whom a rule becomes due at once."""
     for use in uses:
-        key, does = ("max_running", "has run") if use.pool is not None else ("max_waiting", "has waited")
-        before, now = (loaded.rules.rule(key, use.project, use.pool or "default") for loaded in (old, new))
-        if now is None or now.ms is None or use.for_ms < now.ms or (before is not None and before.ms == now.ms):
+        key, does = (
+            ("max_running", "has run") if use.pool is not None else ("max_waiting", "has waited")
+        )
+        before, now = (
+            loaded.rules.rule(key, use.project, use.pool or "default") for loaded in (old, new)
+        )
+        if (
+            now is None
+            or now.ms is None
+            or use.for_ms < now.ms
+            or (before is not None and before.ms == now.ms)
+        ):
             continue
         text = f"{use.id} {does} for {duration_text(use.for_ms)}, longer than {now.place} allows: it ends, after a notice if it runs"
         yield _affected("project", use.project, text, [use])

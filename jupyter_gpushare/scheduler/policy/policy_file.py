@@ -1,6 +1,8 @@
-"""The admin's policy file (contract, section 3): read, checked as a whole, and turned into what the scheduler works with.
+"""The admin's policy file (contract, section 3): read, checked as a whole, and turned into what the
+scheduler works with.
 
-A file with mistakes is refused with all of them at once, each with its file, line and field; nothing of it comes into force.
+A file with mistakes is refused with all of them at once, each with its file, line and field;
+nothing of it comes into force.
 """
 
 from __future__ import annotations
@@ -11,7 +13,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Department, NodePool, Policy, Project, Topology
+from jupyter_gpushare.core.model.model import (
+    BUILT_IN_PRIORITY_CLASSES,
+    DEFAULT_POOL,
+    Department,
+    NodePool,
+    Policy,
+    Project,
+    Topology,
+)
 
 from ..config.consistency import IMPLICIT_DEPARTMENT, problems_between
 from ..config.diagnostics import shaped
@@ -21,7 +31,16 @@ from .rule_schemas import RulesSchema
 from .rules import RuleBook
 from .schemas import PolicyProjectSchema, PolicySchema
 
-__all__ = ["EVERYBODY", "AdminSettings", "LoadedPolicy", "PolicyErrors", "default_demo_policy", "load_policy", "parse_policy", "policy_schema"]
+__all__ = [
+    "EVERYBODY",
+    "AdminSettings",
+    "LoadedPolicy",
+    "PolicyErrors",
+    "default_demo_policy",
+    "load_policy",
+    "parse_policy",
+    "policy_schema",
+]
 
 EVERYBODY: Final = "*"
 
@@ -48,7 +67,11 @@ class AdminSettings:
 
     def is_admin(self, user: str, groups: tuple[str, ...] = ()) -> bool:
         """Whether a person may see and change everything."""
-        return EVERYBODY in self.admins or user in self.admins or any(f"group:{group}" in self.admins for group in groups)
+        return (
+            EVERYBODY in self.admins
+            or user in self.admins
+            or any(f"group:{group}" in self.admins for group in groups)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,23 +110,32 @@ def policy_schema() -> dict[str, Any]:
     """JSON Schema of the file, for editors."""
     schema = PolicySchema.model_json_schema()
     _for_people(schema)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema, "title": "jupyter-gpushare policy"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **schema,
+        "title": "jupyter-gpushare policy",
+    }
 
 
 def _for_people(part: Any) -> None:
-    """Takes out what an editor would show wrongly: defaults in our own units (ms, thousandths) and titles that repeat the key."""
+    """Takes out what an editor would show wrongly: defaults in our own units (ms, thousandths) and
+    titles that repeat the key.
+    """
     if isinstance(part, dict):
         part.pop("default", None)  # no key of the file is called so
         if isinstance(part.get("title"), str):
             del part["title"]
         if isinstance(part.get("description"), str):
             part["description"] = " ".join(part["description"].split())
-    for inner in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+    for inner in (
+        part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+    ):
         _for_people(inner)
 
 
 def default_demo_policy(gpus: int, user: str | None = None) -> str:
-    """The policy of the demo: one department with all quota, shared by two projects, and one that lives on what others leave idle.
+    """The policy of the demo: one department with all quota, shared by two projects, and one that
+    lives on what others leave idle.
 
     `user` becomes member of all three and admin; without one everybody is.
     """
@@ -130,7 +162,14 @@ def _loaded(document: Document) -> LoadedPolicy:
     problems.extend(problems_between(document))
     if problems or shape is None:
         raise PolicyErrors(problems)
-    return LoadedPolicy(_policy(shape), _admin(shape), document.source, _rules(shape), _pressure(shape), document.value)
+    return LoadedPolicy(
+        _policy(shape),
+        _admin(shape),
+        document.source,
+        _rules(shape),
+        _pressure(shape),
+        document.value,
+    )
 
 
 def _rules(shape: PolicySchema) -> RuleBook:
@@ -138,7 +177,10 @@ def _rules(shape: PolicySchema) -> RuleBook:
     places |= {f"node_pools.{pool.name}": pool.rules for pool in shape.node_pools}
     for project in shape.projects:
         places[f"projects.{project.name}"] = project.rules
-        places |= {f"projects.{project.name}.pools.{name}": pool.rules for name, pool in project.pools.items()}
+        places |= {
+            f"projects.{project.name}.pools.{name}": pool.rules
+            for name, pool in project.pools.items()
+        }
     return RuleBook.of(places)
 
 
@@ -151,10 +193,17 @@ def _policy(shape: PolicySchema) -> Policy:
     return Policy(
         node_pools=pools_of(shape.node_pools),
         departments=tuple(
-            Department(each.name, each.parent, {pool: quota.to_core() for pool, quota in each.pools.items()}, created=i)
+            Department(
+                each.name,
+                each.parent,
+                {pool: quota.to_core() for pool, quota in each.pools.items()},
+                created=i,
+            )
             for i, each in enumerate(shape.departments)
         ),
-        projects=tuple(_project(each, i, bool(shape.departments)) for i, each in enumerate(shape.projects)),
+        projects=tuple(
+            _project(each, i, bool(shape.departments)) for i, each in enumerate(shape.projects)
+        ),
         topologies=topologies_of(shape.topologies, shape.node_pools),
         priority_classes={**BUILT_IN_PRIORITY_CLASSES, **shape.priority_classes},
         default_priority_class=shape.defaults.priority_class,
@@ -163,19 +212,31 @@ def _policy(shape: PolicySchema) -> Policy:
 
 
 def _project(shape: PolicyProjectSchema, created: int, has_departments: bool) -> Project:
-    """A project; the implicit department is named by no project of the core's, which knows it by the absence of departments."""
-    department = shape.department if has_departments or shape.department != IMPLICIT_DEPARTMENT else None
+    """A project; the implicit department is named by no project of the core's, which knows it by
+    the absence of departments.
+    """
+    department = (
+        shape.department if has_departments or shape.department != IMPLICIT_DEPARTMENT else None
+    )
     pools = {pool: quota.to_core() for pool, quota in shape.pools.items()}
-    return Project(shape.name, department, pools, created, tuple(shape.node_pools), tuple(shape.members))
+    return Project(
+        shape.name, department, pools, created, tuple(shape.node_pools), tuple(shape.members)
+    )
 
 
 def pools_of(shapes: Sequence[BaseNodePoolSchema]) -> tuple[NodePool, ...]:
     """The pools of a file, and `default`, which exists always."""
     pools = tuple(shape.to_core() for shape in shapes)
-    return pools if any(pool.name == DEFAULT_POOL for pool in pools) else (*pools, NodePool(DEFAULT_POOL))
+    return (
+        pools
+        if any(pool.name == DEFAULT_POOL for pool in pools)
+        else (*pools, NodePool(DEFAULT_POOL))
+    )
 
 
-def topologies_of(shapes: Sequence[TopologySchema], pools: Sequence[BaseNodePoolSchema]) -> tuple[Topology, ...]:
+def topologies_of(
+    shapes: Sequence[TopologySchema], pools: Sequence[BaseNodePoolSchema]
+) -> tuple[Topology, ...]:
     """The topologies that are stated, in a list or inside a pool."""
     stated = [*shapes, *(pool.topology for pool in pools if pool.topology and pool.topology.levels)]
     return tuple({shape.name: shape.to_core() for shape in stated}.values())
@@ -183,4 +244,10 @@ def topologies_of(shapes: Sequence[TopologySchema], pools: Sequence[BaseNodePool
 
 def _admin(shape: PolicySchema) -> AdminSettings:
     defaults = shape.defaults
-    return AdminSettings(defaults.notice, defaults.agent_grace, defaults.requeue_lost, defaults.project, tuple(shape.admins))
+    return AdminSettings(
+        defaults.notice,
+        defaults.agent_grace,
+        defaults.requeue_lost,
+        defaults.project,
+        tuple(shape.admins),
+    )

@@ -1,6 +1,8 @@
-"""What the rules of a policy look like: how long something may run or wait, what happens to the idle, when a node is under pressure.
+"""What the rules of a policy look like: how long something may run or wait, what happens to the
+idle, when a node is under pressure.
 
-Here alone null says something: "never", which overrides what a less specific place states. A key that is absent inherits.
+Here alone null says something: "never", which overrides what a less specific place states. A key
+that is absent inherits.
 """
 
 from __future__ import annotations
@@ -42,7 +44,13 @@ RuleTime = Annotated[
     int | None,
     BeforeValidator(_rule_time),
     WithJsonSchema(
-        {"anyOf": [{"type": "number", "minimum": 1}, {"type": "string", "pattern": "^([0-9.]+(ms|s|m|h|d|w)?|never)$"}, {"type": "null"}]}
+        {
+            "anyOf": [
+                {"type": "number", "minimum": 1},
+                {"type": "string", "pattern": "^([0-9.]+(ms|s|m|h|d|w)?|never)$"},
+                {"type": "null"},
+            ]
+        }
     ),
 ]
 
@@ -57,12 +65,18 @@ class _NullMeansNever(StrictSchema):
 
     def given(self) -> dict[str, Any]:
         """What was stated, null included."""
-        return {name: getattr(self, name) for name in type(self).model_fields if name in self.model_fields_set}
+        return {
+            name: getattr(self, name)
+            for name in type(self).model_fields
+            if name in self.model_fields_set
+        }
 
 
 class IdleRuleSchema(_NullMeansNever):
-    """What happens to a kernel that has done no GPU work for so long: its owner is told (`warn`), its GPU memory is saved to host memory
-    (`suspend`), its GPU is given back until its next cell (`release`), and at last the kernel itself is shut down (`end`)."""
+    """What happens to a kernel that has done no GPU work for so long: its owner is told (`warn`),
+    its GPU memory is saved to host memory (`suspend`), its GPU is given back until its next cell
+    (`release`), and at last the kernel itself is shut down (`end`).
+    """
 
     warn: RuleTime = None
     suspend: RuleTime = None
@@ -95,8 +109,9 @@ class RulesSchema(_NullMeansNever):
 
 
 class PressureSchema(StrictSchema):
-    """When a node takes nothing new: with less than this left, or when its processes stall for memory for more than so many per cent of
-    the time."""
+    """When a node takes nothing new: with less than this left, or when its processes stall for
+    memory for more than so many per cent of the time.
+    """
 
     disk: Bytes = m.Pressure().disk_mib
     memory: Bytes = m.Pressure().memory_mib
@@ -105,4 +120,9 @@ class PressureSchema(StrictSchema):
 
     def to_body(self) -> m.Pressure:
         """As agents are told."""
-        return m.Pressure(disk_mib=self.disk, memory_mib=self.memory, memory_stall_percent=self.memory_stall, pids=self.pids)
+        return m.Pressure(
+            disk_mib=self.disk,
+            memory_mib=self.memory,
+            memory_stall_percent=self.memory_stall,
+            pids=self.pids,
+        )

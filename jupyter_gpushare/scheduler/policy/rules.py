@@ -1,6 +1,8 @@
-"""Which rule holds for a workload, and where in the policy it stands: the most specific place that says something wins, key by key.
+"""Which rule holds for a workload, and where in the policy it stands: the most specific place that
+says something wins, key by key.
 
-From the most specific: `projects[].pools.<pool>.rules`, `projects[].rules`, `node_pools[].rules`, `defaults.rules`.
+From the most specific: `projects[].pools.<pool>.rules`, `projects[].rules`, `node_pools[].rules`,
+`defaults.rules`.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class RuleBook:
-    """The stated rules by place (`defaults`, `node_pools.a100`, `projects.vision`, `projects.vision.pools.a100`), each key by key."""
+    """The stated rules by place (`defaults`, `node_pools.a100`, `projects.vision`,
+    `projects.vision.pools.a100`), each key by key.
+    """
 
     stated: Mapping[str, Mapping[str, int | None]] = field(default_factory=dict)
 
@@ -39,7 +43,12 @@ class RuleBook:
 
     def rule(self, key: str, project: str, pool: str) -> Rule | None:
         """The rule in force for this project in this pool; None: nobody says anything."""
-        for place in (f"projects.{project}.pools.{pool}", f"projects.{project}", f"node_pools.{pool}", "defaults"):
+        for place in (
+            f"projects.{project}.pools.{pool}",
+            f"projects.{project}",
+            f"node_pools.{pool}",
+            "defaults",
+        ):
             stated = self.stated.get(place, {})
             if key in stated:
                 return Rule(stated[key], f"{place}.rules.{key}")
@@ -47,9 +56,19 @@ class RuleBook:
 
     def lease_rules(self, project: str, pool: str) -> m.LeaseRules:
         """What a lease of this project in this pool is to be told."""
-        found = {key: rule for key in KEYS if (rule := self.rule(key, project, pool)) is not None and rule.ms is not None}
-        times = {f"{key.replace('.', '_')}_ms": rule.ms for key, rule in found.items() if key != "max_waiting"}
-        return m.LeaseRules(**times, places={key: rule.place for key, rule in found.items() if key != "max_waiting"})
+        found = {
+            key: rule
+            for key in KEYS
+            if (rule := self.rule(key, project, pool)) is not None and rule.ms is not None
+        }
+        times = {
+            f"{key.replace('.', '_')}_ms": rule.ms
+            for key, rule in found.items()
+            if key != "max_waiting"
+        }
+        return m.LeaseRules(
+            **times, places={key: rule.place for key, rule in found.items() if key != "max_waiting"}
+        )
 
     def all(self) -> Iterator[tuple[str, int | None]]:
         """(place of the rule, ms), in the order of the file."""

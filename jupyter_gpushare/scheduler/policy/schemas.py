@@ -1,4 +1,6 @@
-"""What the admin's policy file looks like, key by key. The docstring under a key is what an editor shows for it."""
+"""What the admin's policy file looks like, key by key. The docstring under a key is what an editor
+shows for it.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from ..config.schemas import (
 )
 from .rule_schemas import PressureSchema, RulesSchema
 
-__all__ = ["DefaultsSchema", "PolicyDepartmentSchema", "NodePoolSchema", "PolicySchema", "ProjectPoolSchema", "PolicyProjectSchema"]
+__all__ = [
+    "DefaultsSchema",
+    "PolicyDepartmentSchema",
+    "NodePoolSchema",
+    "PolicySchema",
+    "ProjectPoolSchema",
+    "PolicyProjectSchema",
+]
 
 
 def _member(name: str) -> str:
@@ -33,7 +42,9 @@ Member = Annotated[Name, AfterValidator(_member)]
 
 
 class NodePoolSchema(BaseNodePoolSchema):
-    """A group of nodes that share rules. `default` exists always and takes the nodes that match no other."""
+    """A group of nodes that share rules. `default` exists always and takes the nodes that match no
+    other.
+    """
 
     rules: RulesSchema = RulesSchema()
     """Running time, waiting time and the idle rule of workloads in this pool."""
@@ -95,15 +106,18 @@ class DefaultsSchema(StrictSchema):
 
 
 class PolicySchema(StrictSchema):
-    """The policy of jupyter-gpushare. GPUs are numbers (0.5, 2), memory has a unit (20GiB), CPU is cores or 500m, times are 30s, 5m, 7d;
-    `unlimited` is a word."""
+    """The policy of jupyter-gpushare. GPUs are numbers (0.5, 2), memory has a unit (20GiB), CPU is
+    cores or 500m, times are 30s, 5m, 7d; `unlimited` is a word.
+    """
 
     node_pools: list[NodePoolSchema] = []
     topologies: list[TopologySchema] = []
     departments: list[PolicyDepartmentSchema] = []
     projects: list[PolicyProjectSchema] = []
     priority_classes: dict[Name, Whole] = {}
-    """Name to priority. From 100 on a workload is non-preemptible. Built in: train 50, interactive 75, build 100, inference 125."""
+    """Name to priority. From 100 on a workload is non-preemptible. Built in: train 50, interactive
+    75, build 100, inference 125.
+    """
     defaults: DefaultsSchema = DefaultsSchema()
     options: OptionsSchema = OptionsSchema()
     admins: list[Member] = []

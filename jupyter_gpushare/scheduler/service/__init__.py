@@ -1,7 +1,8 @@
-"""The one that says yes: people's commands, agents' reports and the cycle's decisions, each committed before it is announced.
+"""The service: every change is committed before it is announced.
 
-`service` is the desk that `links` calls; `loop` is its clock; `reports` hears the agents. The others decide one thing each (`terms`: how long,
-`marks`: which nodes, `commands`: batch work, `metering`: what was held, `policy_desk`: what a policy would change), or say what is known: `shown`
-(to which caller), `tables`, `answers` (what if), `lots` (to who waits: why, which place), `outlook` and `expected` (for how much longer), `metrics`.
-One thread, no sockets, nothing waits.
+`service` takes commands, `loop` runs scheduling cycles, `reports` handles what agents send.
+Each other module has one task: `time_limits`, `cordon`, `batch`, `metering`, `policy_preview`,
+`queries` (what a caller may see), `tables`, `what_if`, `pending_status` (why a workload waits and
+its position), `wait_estimates` and `wait_text` (for how long), `metrics`. One thread, no sockets;
+nothing blocks.
 """

@@ -1,8 +1,9 @@
 """Batch work: what the agents say of commands, kept and told; a workload is over when its pods are.
 
-One command that fails ends its workload: the others would wait for it in vain. Without a failure it is over when every pod that has
-begun is, and the minimum is among them; what is still pending then was only wanted for speed. A pod that has succeeded counts towards the
-minimum: one that lost its place comes back without it.
+One command that fails ends its workload: the others would wait for it in vain. Without a failure it
+is over when every pod that has begun is, and the minimum is among them; what is still pending then
+was only wanted for speed. A pod that has succeeded counts towards the minimum: one that lost its
+place comes back without it.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ __all__ = ["PAGE", "BatchCommands", "cursor_in"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_LOG: Final = 16 * 2**20
-"""Bytes that are kept of what one pod prints under one lease; what comes after is dropped, and the log says so."""
+"""Bytes that are kept of what one pod prints under one lease; what comes after is dropped, and the
+log says so.
+"""
 LONGEST_CHUNK: Final = 2**17
 PAGE: Final = 2**18
 """Characters that one question for logs is answered with at most (and one chunk more)."""
@@ -35,13 +38,22 @@ class BatchCommands:
         self._kept: dict[str, int] = {}
         """Lease -> up to which byte its log is kept."""
 
-    def printed(self, node: str, record: WorkloadRecord, body: m.LeaseBody, chunk: m.LogChunk) -> None:
-        """Keeps a piece of a log, once, and tells the agent how far it has come. Raises InvalidInput."""
+    def printed(
+        self, node: str, record: WorkloadRecord, body: m.LeaseBody, chunk: m.LogChunk
+    ) -> None:
+        """Keeps a piece of a log, once, and tells the agent how far it has come. Raises
+        InvalidInput.
+        """
         if not 0 <= chunk.start <= chunk.stop or len(chunk.text) > LONGEST_CHUNK:
-            raise InvalidInput(f"a piece of a log from {chunk.start} to {chunk.stop} with {len(chunk.text)} characters", field="stop")
+            raise InvalidInput(
+                f"a piece of a log from {chunk.start} to {chunk.stop} with {len(chunk.text)} characters",
+                field="stop",
+            )
         kept = self._kept_of(body.id)
         if chunk.start == kept and chunk.stop > kept:
-            text = chunk.text.replace("\x00", "\N{REPLACEMENT CHARACTER}")  # PostgreSQL has no place for it
+            text = chunk.text.replace(
+                "\x00", "\N{REPLACEMENT CHARACTER}"
+            )  # PostgreSQL has no place for it
             if kept >= LONGEST_LOG:
                 text = ""
             elif chunk.stop >= LONGEST_LOG:
@@ -62,18 +74,31 @@ class BatchCommands:
         ledger = self.ledger
         self._kept.pop(body.id, None)
         with ledger.together() as write:
-            ledger.cluster.apply(PodEnded(record.id, body.pod, "succeeded" if exit_code == 0 else "failed"))
+            ledger.cluster.apply(
+                PodEnded(record.id, body.pod, "succeeded" if exit_code == 0 else "failed")
+            )
             write.lease_ended(body.id, ledger.clock())
             write.outcome(record.id, body.pod, exit_code, ledger.clock())
-            ledger.event(write, record, "released", message or f"Pod {body.pod} ended with exit code {exit_code}.")
+            ledger.event(
+                write,
+                record,
+                "released",
+                message or f"Pod {body.pod} ended with exit code {exit_code}.",
+            )
         del record.leases[body.pod]
         record.reports.pop(body.id, None)
         record.started.pop(body.id, None)
         record.exits[body.pod] = exit_code
         if exit_code:
-            ledger.finish(record, "released", message or f"Pod {body.pod} failed with exit code {exit_code}.")
+            ledger.finish(
+                record, "released", message or f"Pod {body.pod} failed with exit code {exit_code}."
+            )
         elif not record.leases and len(record.exits) >= _least(record):
-            ledger.finish(record, "released", "All pods have succeeded." if len(record.exits) > 1 else "It has succeeded.")
+            ledger.finish(
+                record,
+                "released",
+                "All pods have succeeded." if len(record.exits) > 1 else "It has succeeded.",
+            )
         else:
             ledger.changed(record)
             ledger.wake()
@@ -84,7 +109,9 @@ def cursor_in(text: str | None) -> int:
     if text is None or text == "":
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 18:
-        raise InvalidInput(f"cursor must be what an earlier answer gave, got {text!r}", field="cursor")
+        raise InvalidInput(
+            f"cursor must be what an earlier answer gave, got {text!r}", field="cursor"
+        )
     return int(text)
 
 

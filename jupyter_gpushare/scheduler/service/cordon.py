@@ -1,8 +1,10 @@
-"""What administrators said about nodes: cordoned (nothing new), drained (what is there leaves too). Kept, audited, idempotent.
+"""What administrators said about nodes: cordoned (nothing new), drained (what is there leaves too).
+Kept, audited, idempotent.
 
-A drain takes every lease back by the agent's ladder, with notice and saved where that is possible; it never kills inside the notice. A
-kernel lives where its Jupyter server is, so its workload waits for this very node (`NodeNotReady`) and goes on after `uncordon`; workloads
-that may run elsewhere do.
+A drain takes every lease back by the agent's ladder, with notice and saved where that is possible;
+it never kills inside the notice. A kernel lives where its Jupyter server is, so its workload waits
+for this very node (`NodeNotReady`) and goes on after `uncordon`; workloads that may run elsewhere
+do.
 """
 
 from __future__ import annotations
@@ -74,11 +76,17 @@ class Cordons:
         mark, here = self._marks.get(node), self._here(node)
         draining = mark is not None and mark.draining
         return m.NodeMark(
-            node=node, cordoned=mark is not None, draining=draining, leases=len(here), message=_words(node, mark is not None, draining, here)
+            node=node,
+            cordoned=mark is not None,
+            draining=draining,
+            leases=len(here),
+            message=_words(node, mark is not None, draining, here),
         )
 
     def tick(self) -> None:
-        """What landed on a draining node in the same moment leaves too; and a node whose last old lease has gone has migrated."""
+        """What landed on a draining node in the same moment leaves too; and a node whose last old
+        lease has gone has migrated.
+        """
         for node, mark in self._marks.items():
             if mark.draining:
                 self._evict(node)
@@ -87,15 +95,22 @@ class Cordons:
         if not suspects:
             return
         old = {
-            lease.node for record in self.ledger.records.values() for lease in record.leases.values() if lease.pool != pools.get(lease.node)
+            lease.node
+            for record in self.ledger.records.values()
+            for lease in record.leases.values()
+            if lease.pool != pools.get(lease.node)
         }
         for node in suspects:
             if self.ledger.fleet.flag(node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old):
                 self._rejoin(node)
 
     def _may_be_old(self, node: str, pool: str) -> bool:
-        """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has changed in this life, or at its start."""
-        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(node, NodeCondition.UNDRAINED_MIGRATED_NODE):
+        """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has
+        changed in this life, or at its start.
+        """
+        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(
+            node, NodeCondition.UNDRAINED_MIGRATED_NODE
+        ):
             return False
         self._pools[node] = pool
         return True
@@ -103,15 +118,30 @@ class Cordons:
     def _put(self, actor: str, action: str, node: str, mark: _Cordon | None) -> None:
         with self.ledger.together() as write:
             self._store(write, node, mark)
-            audit(write, self.ledger.clock(), actor, action, f"node {node}", _words(node, mark is not None, False, self._here(node)))
-        self._marks = {name: known for name, known in self._marks.items() if name != node} | ({node: mark} if mark else {})
+            audit(
+                write,
+                self.ledger.clock(),
+                actor,
+                action,
+                f"node {node}",
+                _words(node, mark is not None, False, self._here(node)),
+            )
+        self._marks = {name: known for name, known in self._marks.items() if name != node} | (
+            {node: mark} if mark else {}
+        )
         self.ledger.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
         self._rejoin(node)
 
     def _store(self, write: StoreTransaction, node: str, mark: _Cordon | None) -> None:
         write.do(s.node_marks.delete().where(s.node_marks.c.name == node))
         if mark is not None:
-            values = {"name": node, "cordoned": True, "draining": mark.draining, "actor": mark.actor, "since_ms": self.ledger.clock()}
+            values = {
+                "name": node,
+                "cordoned": True,
+                "draining": mark.draining,
+                "actor": mark.actor,
+                "since_ms": self.ledger.clock(),
+            }
             write.do(s.node_marks.insert(), values)
 
     def _rejoin(self, node: str) -> None:
@@ -121,7 +151,12 @@ class Cordons:
         self.ledger.wake()
 
     def _here(self, node: str) -> list[tuple[WorkloadRecord, m.LeaseBody]]:
-        return [(record, lease) for record in self.ledger.records.values() for lease in record.leases.values() if lease.node == node]
+        return [
+            (record, lease)
+            for record in self.ledger.records.values()
+            for lease in record.leases.values()
+            if lease.node == node
+        ]
 
     def _evict(self, node: str) -> None:
         actor, notice = self._marks[node].actor, self.ledger.loaded.admin.notice
@@ -131,7 +166,9 @@ class Cordons:
                 self.ledger.take_back(record, [lease], "drain", text, notice)
 
 
-def _words(node: str, cordoned: bool, draining: bool, here: list[tuple[WorkloadRecord, m.LeaseBody]]) -> str:
+def _words(
+    node: str, cordoned: bool, draining: bool, here: list[tuple[WorkloadRecord, m.LeaseBody]]
+) -> str:
     leases = f"{len(here)} lease{'' if len(here) == 1 else 's'}"
     if not cordoned:
         return f"Node {node} takes workloads."
@@ -140,5 +177,9 @@ def _words(node: str, cordoned: bool, draining: bool, here: list[tuple[WorkloadR
     if not here:
         return f"Node {node} is drained: it holds nothing any more."
     kernels = sum(lease.kernel_id is not None for _, lease in here)
-    tied = f" ({kernels} of kernels that live on this machine: they wait for it, and go on after `uncordon`)" if kernels else ""
+    tied = (
+        f" ({kernels} of kernels that live on this machine: they wait for it, and go on after `uncordon`)"
+        if kernels
+        else ""
+    )
     return f"Node {node} is draining: {leases} still there{tied}."

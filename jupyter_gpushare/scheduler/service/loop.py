@@ -1,4 +1,6 @@
-"""The only clock of the service: runs a cycle as soon as something changed, ticks every second, and watches the policy file."""
+"""The only clock of the service: runs a cycle as soon as something changed, ticks every second, and
+watches the policy file.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,19 @@ __all__ = ["SchedulingLoop"]
 
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
-"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The reference scheduler's period, section 15.)"""
+"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The
+reference scheduler's period, section 15.)
+"""
 PAUSE: Final = 0.02
-"""Seconds between two breaths of telling those who wait how their place has changed: it takes a few percent of the time at most, and a
-request that comes meanwhile waits for one breath."""
+"""Seconds between two breaths of telling those who wait how their place has changed: it takes a few
+percent of the time at most, and a request that comes meanwhile waits for one breath.
+"""
 
 
 class Stopwatch:
-    """Seconds of each lap by its name; what comes before the first (taking over, fair shares) belongs to it."""
+    """Seconds of each lap by its name; what comes before the first (taking over, fair shares)
+    belongs to it.
+    """
 
     def __init__(self) -> None:
         self.begun = self._last = time.perf_counter()
@@ -40,20 +47,34 @@ class Stopwatch:
 
 
 class SchedulingLoop:
-    """Drives a service on the running event loop. Requests that arrive together are decided together, at the next turn of the loop."""
+    """Drives a service on the running event loop. Requests that arrive together are decided
+    together, at the next turn of the loop.
+    """
 
-    def __init__(self, service: SchedulerService, policy_file: Path | None = None, *, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        service: SchedulerService,
+        policy_file: Path | None = None,
+        *,
+        retention: Retention | None = None,
+    ) -> None:
         """`retention`: for how long what has ended is remembered; None: ever."""
         self.service, self.policy_file, self.retention = service, policy_file, retention
-        self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: None
-        """Is told of every cycle that was committed, and how many seconds each of its actions took, and "all" of it."""
+        self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: (
+            None
+        )
+        """Is told of every cycle that was committed, and how many seconds each of its actions took,
+        and "all" of it.
+        """
         self.tidy: Callable[[], object] = lambda: None
         """Is called at every tick, when everything else is done."""
         self._woken = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._seen = self._stamp()
         self.extend: Callable[[LoadedPolicy], LoadedPolicy] = lambda loaded: loaded
-        """What somebody beside the policy file adds to it: projects that a JupyterHub's groups stand for."""
+        """What somebody beside the policy file adds to it: projects that a JupyterHub's groups
+        stand for.
+        """
         self._stated = service.loaded
         self._is_extension_due = False
 
@@ -79,16 +100,22 @@ class SchedulingLoop:
         ticked = time.monotonic()
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._woken.wait(), max(0, ticked + PERIOD - time.monotonic()))
+                await asyncio.wait_for(
+                    self._woken.wait(), max(0, ticked + PERIOD - time.monotonic())
+                )
             self._woken.clear()
-            is_tick = time.monotonic() - ticked >= PERIOD  # by the clock: a service that is woken all the time ticks as well
+            is_tick = (
+                time.monotonic() - ticked >= PERIOD
+            )  # by the clock: a service that is woken all the time ticks as well
             if is_tick:
                 ticked = time.monotonic()
             try:
                 self.turn(is_tick=is_tick)
             except GpuShareError as error:
                 log.error("nothing was decided: %s", error.message)
-                await asyncio.sleep(PERIOD / 4)  # the store may be back soon; what waits keeps waiting
+                await asyncio.sleep(
+                    PERIOD / 4
+                )  # the store may be back soon; what waits keeps waiting
             except Exception:
                 log.exception("a cycle failed; everything is as it was before")
                 await asyncio.sleep(PERIOD)
@@ -100,7 +127,9 @@ class SchedulingLoop:
                 for _ in self.service.lots.telling():
                     await asyncio.sleep(PAUSE)
             except Exception:
-                log.exception("those who wait could not be told of a change; they are told at the next one")
+                log.exception(
+                    "those who wait could not be told of a change; they are told at the next one"
+                )
 
     def turn(self, *, is_tick: bool) -> None:
         """One turn: on a tick also what time alone changes."""
@@ -120,9 +149,17 @@ class SchedulingLoop:
         """A little at every tick, so that no deletion holds up a decision for long."""
         if self.retention is None:
             return
-        windows = [pool.time_based.window for pool in self.service.loaded.policy.node_pools if pool.time_based]
-        with contextlib.suppress(Unavailable):  # it will be tried again in a second, and nobody waits for it
-            self.service.store.forget(self.retention.before(self.service.clock(), max(windows, default=0)))
+        windows = [
+            pool.time_based.window
+            for pool in self.service.loaded.policy.node_pools
+            if pool.time_based
+        ]
+        with contextlib.suppress(
+            Unavailable
+        ):  # it will be tried again in a second, and nobody waits for it
+            self.service.store.forget(
+                self.retention.before(self.service.clock(), max(windows, default=0))
+            )
 
     def reload_policy(self, *, force: bool = False) -> None:
         """Takes a changed policy file into force, whole or not at all."""
@@ -139,11 +176,15 @@ class SchedulingLoop:
         self._seen = stamp
 
     def extend_again(self) -> None:
-        """What is added to the policy is something else now. The file, or the policy in its place, is as it was."""
+        """What is added to the policy is something else now. The file, or the policy in its place,
+        is as it was.
+        """
         self._is_extension_due = not self._take(self.extend(self._stated))  # then at the next tick
 
     def _take(self, loaded: LoadedPolicy) -> bool:
-        """False: not now, because the store does not answer. Decisions go on meanwhile under the old policy."""
+        """False: not now, because the store does not answer. Decisions go on meanwhile under the
+        old policy.
+        """
         try:
             self.service.use_policy(loaded)
         except Unavailable as error:

@@ -1,8 +1,10 @@
-"""Measures what queues have held lately, for the pools with time-based fair share: from the leases in the store, so that a restart
-forgets nothing. Decides nothing; what it finds goes to the cluster as facts.
+"""Measures what queues have held lately, for the pools with time-based fair share: from the leases
+in the store, so that a restart forgets nothing. Decides nothing; what it finds goes to the cluster
+as facts.
 
-Only GPUs are measured: leases hold nothing else. The capacity of the past is taken to be that of now, from the first lease in the
-window on; a cluster that grew is then treated as if it had always been this large, which lowers everybody's usage alike.
+Only GPUs are measured: leases hold nothing else. The capacity of the past is taken to be that of
+now, from the first lease in the window on; a cluster that grew is then treated as if it had always
+been this large, which lowers everybody's usage alike.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class LeaseSpans(Protocol):
 
 
 class UsageMeter:
-    """Measures once a minute. Ended leases are read once and kept while they are in a window; open ones are read every time."""
+    """Measures once a minute. Ended leases are read once and kept while they are in a window; open
+    ones are read every time.
+    """
 
     def __init__(self, spans: LeaseSpans) -> None:
         self._spans = spans
@@ -51,7 +55,9 @@ class UsageMeter:
         self._due = 0
 
     def measure(self, cluster: Cluster, now: int) -> list[UsageMeasured]:
-        """What is new to the cluster; nothing in between, and nothing without a pool that goes by time."""
+        """What is new to the cluster; nothing in between, and nothing without a pool that goes by
+        time.
+        """
         windows = [pool.time_based.window for pool in cluster.policy.node_pools if pool.time_based]
         if not windows or now < self._due:
             return []
@@ -59,23 +65,44 @@ class UsageMeter:
         horizon = now - max(windows)
         rows = self._spans.lease_spans(max(horizon, self._read_until or horizon))
         fresh = list(spans_of(rows, cluster, now))
-        facts = usage_facts(cluster.policy, [*self._kept, *fresh], lambda pool: _capacity(cluster, pool), now)
+        facts = usage_facts(
+            cluster.policy, [*self._kept, *fresh], lambda pool: _capacity(cluster, pool), now
+        )
         ended = [span for span, (_, _, end) in zip(fresh, rows, strict=True) if end is not None]
         self._kept = [span for span in (*self._kept, *ended) if span.end > horizon]
         self._read_until = max((span.end for span in ended), default=self._read_until)
-        return [fact for fact in facts if cluster.usage.get((fact.queue, fact.pool), (0, 0, 0)) != fact.usage]
+        return [
+            fact
+            for fact in facts
+            if cluster.usage.get((fact.queue, fact.pool), (0, 0, 0)) != fact.usage
+        ]
 
 
-def usage_facts(policy: Policy, spans: Iterable[LeaseSpan], capacity: Callable[[str], int], now: int) -> list[UsageMeasured]:
-    """The usage of every queue in every pool that goes by time: projects, and the departments above them."""
+def usage_facts(
+    policy: Policy, spans: Iterable[LeaseSpan], capacity: Callable[[str], int], now: int
+) -> list[UsageMeasured]:
+    """The usage of every queue in every pool that goes by time: projects, and the departments above
+    them.
+    """
     above = _paths(policy)
     by_pool: dict[str, list[LeaseSpan]] = {}
     for span in spans:
         by_pool.setdefault(span.pool, []).append(span)
-    return [fact for pool in policy.node_pools if pool.time_based for fact in _in_pool(pool, by_pool, above, capacity(pool.name), now)]
+    return [
+        fact
+        for pool in policy.node_pools
+        if pool.time_based
+        for fact in _in_pool(pool, by_pool, above, capacity(pool.name), now)
+    ]
 
 
-def _in_pool(pool: NodePool, by_pool: dict[str, list[LeaseSpan]], above: dict[str, list[str]], capacity: int, now: int) -> list[UsageMeasured]:
+def _in_pool(
+    pool: NodePool,
+    by_pool: dict[str, list[LeaseSpan]],
+    above: dict[str, list[str]],
+    capacity: int,
+    now: int,
+) -> list[UsageMeasured]:
     assert pool.time_based is not None
     window, half_life = pool.time_based.window, pool.time_based.half_life
     spans = [span for span in by_pool.get(pool.name, []) if span.end > now - window]
@@ -89,10 +116,18 @@ def _in_pool(pool: NodePool, by_pool: dict[str, list[LeaseSpan]], above: dict[st
     return [UsageMeasured(queue, pool.name, usage.get(queue, (0, 0, 0))) for queue in queues]
 
 
-def spans_of(rows: Iterable[tuple[m.LeaseBody, int, int | None]], cluster: Cluster, now: int) -> Iterable[LeaseSpan]:
+def spans_of(
+    rows: Iterable[tuple[m.LeaseBody, int, int | None]], cluster: Cluster, now: int
+) -> Iterable[LeaseSpan]:
     """The leases as spans; those that are in force end now."""
     for lease, start, end in rows:
-        yield LeaseSpan(lease.project, lease.pool, _milli_gpu(lease, cluster), start, now if end is None else end)
+        yield LeaseSpan(
+            lease.project,
+            lease.pool,
+            _milli_gpu(lease, cluster),
+            start,
+            now if end is None else end,
+        )
 
 
 def _milli_gpu(lease: m.LeaseBody, cluster: Cluster) -> int:
@@ -108,7 +143,9 @@ def _milli_gpu(lease: m.LeaseBody, cluster: Cluster) -> int:
 
 def _capacity(cluster: Cluster, pool: str) -> int:
     """Milli-GPU of the pool's nodes that are ready."""
-    return sum(node.total.gpu for node in cluster.nodes.values() if node.pool == pool and node.node.ready)
+    return sum(
+        node.total.gpu for node in cluster.nodes.values() if node.pool == pool and node.node.ready
+    )
 
 
 def _paths(policy: Policy) -> dict[str, list[str]]:

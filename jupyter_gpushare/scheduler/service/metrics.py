@@ -1,4 +1,6 @@
-"""What operators watch, for Prometheus. Gauges are read off the service when somebody asks; counts and times are taken as they happen."""
+"""What operators watch, for Prometheus. Gauges are read off the service when somebody asks; counts
+and times are taken as they happen.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,17 @@ SYNCS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2)
 RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
 """The rungs of the ladder by which agents take memory back, as they count them."""
 
-EVICTING: Final = ("consolidation", "reclaim", "preempt", "stale_gang_eviction", "drain", "max_running", "idle")
-"""What evicts: actions of the cycle, an administrator who drains a node, and rules of the policy."""
+EVICTING: Final = (
+    "consolidation",
+    "reclaim",
+    "preempt",
+    "stale_gang_eviction",
+    "drain",
+    "max_running",
+    "idle",
+)
+"""What evicts: actions of the cycle, an administrator who drains a node, and rules of the policy.
+"""
 
 
 class Metrics:
@@ -39,17 +50,40 @@ class Metrics:
         self._service = service
         self._registry = prometheus.CollectorRegistry()
         more: dict[str, Any] = {"namespace": "gpushare", "registry": self._registry}
-        self._cycle_seconds = prometheus.Histogram("cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more)
-        self._evictions = prometheus.Counter("evictions", "Pods evicted, by the action that did it.", ["action"], **more)
-        self._sync_seconds = prometheus.Histogram("sync_seconds", "Syncing commits to the disk, before anybody is told.", buckets=SYNCS, **more)
-        self._grant_wait = prometheus.Histogram("grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more)
-        self._reclaims = prometheus.Counter("reclaims", "GPU memory taken back on nodes, by the rung of the ladder.", ["rung"], **more)
+        self._cycle_seconds = prometheus.Histogram(
+            "cycle_seconds", "Duration of a cycle.", ["action"], buckets=CYCLES, **more
+        )
+        self._evictions = prometheus.Counter(
+            "evictions", "Pods evicted, by the action that did it.", ["action"], **more
+        )
+        self._sync_seconds = prometheus.Histogram(
+            "sync_seconds",
+            "Syncing commits to the disk, before anybody is told.",
+            buckets=SYNCS,
+            **more,
+        )
+        self._grant_wait = prometheus.Histogram(
+            "grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more
+        )
+        self._reclaims = prometheus.Counter(
+            "reclaims",
+            "GPU memory taken back on nodes, by the rung of the ladder.",
+            ["rung"],
+            **more,
+        )
         self._took = {
-            "gate_waits_ms": prometheus.Histogram("gate_wait_seconds", "From a cell's start to its go.", buckets=WAITS, **more),
-            "suspends_ms": prometheus.Histogram("suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more),
-            "resumes_ms": prometheus.Histogram("resume_seconds", "Bringing it back.", buckets=CYCLES, **more),
+            "gate_waits_ms": prometheus.Histogram(
+                "gate_wait_seconds", "From a cell's start to its go.", buckets=WAITS, **more
+            ),
+            "suspends_ms": prometheus.Histogram(
+                "suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more
+            ),
+            "resumes_ms": prometheus.Histogram(
+                "resume_seconds", "Bringing it back.", buckets=CYCLES, **more
+            ),
         }
-        # A series that begins at 0 can be asked for its rate; one that appears with its first event has lost that event.
+        # A series that begins at 0 can be asked for its rate; one that appears with its first event
+        # has lost that event.
         for action in EVICTING:
             self._evictions.labels(action)
         for rung in RUNGS:
@@ -70,8 +104,12 @@ class Metrics:
         for action, took in seconds.items():
             self._cycle_seconds.labels(action).observe(took)
         for workload, pods in Tally(bind.workload for bind in decisions.binds).items():
-            if (record := self._service.records.get(workload)) is not None and _is_first_grant(record, pods):
-                self._grant_wait.observe(max(0, self._service.clock() - record.workload.created) / 1000)
+            if (record := self._service.records.get(workload)) is not None and _is_first_grant(
+                record, pods
+            ):
+                self._grant_wait.observe(
+                    max(0, self._service.clock() - record.workload.created) / 1000
+                )
 
     def report(self, message: m.FromAgent) -> None:
         """An agent said something, and it was taken."""
@@ -84,7 +122,9 @@ class Metrics:
 
 
 class _StateCollector:
-    """Everything that is a state rather than a happening. What a collector of Prometheus is: it has `collect`."""
+    """Everything that is a state rather than a happening. What a collector of Prometheus is: it has
+    `collect`.
+    """
 
     def __init__(self, service: SchedulerService) -> None:
         self._service = service
@@ -100,38 +140,65 @@ class _StateCollector:
         yield from self._nodes()
 
     def _queues(self) -> Iterator[Metric]:
-        rows = queue_rows(self._service.decisions.queues, {q.queue for q in self._service.decisions.queues})
+        rows = queue_rows(
+            self._service.decisions.queues, {q.queue for q in self._service.decisions.queues}
+        )
         for name in ("quota", "limit", "fair_share", "allocated", "requested"):
             family = GaugeMetricFamily(
-                f"gpushare_queue_{name}", f"{name} of a queue: GPUs, cores or MiB.", labels=["queue", "kind", "pool", "resource"]
+                f"gpushare_queue_{name}",
+                f"{name} of a queue: GPUs, cores or MiB.",
+                labels=["queue", "kind", "pool", "resource"],
             )
             for row in rows:
                 value = getattr(row, name)
-                family.add_metric([row.queue, row.kind, row.pool, row.resource], UNLIMITED if value is None else value)
+                family.add_metric(
+                    [row.queue, row.kind, row.pool, row.resource],
+                    UNLIMITED if value is None else value,
+                )
             yield family
 
     def _workloads(self) -> Metric:
-        family = GaugeMetricFamily("gpushare_workloads", "Workloads by state and why they wait.", labels=["state", "reason", "pool"])
+        family = GaugeMetricFamily(
+            "gpushare_workloads",
+            "Workloads by state and why they wait.",
+            labels=["state", "reason", "pool"],
+        )
         tally = Tally(self._kind(record) for record in self._service.records.values())
         for labels, count in tally.items():
             family.add_metric(labels, count)
         return family
 
     def _kind(self, record: WorkloadRecord) -> tuple[str, str, str]:
-        """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand of them would hold up decisions."""
+        """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand
+        of them would hold up decisions.
+        """
         state, reason, pool = self._service.lots.standing(record)
         return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:
-        family = GaugeMetricFamily("gpushare_lease_memory_bytes", "GPU memory of all leases, as their agents say.", labels=["kind"])
-        reports = [report.memory_mib for record in self._service.records.values() for report in record.reports.values()]
+        family = GaugeMetricFamily(
+            "gpushare_lease_memory_bytes",
+            "GPU memory of all leases, as their agents say.",
+            labels=["kind"],
+        )
+        reports = [
+            report.memory_mib
+            for record in self._service.records.values()
+            for report in record.reports.values()
+        ]
         for kind in ("used", "guaranteed", "borrowed"):
             family.add_metric([kind], MIB * sum(getattr(memory, kind) for memory in reports))
         return family
 
     def _nodes(self) -> Iterator[Metric]:
-        ready = GaugeMetricFamily("gpushare_node_ready", "1: the node takes work; 0: not, with the reason.", labels=["node", "reason"])
-        tiers = GaugeMetricFamily("gpushare_agent_tier", "1: the node's agent can do this.", labels=["node", "tier"])
+        ready = GaugeMetricFamily(
+            "gpushare_node_ready",
+            "1: the node takes work; 0: not, with the reason.",
+            labels=["node", "reason"],
+        )
+        tiers = GaugeMetricFamily(
+            "gpushare_agent_tier", "1: the node's agent can do this.", labels=["node", "tier"]
+        )
         for name, state in sorted(self._service.cluster.nodes.items()):
             for reason in state.node.reasons or ("",):
                 ready.add_metric([name, reason], 1 if state.node.ready else 0)
@@ -142,5 +209,10 @@ class _StateCollector:
 
 
 def _is_first_grant(record: WorkloadRecord, pods: int) -> bool:
-    """Whether the `pods` that were just granted are the first of it: each has its event, and none of the workload's has been forgotten."""
-    return len(record.events) < EVENTS_KEPT and sum(event.kind == "granted" for event in record.events) == pods
+    """Whether the `pods` that were just granted are the first of it: each has its event, and none
+    of the workload's has been forgotten.
+    """
+    return (
+        len(record.events) < EVENTS_KEPT
+        and sum(event.kind == "granted" for event in record.events) == pods
+    )

@@ -1,4 +1,6 @@
-"""What everybody who waits is told: why, which place, for how much longer. Told when it changes, and whoever asks is told the truth of now."""
+"""What everybody who waits is told: why, which place, for how much longer. Told when it changes,
+and whoever asks is told the truth of now.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ BREATH: Final = 5
 """Waiting workloads that are told of a change in one go."""
 SOONEST: Final = 10_000
 LATEST: Final = 10 * 60_000
-"""ms after which an expected wait is looked at again, though nothing else has changed: a quarter of it, within these bounds."""
+"""ms after which an expected wait is looked at again, though nothing else has changed: a quarter of
+it, within these bounds.
+"""
 PER_WAITING: Final = 20
 """ms more for each workload that there is: ten thousand are then looked at fifty a second."""
 
@@ -40,15 +44,21 @@ class PendingStatus:
     def lot(self, record: WorkloadRecord) -> tuple[Reason | None, int | None]:
         """Why it waits and its place, by the last cycle."""
         if record.rests:
-            return Reason(ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."), None
+            return Reason(
+                ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."
+            ), None
         decisions = self._ledger.decisions
         return decisions.reasons.get(record.id), decisions.positions.get(record.id)
 
     def standing(self, record: WorkloadRecord) -> tuple[str, Reason | None, str]:
         """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
-        pools = [lease.pool for lease in record.leases.values()] or pools_tried(record.workload, self._ledger.loaded.policy)
+        pools = [lease.pool for lease in record.leases.values()] or pools_tried(
+            record.workload, self._ledger.loaded.policy
+        )
         # Ten thousand may wait: each look counts.
-        state = state_of(record, self._ledger.cluster) if record.leases or record.exits else "pending"
+        state = (
+            state_of(record, self._ledger.cluster) if record.leases or record.exits else "pending"
+        )
         return state, self.lot(record)[0], pools[0]
 
     def expected(self, record: WorkloadRecord) -> m.ExpectedWait | None:
@@ -56,27 +66,50 @@ class PendingStatus:
         return self._expected(record, self.lot(record)[0])
 
     def _expected(self, record: WorkloadRecord, reason: Reason | None) -> m.ExpectedWait | None:
-        """What was told last, until that is to be looked at again; and after that too, as long as it is said in the same words."""
-        told, is_same = record.expected, (reason and reason.code) == (record.reason and record.reason.code)
-        is_newly_bound = told is not None and told.seconds_at_most is None and self._outlook.is_bound(record)
-        if told is not None and is_same and self._ledger.clock() < record.look_again and not is_newly_bound:
+        """What was told last, until that is to be looked at again; and after that too, as long as
+        it is said in the same words.
+        """
+        told, is_same = (
+            record.expected,
+            (reason and reason.code) == (record.reason and record.reason.code),
+        )
+        is_newly_bound = (
+            told is not None and told.seconds_at_most is None and self._outlook.is_bound(record)
+        )
+        if (
+            told is not None
+            and is_same
+            and self._ledger.clock() < record.look_again
+            and not is_newly_bound
+        ):
             return told
         found = self._outlook.expected(record, reason)
-        return told if found is not None and told is not None and found.message == told.message else found
+        return (
+            told
+            if found is not None and told is not None and found.message == told.message
+            else found
+        )
 
     def view(self, record: WorkloadRecord) -> m.WorkloadView:
         """All of it, as its owner sees it."""
         reason, position = self.lot(record)
         expected = self._expected(record, reason)
-        return replace(view(record, self._ledger.cluster), reason=reason_of(reason), queue_position=position, expected_wait=expected)
+        return replace(
+            view(record, self._ledger.cluster),
+            reason=reason_of(reason),
+            queue_position=position,
+            expected_wait=expected,
+        )
 
     # -- telling --
 
     def explain(self, decisions: Decisions, touched: set[str]) -> None:
-        """Tells those whose lot has just changed why they wait or that they do not any more; leaves everybody else to the ticks.
+        """Tells those whose lot has just changed why they wait or that they do not any more; leaves
+        everybody else to the ticks.
 
-        One grant changes "GPUs free" and the places for everybody who waits: working that out and telling ten thousand of them at once
-        would delay the next grant. Whoever asks is told the truth of this cycle (`view`), announced or not.
+        One grant changes "GPUs free" and the places for everybody who waits: working that out and
+        telling ten thousand of them at once would delay the next grant. Whoever asks is told the
+        truth of this cycle (`view`), announced or not.
         """
         ledger = self._ledger
         promised = {pipeline.workload for pipeline in decisions.pipelines}
@@ -87,9 +120,11 @@ class PendingStatus:
         ledger.fresh.clear()
 
     def telling(self) -> Iterator[None]:
-        """Tells everybody who waits how their reason, its numbers, their place and their expected wait have changed, breathing after every few.
+        """Tells everybody who waits how their reason, its numbers, their place and their expected
+        wait have changed, breathing after every few.
 
-        Goes by the decisions at its start; who got something meanwhile was told by the cycle that gave it.
+        Goes by the decisions at its start; who got something meanwhile was told by the cycle that
+        gave it.
         """
         ledger, decisions = self._ledger, self._ledger.decisions
         if decisions is self._told_of:
@@ -98,24 +133,39 @@ class PendingStatus:
         oldest_first = [id_ for id_ in ledger.records if id_ in decisions.reasons]
         for count, id_ in enumerate(oldest_first, start=1):
             record, shown = ledger.records.get(id_), decisions.glimpse(id_)
-            if record is not None and id_ in ledger.decisions.reasons and self._renew(record, *shown):
+            if (
+                record is not None
+                and id_ in ledger.decisions.reasons
+                and self._renew(record, *shown)
+            ):
                 is_fresh = id_ in ledger.fresh
                 ledger.changed(record)
-                ledger.fresh -= set() if is_fresh else {id_}  # telling somebody is no news about them
+                ledger.fresh -= (
+                    set() if is_fresh else {id_}
+                )  # telling somebody is no news about them
             if count % BREATH == 0:
                 yield
         self._told_of = decisions
 
     def _renew(self, record: WorkloadRecord, reason: Reason | None, position: int | None) -> bool:
-        """Takes it over; whether any of it is news. Time alone changes what is to be expected: that is news when it is said otherwise."""
+        """Takes it over; whether any of it is news. Time alone changes what is to be expected: that
+        is news when it is said otherwise.
+        """
         expected = self._expected(record, reason)
-        is_news = (reason, position) != (record.reason, record.position) or expected is not record.expected
+        is_news = (reason, position) != (
+            record.reason,
+            record.position,
+        ) or expected is not record.expected
         if expected is not record.expected or self._ledger.clock() >= record.look_again:
             record.look_again = self._again(expected)
         record.reason, record.position, record.expected = reason, position, expected
         return is_news
 
     def _again(self, expected: m.ExpectedWait | None) -> int:
-        quarter = 0 if expected is None or expected.seconds_median is None else round(250 * expected.seconds_median)
+        quarter = (
+            0
+            if expected is None or expected.seconds_median is None
+            else round(250 * expected.seconds_median)
+        )
         soonest = SOONEST + PER_WAITING * len(self._ledger.records)
         return self._ledger.clock() + max(soonest, min(LATEST, quarter))

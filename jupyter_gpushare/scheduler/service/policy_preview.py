@@ -1,4 +1,6 @@
-"""What a policy would change, for whom, said before it is in force and when it comes into force. Changes nothing itself."""
+"""What a policy would change, for whom, said before it is in force and when it comes into force.
+Changes nothing itself.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ class PolicyPreview:
         self.lines: list[str] = []
 
     def check(self, body: m.PolicyText) -> m.PolicyCheck:
-        """A file as a text, against what is in force and who uses what now. Its problems are an answer, not an error."""
+        """A file as a text, against what is in force and who uses what now. Its problems are an
+        answer, not an error.
+        """
         try:
             loaded = parse_policy(body.text, body.source)
         except PolicyErrors as error:
@@ -39,7 +43,9 @@ class PolicyPreview:
     def compare(self, new: LoadedPolicy) -> m.PolicyCheck:
         """The same of a policy that was read already."""
         old = self.ledger.loaded
-        return m.PolicyCheck(changes=changes(old, new), affected=effects(old, new, self._uses(), self._moves(new)))
+        return m.PolicyCheck(
+            changes=changes(old, new), affected=effects(old, new, self._uses(), self._moves(new))
+        )
 
     def taken(self, check: m.PolicyCheck) -> None:
         """That policy is in force now."""
@@ -55,7 +61,9 @@ class PolicyPreview:
     def _uses_of(self, record: WorkloadRecord) -> list[PolicyImpact]:
         """One for each pool that it holds something in, or one that waits."""
         now, asked = self.ledger.clock(), record.request.priority_class
-        named = str(asked) if asked is not None else self.ledger.loaded.policy.default_priority_class
+        named = (
+            str(asked) if asked is not None else self.ledger.loaded.policy.default_priority_class
+        )
         held: dict[str, list[m.LeaseBody]] = {}
         for lease in record.leases.values():
             held.setdefault(lease.pool, []).append(lease)
@@ -64,27 +72,52 @@ class PolicyPreview:
             milli = sum(self._milli(record, lease) for lease in leases)
             nodes = frozenset(lease.node for lease in leases)
             length = 0 if since is None else max(0, now - since)
-            return PolicyImpact(record.id, record.project, record.user, pool, milli, record.workload.preemptible, named, length, nodes)
+            return PolicyImpact(
+                record.id,
+                record.project,
+                record.user,
+                pool,
+                milli,
+                record.workload.preemptible,
+                named,
+                length,
+                nodes,
+            )
 
         if not held:
             return [use(None, [], record.waits_since)]
-        return [use(pool, leases, min(record.started.get(lease.id, now) for lease in leases)) for pool, leases in held.items()]
+        return [
+            use(pool, leases, min(record.started.get(lease.id, now) for lease in leases))
+            for pool, leases in held.items()
+        ]
 
     def _milli(self, record: WorkloadRecord, lease: m.LeaseBody) -> int:
         """As quota counts it."""
         pod = next(pod for pod in record.workload.pods if pod.name == lease.pod)
         if pod.gpu_memory is None:
             return pod.gpu * pod.gpu_devices
-        total = self.ledger.cluster.nodes[lease.node].capacity if lease.node in self.ledger.cluster.nodes else pod.gpu_memory
+        total = (
+            self.ledger.cluster.nodes[lease.node].capacity
+            if lease.node in self.ledger.cluster.nodes
+            else pod.gpu_memory
+        )
         return round(1000 * pod.gpu_memory / max(1, total)) * pod.gpu_devices
 
     def _moves(self, new: LoadedPolicy) -> dict[str, tuple[str, str]]:
         """Nodes that belong to another pool then."""
         fleet = self.ledger.fleet
-        both = {name: (fleet.pool_of(fleet.labels(name)).name, fleet.pool_of(fleet.labels(name), new).name) for name in fleet.reports}
+        both = {
+            name: (
+                fleet.pool_of(fleet.labels(name)).name,
+                fleet.pool_of(fleet.labels(name), new).name,
+            )
+            for name in fleet.reports
+        }
         return {name: pools for name, pools in both.items() if pools[0] != pools[1]}
 
 
 def lines_of(check: m.PolicyCheck) -> list[str]:
     """What changed, then who is affected, a sentence each."""
-    return [change.message for change in check.changes] + [f"affected: {one.message}" for one in check.affected]
+    return [change.message for change in check.changes] + [
+        f"affected: {one.message}" for one in check.affected
+    ]

@@ -1,7 +1,8 @@
-"""What a caller is shown of what the scheduler knows: as much as they may see, as it is at this moment. Changes nothing.
+"""What a caller is shown of what the scheduler knows: as much as they may see, as it is at this
+moment. Changes nothing.
 
-The rows are made in `tables`, `lots` and `answers`; here stands who is shown which of them. `links` asks it for every route that only reads,
-and for what a stream begins with.
+The rows are made in `tables`, `lots` and `answers`; here stands who is shown which of them. `links`
+asks it for every route that only reads, and for what a stream begins with.
 """
 
 from __future__ import annotations
@@ -33,12 +34,24 @@ __all__ = ["Queries"]
 
 
 class Queries:
-    """`write_usage` writes down what agents reported and no row has yet. Every method raises `GpuShareError` for the caller."""
+    """`write_usage` writes down what agents reported and no row has yet. Every method raises
+    `GpuShareError` for the caller.
+    """
 
     def __init__(
-        self, ledger: UnitOfWork, visibility: Authorization, lots: PendingStatus, policy_desk: PolicyPreview, write_usage: Callable[[], None]
+        self,
+        ledger: UnitOfWork,
+        visibility: Authorization,
+        lots: PendingStatus,
+        policy_desk: PolicyPreview,
+        write_usage: Callable[[], None],
     ) -> None:
-        self._ledger, self._visibility, self._lots, self._policy_desk = ledger, visibility, lots, policy_desk
+        self._ledger, self._visibility, self._lots, self._policy_desk = (
+            ledger,
+            visibility,
+            lots,
+            policy_desk,
+        )
         self._write_usage = write_usage
 
     # -- the service, and who is asking --
@@ -58,7 +71,9 @@ class Queries:
             priority_classes=list(policy.priority_classes),
             agents=self._ledger.fleet.connected(),
             policy_changed=self._policy_desk.changed,
-            policy_changes=list(self._policy_desk.lines) if self._visibility.is_admin(identity) else [],
+            policy_changes=list(self._policy_desk.lines)
+            if self._visibility.is_admin(identity)
+            else [],
         )
 
     def whoami(self, identity: Identity) -> m.WhoAmI:
@@ -91,43 +106,75 @@ class Queries:
 
     def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
         views = [over_view(over) for over in self._ledger.store.over(id_)]
-        seen = [view for view in views if self._visibility.reaches(identity, "workload", view.project, view.user)]
+        seen = [
+            view
+            for view in views
+            if self._visibility.reaches(identity, "workload", view.project, view.user)
+        ]
         return [self._visibility.shown(identity, view) for view in seen]
 
-    def logs(self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None) -> m.Logs:
+    def logs(
+        self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None
+    ) -> m.Logs:
         """What the pods of batch work have printed. Raises NotFound, NotAllowed, InvalidInput."""
         view = self.workload(identity, id_)
         if not self._visibility.reaches(identity, "logs", view.project, view.user):
-            raise NotAllowed(f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints", field="id")
+            raise NotAllowed(
+                f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints",
+                field="id",
+            )
         if pod is not None and pod not in [one.name for one in view.pods]:
             raise InvalidInput(f"workload {id_!r} has no pod {pod!r}", field="pod")
         lines, after = self._ledger.store.logs(id_, pod, cursor_in(cursor), PAGE)
         return m.Logs(lines=lines, cursor=after, is_over=view.state == "ended" and not lines)
 
     def workloads(
-        self, identity: Identity, project: str | None = None, kernel_id: str | None = None, ended: bool = False
-    ) -> m.Workloads:  # fmt: skip
+        self,
+        identity: Identity,
+        project: str | None = None,
+        kernel_id: str | None = None,
+        ended: bool = False,
+    ) -> m.Workloads:
         """Those that the caller may see. Raises InvalidInput: there is no such project."""
         if project is not None and project not in self._known_projects():
             raise InvalidInput(f"there is no project {project!r}", field="project")
         if ended:
-            return m.Workloads(workloads=[view for view in self._all_over(identity) if project in (None, view.project)])
+            return m.Workloads(
+                workloads=[
+                    view for view in self._all_over(identity) if project in (None, view.project)
+                ]
+            )
         return m.Workloads(
             workloads=[
                 self._visibility.shown(identity, self._lots.view(record))
                 for record in self._ledger.records.values()
-                if project in (None, record.project) and kernel_id in (None, record.kernel_id) and self.sees(identity, record)
+                if project in (None, record.project)
+                and kernel_id in (None, record.kernel_id)
+                and self.sees(identity, record)
             ]
         )
 
     def waiting(self, identity: Identity) -> m.Waiting:
         """Everybody's place in the queue, pool by pool, whose turn comes first first."""
-        places = [(record, place) for record in self._ledger.records.values() if (place := self._lots.lot(record)[1]) is not None]
+        places = [
+            (record, place)
+            for record in self._ledger.records.values()
+            if (place := self._lots.lot(record)[1]) is not None
+        ]
         rows = [
-            waiting_row(record, *self._lots.standing(record)[1:], place, self._lots.expected(record), self._visibility, identity)
+            waiting_row(
+                record,
+                *self._lots.standing(record)[1:],
+                place,
+                self._lots.expected(record),
+                self._visibility,
+                identity,
+            )
             for record, place in places
         ]
-        return m.Waiting(waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project)))
+        return m.Waiting(
+            waiting=sorted(rows, key=lambda row: (row.pool, row.position, row.since, row.project))
+        )
 
     def sees(self, identity: Identity, record: WorkloadRecord) -> bool:
         """Whether there is such a workload, as far as this caller is told."""
@@ -141,10 +188,25 @@ class Queries:
         return m.Queues(queues=queue_rows(self._ledger.decisions.queues, self._known_projects()))
 
     def nodes(self, identity: Identity) -> m.Nodes:
-        return m.Nodes(nodes=node_rows(self._ledger.cluster, self._ledger.fleet, self._ledger.records, lambda record: self.sees(identity, record)))
+        return m.Nodes(
+            nodes=node_rows(
+                self._ledger.cluster,
+                self._ledger.fleet,
+                self._ledger.records,
+                lambda record: self.sees(identity, record),
+            )
+        )
 
-    def usage(self, identity: Identity, by: str | None = None, since: str | None = None, until: str | None = None) -> m.Usage:
-        """GPU-hours of what the caller may see; by notebook: of those whose names they may see. Raises InvalidInput."""
+    def usage(
+        self,
+        identity: Identity,
+        by: str | None = None,
+        since: str | None = None,
+        until: str | None = None,
+    ) -> m.Usage:
+        """GPU-hours of what the caller may see; by notebook: of those whose names they may see.
+        Raises InvalidInput.
+        """
         by, (first, last) = by_in(by), period_in(since, until, self._ledger.clock())
         with suppress(Unavailable):
             self._write_usage()
@@ -154,9 +216,15 @@ class Queries:
                 return False
             return self._visibility.reaches(identity, "usage", row["project"], row["user"])
 
-        return m.Usage(usage=report(self._ledger.store, by, first, last, may_see), since=m.stamp(first), until=m.stamp(last))
+        return m.Usage(
+            usage=report(self._ledger.store, by, first, last, may_see),
+            since=m.stamp(first),
+            until=m.stamp(last),
+        )
 
-    def audit(self, since: str | None = None, until: str | None = None, action: str | None = None) -> m.Audit:
+    def audit(
+        self, since: str | None = None, until: str | None = None, action: str | None = None
+    ) -> m.Audit:
         """The audit log. Raises InvalidInput."""
         first, last = period_in(since, until, self._ledger.clock())
         found = entries(self._ledger.store, since=first, until=last, action=action)
@@ -164,22 +232,47 @@ class Queries:
 
     def pools(self, identity: Identity) -> m.Pools:
         del identity
-        return m.Pools(pools=pool_rows(self._ledger.loaded.policy, self._ledger.cluster, self._ledger.records))
+        return m.Pools(
+            pools=pool_rows(self._ledger.loaded.policy, self._ledger.cluster, self._ledger.records)
+        )
 
     def projects(self, identity: Identity) -> m.Projects:
         mine = set(self._visibility.projects(identity))
-        return m.Projects(projects=project_rows(self._ledger.loaded.policy, self._ledger.decisions.queues, mine, self._known_projects()))
+        return m.Projects(
+            projects=project_rows(
+                self._ledger.loaded.policy,
+                self._ledger.decisions.queues,
+                mine,
+                self._known_projects(),
+            )
+        )
 
-    def queue_history(self, identity: Identity, pool: str | None, minutes: str | None) -> m.QueueHistory:
+    def queue_history(
+        self, identity: Identity, pool: str | None, minutes: str | None
+    ) -> m.QueueHistory:
         """What the queues held and wanted, for everybody; `minutes` as it was written."""
         del identity
-        if pool is not None and pool not in {known.name for known in self._ledger.loaded.policy.node_pools}:
+        if pool is not None and pool not in {
+            known.name for known in self._ledger.loaded.policy.node_pools
+        }:
             raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
-        return self._ledger.history.queues(self._ledger.clock(), minutes=minutes_in(minutes), pool=pool, visible=self._known_projects())
+        return self._ledger.history.queues(
+            self._ledger.clock(),
+            minutes=minutes_in(minutes),
+            pool=pool,
+            visible=self._known_projects(),
+        )
 
     def evictions(self, identity: Identity) -> m.Evictions:
-        listed = self._ledger.history.evictions(lambda project, user: self._visibility.reaches(identity, "evictions", project, user)).evictions
-        return m.Evictions(evictions=[row if self.sees_names(identity, row.user) else replace(row, name="") for row in listed])
+        listed = self._ledger.history.evictions(
+            lambda project, user: self._visibility.reaches(identity, "evictions", project, user)
+        ).evictions
+        return m.Evictions(
+            evictions=[
+                row if self.sees_names(identity, row.user) else replace(row, name="")
+                for row in listed
+            ]
+        )
 
     def snapshot(self, identity: Identity) -> dict[str, Any]:
         """The running cluster as a scenario file."""
@@ -194,7 +287,11 @@ class Queries:
         return self._ledger.revision
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
-        return m.SchedulerState(revision=self.revision, status=self.status(identity), workloads=self.workloads(identity).workloads)
+        return m.SchedulerState(
+            revision=self.revision,
+            status=self.status(identity),
+            workloads=self.workloads(identity).workloads,
+        )
 
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
         """Whether a frame about this project and user is for this identity. None: for everybody."""
@@ -202,7 +299,9 @@ class Queries:
 
     @property
     def rules(self) -> object:
-        """Another object when other people may see something: by the policy, or by who is in which group."""
+        """Another object when other people may see something: by the policy, or by who is in which
+        group.
+        """
         return self._visibility.rules
 
     def sees_names(self, identity: Identity, user: str | None) -> bool:
@@ -212,12 +311,20 @@ class Queries:
     # -- parts --
 
     def _usable(self, identity: Identity) -> list[str]:
-        """Projects in which the caller may ask for something, their own first: an admin in every one, a server in those of its users
-        (which of them a user may use is checked when one asks)."""
-        mine, names = self._visibility.projects(identity), [project.name for project in self._ledger.loaded.policy.projects]
+        """Projects in which the caller may ask for something, their own first: an admin in every
+        one, a server in those of its users (which of them a user may use is checked when one asks).
+        """
+        mine, names = (
+            self._visibility.projects(identity),
+            [project.name for project in self._ledger.loaded.policy.projects],
+        )
         everywhere = identity.is_everybodys or self._visibility.is_admin(identity)
-        return [name for name in names if name in mine] + [name for name in names if everywhere and name not in mine]
+        return [name for name in names if name in mine] + [
+            name for name in names if everywhere and name not in mine
+        ]
 
     def _known_projects(self) -> set[str]:
         """Those of the policy, and those that are not in it any more and still have workloads."""
-        return {project.name for project in self._ledger.loaded.policy.projects} | {record.project for record in self._ledger.records.values()}
+        return {project.name for project in self._ledger.loaded.policy.projects} | {
+            record.project for record in self._ledger.records.values()
+        }

@@ -1,4 +1,6 @@
-"""What agents report, and what they are sent: leases that changed, let go or ended; nodes that came, changed or fell silent."""
+"""What agents report, and what they are sent: leases that changed, let go or ended; nodes that
+came, changed or fell silent.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,10 @@ __all__ = ["AgentReports"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_USE: Final = 1 << 53
-"""More ms, or MiB times ms, than anybody used since the last report (eight whole H200 for three months, which is how long a scheduler may
-be away): a number that cannot be true would spoil the sums for ever."""
+"""More ms, or MiB times ms, than anybody used since the last report (eight whole H200 for three
+months, which is how long a scheduler may be away): a number that cannot be true would spoil the
+sums for ever.
+"""
 
 
 class AgentReports:
@@ -56,7 +60,8 @@ class AgentReports:
             self.ledger.status_changed()
 
     def said(self, node: str, message: m.FromAgent) -> None:
-        """One report. A report about a lease that is not (any more) this node's is answered by LeaseUnwanted.
+        """One report. A report about a lease that is not (any more) this node's is answered by
+        LeaseUnwanted.
 
         Raises:
             Conflict: it speaks for another node.
@@ -67,7 +72,10 @@ class AgentReports:
                 raise Conflict("an agent says hello once", field="type")
             case m.NodeChangedReport(node=report):
                 if report.name != node:
-                    raise Conflict(f"this link speaks for node {node}, not for {report.name}", field="node.name")
+                    raise Conflict(
+                        f"this link speaks for node {node}, not for {report.name}",
+                        field="node.name",
+                    )
                 _check_devices(report)
                 if self.ledger.fleet.refresh(report):
                     return
@@ -77,10 +85,14 @@ class AgentReports:
                 self.ledger.wake()
             case m.LeaseChanged(report=report):
                 if not self._reported(node, report):
-                    self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease))
+                    self.ledger.fleet.send(
+                        node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease)
+                    )
             case m.LeaseLetGo(lease=lease):
                 self.let_go(node, message)
-                self.ledger.fleet.send(node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease))
+                self.ledger.fleet.send(
+                    node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease)
+                )
             case m.LeaseEvent(lease=lease, event=event):
                 if (record := self._holder(node, lease)) is not None:
                     with self.ledger.together() as write:
@@ -95,7 +107,9 @@ class AgentReports:
                 self._used(node, message)
 
     def _used(self, node: str, report: m.UsageReport) -> None:
-        """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit for each would hold up the grants."""
+        """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit
+        for each would hold up the grants.
+        """
         for row in report.rows:
             _check_usage(row)
         if self.accounts.is_written(node, report):  # the answer was lost on its way
@@ -104,7 +118,9 @@ class AgentReports:
             self.accounts.add(node, report, self._whose(node, report.rows), self._device_mib(node))
 
     def _whose(self, node: str, rows: list[m.LeaseUsage]) -> dict[str, tuple[m.LeaseBody, str]]:
-        """The leases on this node that the rows speak of, and their users: also those that ended before this was heard."""
+        """The leases on this node that the rows speak of, and their users: also those that ended
+        before this was heard.
+        """
         found, past = {}, []
         for row in rows:
             if (record := self._holder(node, row.lease)) is not None:
@@ -117,19 +133,26 @@ class AgentReports:
         return found
 
     def write_usage(self, most: int | None = None) -> None:
-        """Writes down what was reported of so many leases (None: of all), and tells the agents that it is. Raises StoreUnavailable; then it
-        is kept for the next time."""
+        """Writes down what was reported of so many leases (None: of all), and tells the agents that
+        it is. Raises StoreUnavailable; then it is kept for the next time.
+        """
         for node, taken in self.accounts.write(self.ledger.clock(), most):
             self.ledger.fleet.send(node, taken)
 
     def _device_mib(self, node: str) -> int:
         """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
-        return min((device.total_mib for device in self.ledger.fleet.report(node).devices), default=0)
+        return min(
+            (device.total_mib for device in self.ledger.fleet.report(node).devices), default=0
+        )
 
     def _holder(self, node: str, lease: str) -> WorkloadRecord | None:
-        """Who holds this lease on this node; None: nobody, and what another node holds is not this agent's to speak of."""
+        """Who holds this lease on this node; None: nobody, and what another node holds is not this
+        agent's to speak of.
+        """
         record = self.ledger.holder(lease)
-        here = record is not None and any(body.id == lease and body.node == node for body in record.leases.values())
+        here = record is not None and any(
+            body.id == lease and body.node == node for body in record.leases.values()
+        )
         return record if here else None
 
     def _reported(self, node: str, report: m.LeaseReport) -> bool:
@@ -164,26 +187,45 @@ class AgentReports:
             self.ledger.cluster.apply(PodReleased(record.id, body.pod))
             write.lease_ended(body.id, self.ledger.clock())
             if message.held:
-                self.ledger.evicted(write, record, Evict(record.id, body.pod, spot_of(body), "idle", None, message.message))
+                self.ledger.evicted(
+                    write,
+                    record,
+                    Evict(record.id, body.pod, spot_of(body), "idle", None, message.message),
+                )
                 self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)
         record.look_at = 0
-        record.rests, record.waits_since = message.held, None if message.held or record.leases else self.ledger.clock()
+        record.rests, record.waits_since = (
+            message.held,
+            None if message.held or record.leases else self.ledger.clock(),
+        )
         record.reports.pop(body.id, None)
         self.ledger.changed(record)
         self.ledger.wake()
 
     def send_plan(self, node: str) -> None:
-        leases = [lease for record in self.ledger.records.values() for lease in record.leases.values() if lease.node == node]
-        self.ledger.fleet.send(node, m.Plan(revision=self.ledger.revision, rules=self.ledger.fleet.rules(node), leases=leases))
+        leases = [
+            lease
+            for record in self.ledger.records.values()
+            for lease in record.leases.values()
+            if lease.node == node
+        ]
+        self.ledger.fleet.send(
+            node,
+            m.Plan(
+                revision=self.ledger.revision, rules=self.ledger.fleet.rules(node), leases=leases
+            ),
+        )
 
     def silent(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long."""
         for name in self.ledger.fleet.cut_off(now):
             with self.ledger.together():
                 self.ledger.fleet.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
-            log.warning("node %s is not ready: the link to its agent is broken", name, extra={"node": name})
+            log.warning(
+                "node %s is not ready: the link to its agent is broken", name, extra={"node": name}
+            )
             self.ledger.wake()
         for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
             with self.ledger.together():
@@ -197,16 +239,22 @@ class AgentReports:
         """Leases of a lost node ask again elsewhere (only when the policy says so)."""
         for record in list(self.ledger.records.values()):
             for lease in [body for body in record.leases.values() if body.node == node]:
-                self.let_go(node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost."))
+                self.let_go(
+                    node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost.")
+                )
 
 
 def _check_devices(report: m.NodeReport) -> None:
     """A planned GPU is named by its index, so the devices must be numbered from 0 and in order."""
     if [device.index for device in report.devices] != list(range(len(report.devices))):
-        raise InvalidInput(f"the GPUs of node {report.name} are not numbered from 0 in order", field="node.devices")
+        raise InvalidInput(
+            f"the GPUs of node {report.name} are not numbered from 0 in order", field="node.devices"
+        )
 
 
 def _check_usage(row: m.LeaseUsage) -> None:
     for name in REPORTED:
         if not 0 <= getattr(row, name) < LONGEST_USE:
-            raise InvalidInput(f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}")
+            raise InvalidInput(
+                f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}"
+            )

@@ -1,8 +1,9 @@
-"""The one place that says yes: people's commands and the cycle's decisions, each committed before it is announced.
+"""The one place that says yes: people's commands and the cycle's decisions, each committed before
+it is announced.
 
-Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits. `clock` gives wall-clock
-milliseconds; intervals are the loop's business. What agents say is in `reports`, how things are committed in `ledger`, what people are shown
-in `shown`.
+Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits.
+`clock` gives wall-clock milliseconds; intervals are the loop's business. What agents say is in
+`reports`, how things are committed in `ledger`, what people are shown in `shown`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,26 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
 from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.errors import (
+    Conflict,
+    GpuShareError,
+    NotAllowed,
+    NotFound,
+    Unavailable,
+)
 from jupyter_gpushare.core.model.events import PolicyChanged, WorkloadSubmitted
 
 from ..auth.authorization import Authorization
 from ..auth.identity import Identity
 from ..policy.policy_file import LoadedPolicy
-from ..state.admission import AdmittedRequest, check_names, numbered, pools_tried, projects_of, read_request
+from ..state.admission import (
+    AdmittedRequest,
+    check_names,
+    numbered,
+    pools_tried,
+    projects_of,
+    read_request,
+)
 from ..state.audit import audit
 from ..state.nodes import Send
 from ..state.unit_of_work import ChangeListener, UnitOfWork
@@ -41,13 +55,19 @@ from .what_if import what_if_answer
 __all__ = ["SchedulerService"]
 
 LEASES_PER_TICK: Final = 300
-"""Whose usage is written at once: a thousand together would hold up a grant for as long as a grant takes."""
+"""Whose usage is written at once: a thousand together would hold up a grant for as long as a grant
+takes.
+"""
 
 
 class SchedulerService(UnitOfWork):
-    """See the module. Every method raises `GpuShareError` for the caller and then has changed nothing."""
+    """See the module. Every method raises `GpuShareError` for the caller and then has changed
+    nothing.
+    """
 
-    def __init__(self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]
+    ) -> None:
         super().__init__(store, loaded, hub, clock)
         self.status_of_nobody = lambda: self.shown.status(Identity.nobody())
         self.reports = AgentReports(self)
@@ -57,7 +77,9 @@ class SchedulerService(UnitOfWork):
         self.lots = PendingStatus(self, self.outlook)
         self.visibility = Authorization(lambda: self.loaded)
         self.meter = UsageMeter(store)
-        self.shown = Queries(self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage)
+        self.shown = Queries(
+            self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage
+        )
 
     # -- people's commands --
 
@@ -67,7 +89,9 @@ class SchedulerService(UnitOfWork):
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.records.get(request.id)
         if known is not None:
-            if replace(known.request, name=request.name) != request or known.user != user:  # it may have been renamed since
+            if (
+                replace(known.request, name=request.name) != request or known.user != user
+            ):  # it may have been renamed since
                 raise Conflict(f"workload {request.id} is known with another content", field="id")
             return self.lots.view(known)
         if self.store.is_ended(request.id):
@@ -76,7 +100,12 @@ class SchedulerService(UnitOfWork):
         with self.together() as write:
             self.cluster.apply(WorkloadSubmitted(record.workload))
             write.submitted(_row(record))
-            self.event(write, record, "requested", f"Asked for {words(record)} in project {record.project}.")
+            self.event(
+                write,
+                record,
+                "requested",
+                f"Asked for {words(record)} in project {record.project}.",
+            )
         record.waits_since = record.workload.created
         self.records[record.id] = record
         self.changed(record)
@@ -91,7 +120,12 @@ class SchedulerService(UnitOfWork):
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
         self._may_end(identity, record, "id")
-        self.finish(record, "released", "Given back." if record.leases else "Stopped waiting.", by=identity.user)
+        self.finish(
+            record,
+            "released",
+            "Given back." if record.leases else "Stopped waiting.",
+            by=identity.user,
+        )
         return m.Ended(id=id_)
 
     def rename(self, identity: Identity, id_: str, body: m.WorkloadName) -> m.WorkloadView:
@@ -112,38 +146,77 @@ class SchedulerService(UnitOfWork):
             self.say(record, leases)
         return self.visibility.shown(identity, self.lots.view(record))
 
-    def _may_end(self, identity: Identity, record: WorkloadRecord, field: str, route: Literal["end", "rename"] = "end") -> None:
+    def _may_end(
+        self,
+        identity: Identity,
+        record: WorkloadRecord,
+        field: str,
+        route: Literal["end", "rename"] = "end",
+    ) -> None:
         """Raises NotFound, NotAllowed."""
         if not self.shown.sees(identity, record):
             raise NotFound(f"there is no workload {record.id!r}", field=field)
         if not self.visibility.reaches(identity, route, record.project, record.user):
-            raise NotAllowed(f"workload {record.id!r} is {record.user!r}'s: only they or an admin may {route} it", field=field)
+            raise NotAllowed(
+                f"workload {record.id!r} is {record.user!r}'s: only they or an admin may {route} it",
+                field=field,
+            )
 
-    def what_if(self, identity: Identity, request: m.WorkloadRequest, instead_of: str | None = None) -> m.WhatIfAnswer:
-        """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload of the caller's that gives its place up."""
+    def what_if(
+        self, identity: Identity, request: m.WorkloadRequest, instead_of: str | None = None
+    ) -> m.WhatIfAnswer:
+        """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload
+        of the caller's that gives its place up.
+        """
         if instead_of is not None and instead_of in self.records:
             self._may_end(identity, self.records[instead_of], "instead_of")
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         now = self.clock()
 
         def ask(changed: m.WorkloadRequest) -> WhatIf:
-            return what_if(self.cluster, self._read(identity, changed, user, groups).workload, now, instead_of)
+            return what_if(
+                self.cluster, self._read(identity, changed, user, groups).workload, now, instead_of
+            )
 
         asked, policy = self._read(identity, request, user, groups).workload, self.loaded.policy
-        others = [pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)]
-        return what_if_answer(request, ask, self.records, self.fleet, others, lambda found: self.outlook.would(asked, found))
+        others = [
+            pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)
+        ]
+        return what_if_answer(
+            request,
+            ask,
+            self.records,
+            self.fleet,
+            others,
+            lambda found: self.outlook.would(asked, found),
+        )
 
-    def _read(self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]) -> AdmittedRequest:
+    def _read(
+        self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]
+    ) -> AdmittedRequest:
         allowed = projects_of(self.loaded.policy, user, groups)
         if self.visibility.is_admin(identity):
-            allowed += [project.name for project in self.loaded.policy.projects if project.name not in allowed]
+            allowed += [
+                project.name
+                for project in self.loaded.policy.projects
+                if project.name not in allowed
+            ]
         default, created = self.loaded.admin.default_project, self.clock()
-        return read_request(request, self.loaded.policy, user=user, allowed=allowed, default=default, created=created)
+        return read_request(
+            request,
+            self.loaded.policy,
+            user=user,
+            allowed=allowed,
+            default=default,
+            created=created,
+        )
 
     # -- agents --
 
     def agent_hello(self, hello: m.AgentHello, send: Send) -> str:
-        """A node is there (again); `send` takes what its agent is to be told. Gives the node's name."""
+        """A node is there (again); `send` takes what its agent is to be told. Gives the node's
+        name.
+        """
         return self.reports.hello(hello, send)
 
     def agent_said(self, node: str, message: m.FromAgent) -> None:
@@ -157,7 +230,8 @@ class SchedulerService(UnitOfWork):
     # -- the cycle --
 
     def run_cycle(self, done: Callable[[str], None] = lambda _action: None) -> Decisions:
-        """One cycle: decisions in one transaction, then announced. A commit that fails leaves everything as it was.
+        """One cycle: decisions in one transaction, then announced. A commit that fails leaves
+        everything as it was.
 
         `done` hears of each action of the cycle when it is over.
         """
@@ -168,7 +242,11 @@ class SchedulerService(UnitOfWork):
             with self.together(always=False) as write:
                 decisions = cycle(self.cluster, now, done)
                 given += [self._grant(write, bind, now) for bind in decisions.binds]
-                given += [pair for evict in decisions.evictions if (pair := self._evict(write, evict, now)) is not None]
+                given += [
+                    pair
+                    for evict in decisions.evictions
+                    if (pair := self._evict(write, evict, now)) is not None
+                ]
         except GpuShareError:
             self.needs_cycle = True
             raise
@@ -182,22 +260,30 @@ class SchedulerService(UnitOfWork):
         self.lots.explain(decisions, {record.id for record, _ in given})
         return decisions
 
-    def _grant(self, write: StoreTransaction, bind: Bind, now: int) -> tuple[WorkloadRecord, m.LeaseBody]:
+    def _grant(
+        self, write: StoreTransaction, bind: Bind, now: int
+    ) -> tuple[WorkloadRecord, m.LeaseBody]:
         record = self.records[bind.workload]
         node = self.fleet.report(bind.spot.node)
         id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
         pool, rules = bind.spot.pool, self.loaded.rules.lease_rules(record.project, bind.spot.pool)
-        lease = lease_body(record, bind.pod, id_=id_, node=node, pool=pool, devices=bind.spot.devices, rules=rules)
+        lease = lease_body(
+            record, bind.pod, id_=id_, node=node, pool=pool, devices=bind.spot.devices, rules=rules
+        )
         write.lease(lease, now)
         self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
         return record, lease
 
-    def _evict(self, write: StoreTransaction, evict: Evict, now: int) -> tuple[WorkloadRecord, m.LeaseBody] | None:
+    def _evict(
+        self, write: StoreTransaction, evict: Evict, now: int
+    ) -> tuple[WorkloadRecord, m.LeaseBody] | None:
         record = self.records[evict.workload]
         lease = record.leases.get(evict.pod)
         if lease is None:
             return None
-        wanted = replace(lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice)
+        wanted = replace(
+            lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice
+        )
         write.lease(wanted, now)
         self.event(write, record, "evicted", evict.message)
         self.evicted(write, record, evict)
@@ -208,7 +294,15 @@ class SchedulerService(UnitOfWork):
         super().evicted(write, record, evict)
         self.outlook.evicting(evict, self.loaded.admin.notice)
 
-    def finish(self, record: WorkloadRecord, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
+    def finish(
+        self,
+        record: WorkloadRecord,
+        kind: m.EventKind,
+        message: str,
+        *,
+        reason: m.ReasonBody | None = None,
+        by: str = "",
+    ) -> None:
         """Also: a wait that is over without a grant."""
         super().finish(record, kind, message, reason=reason, by=by)
         self.outlook.over(record, granted=False)
@@ -219,7 +313,9 @@ class SchedulerService(UnitOfWork):
         return bool(self.decisions.reasons)
 
     def tick(self, now: int) -> None:
-        """What the passing of time changes: agents that are silent for too long, and what queues have held lately."""
+        """What the passing of time changes: agents that are silent for too long, and what queues
+        have held lately.
+        """
         self.history.sample(now, self.decisions.queues)
         with suppress(Unavailable):  # what is over now is so at the next tick as well
             self.reports.terms.tick(now)
@@ -247,7 +343,14 @@ class SchedulerService(UnitOfWork):
                 self.cluster.apply(PolicyChanged(loaded.policy))
                 self.fleet.use_policy(loaded)
                 if check.changes:
-                    audit(write, self.clock(), "policy file", "policy", loaded.source, "; ".join(lines_of(check)))
+                    audit(
+                        write,
+                        self.clock(),
+                        "policy file",
+                        "policy",
+                        loaded.source,
+                        "; ".join(lines_of(check)),
+                    )
         except BaseException:
             self.fleet.loaded = self.loaded
             raise
@@ -266,7 +369,13 @@ class SchedulerService(UnitOfWork):
             self.status_changed()
 
 
-
 def _row(record: WorkloadRecord) -> WorkloadRow:
     workload = record.workload
-    return WorkloadRow(record.request, record.user, record.project, workload.priority, workload.preemptible, workload.created)
+    return WorkloadRow(
+        record.request,
+        record.user,
+        record.project,
+        workload.priority,
+        workload.preemptible,
+        workload.created,
+    )

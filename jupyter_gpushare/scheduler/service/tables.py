@@ -1,4 +1,6 @@
-"""The tables that people look at: queues, nodes, pools, projects as rows; and any of them as CSV with chosen columns."""
+"""The tables that people look at: queues, nodes, pools, projects as rows; and any of them as CSV
+with chosen columns.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ _SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
 
 
 def queue_rows(queues: Iterable[QueueShare], visible: set[str]) -> list[m.QueueRow]:
-    """A row per queue, pool and resource. Departments are everybody's; projects only those that the caller may see."""
+    """A row per queue, pool and resource. Departments are everybody's; projects only those that the
+    caller may see.
+    """
     return [
         m.QueueRow(
             queue=q.queue,
@@ -53,7 +57,9 @@ def _amount(value: int, scale: int) -> float | None:
     return None if is_unlimited(value) else value / scale
 
 
-def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], visible: set[str]) -> list[m.ProjectRow]:
+def project_rows(
+    policy: Policy, queues: Iterable[QueueShare], mine: set[str], visible: set[str]
+) -> list[m.ProjectRow]:
     """A row per project and pool."""
     department = {project.name: project.department for project in policy.projects}
     return [
@@ -73,16 +79,32 @@ def project_rows(policy: Policy, queues: Iterable[QueueShare], mine: set[str], v
     ]
 
 
-def pool_rows(policy: Policy, cluster: Cluster, records: Mapping[str, WorkloadRecord]) -> list[m.PoolRow]:
-    """A row per node pool; `pending` counts workloads that are tried there, by their own list or their project's."""
-    tried = Counter(pool for record in records.values() if record.reason is not None for pool in pools_tried(record.workload, policy))
+def pool_rows(
+    policy: Policy, cluster: Cluster, records: Mapping[str, WorkloadRecord]
+) -> list[m.PoolRow]:
+    """A row per node pool; `pending` counts workloads that are tried there, by their own list or
+    their project's.
+    """
+    tried = Counter(
+        pool
+        for record in records.values()
+        if record.reason is not None
+        for pool in pools_tried(record.workload, policy)
+    )
     return [
-        _pool_row(pool, [s for s in cluster.nodes.values() if s.node.pool == pool.name], records, tried[pool.name])
+        _pool_row(
+            pool,
+            [s for s in cluster.nodes.values() if s.node.pool == pool.name],
+            records,
+            tried[pool.name],
+        )
         for pool in policy.node_pools
     ]
 
 
-def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, WorkloadRecord], pending: int) -> m.PoolRow:
+def _pool_row(
+    pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, WorkloadRecord], pending: int
+) -> m.PoolRow:
     names = {state.node.name for state in nodes}
     return m.PoolRow(
         name=pool.name,
@@ -100,16 +122,27 @@ def _pool_row(pool: NodePool, nodes: Sequence[NodeState], records: Mapping[str, 
 
 
 def _reasons(nodes: Sequence[NodeState]) -> list[str]:
-    """`2 x agent silent`: each reason with the number of nodes it holds for, the most frequent first."""
+    """`2 x agent silent`: each reason with the number of nodes it holds for, the most frequent
+    first.
+    """
     tally = Counter(reason for state in nodes for reason in state.node.reasons)
-    return [f"{count} x {reason}" for reason, count in sorted(tally.items(), key=lambda one: (-one[1], one[0]))] or (
-        [] if nodes else ["no nodes"]
-    )
+    return [
+        f"{count} x {reason}"
+        for reason, count in sorted(tally.items(), key=lambda one: (-one[1], one[0]))
+    ] or ([] if nodes else ["no nodes"])
 
 
 def _held(records: Iterable[WorkloadRecord], nodes: set[str]) -> float:
     """GPUs that the leases on these nodes count in quota."""
-    return round(sum(_gpus(lease) for record in records for lease in record.leases.values() if lease.node in nodes), 3)
+    return round(
+        sum(
+            _gpus(lease)
+            for record in records
+            for lease in record.leases.values()
+            if lease.node in nodes
+        ),
+        3,
+    )
 
 
 def _gpus(lease: m.LeaseBody) -> float:
@@ -118,16 +151,31 @@ def _gpus(lease: m.LeaseBody) -> float:
     return (lease.request.gpu_memory_mib or 0) / max(1, lease.limit_mib) * len(lease.planned_gpus)
 
 
-def node_rows(cluster: Cluster, fleet: NodeRegistry, records: Mapping[str, WorkloadRecord], sees: Callable[[WorkloadRecord], bool]) -> list[m.NodeRow]:
-    """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but not named."""
+def node_rows(
+    cluster: Cluster,
+    fleet: NodeRegistry,
+    records: Mapping[str, WorkloadRecord],
+    sees: Callable[[WorkloadRecord], bool],
+) -> list[m.NodeRow]:
+    """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but
+    not named.
+    """
     by_node: dict[str, list[tuple[WorkloadRecord, m.LeaseBody]]] = {}
     for record in records.values():
         for lease in record.leases.values():
             by_node.setdefault(lease.node, []).append((record, lease))
-    return [_node_row(state, fleet, by_node.get(name, []), sees) for name, state in sorted(cluster.nodes.items())]
+    return [
+        _node_row(state, fleet, by_node.get(name, []), sees)
+        for name, state in sorted(cluster.nodes.items())
+    ]
 
 
-def _node_row(state: NodeState, fleet: NodeRegistry, held: list[tuple[WorkloadRecord, m.LeaseBody]], sees: Callable[[WorkloadRecord], bool]) -> m.NodeRow:
+def _node_row(
+    state: NodeState,
+    fleet: NodeRegistry,
+    held: list[tuple[WorkloadRecord, m.LeaseBody]],
+    sees: Callable[[WorkloadRecord], bool],
+) -> m.NodeRow:
     node, report = state.node, fleet.report(state.node.name)
     return m.NodeRow(
         name=node.name,
@@ -145,13 +193,23 @@ def _node_row(state: NodeState, fleet: NodeRegistry, held: list[tuple[WorkloadRe
     )
 
 
-def _device_row(device: m.DeviceReport, held: list[tuple[WorkloadRecord, m.LeaseBody]], sees: Callable[[WorkloadRecord], bool]) -> m.DeviceRow:
-    """`guaranteed` and `used` are of those that are here now. Who is planned here and runs elsewhere (or nowhere yet) is named, but
-    not added: planned and actual GPUs do not mix in one sum."""
+def _device_row(
+    device: m.DeviceReport,
+    held: list[tuple[WorkloadRecord, m.LeaseBody]],
+    sees: Callable[[WorkloadRecord], bool],
+) -> m.DeviceRow:
+    """`guaranteed` and `used` are of those that are here now. Who is planned here and runs
+    elsewhere (or nowhere yet) is named, but not added: planned and actual GPUs do not mix in one
+    sum.
+    """
     here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
     for record, lease in held:
         report = record.reports.get(lease.id)
-        name = (lease.kernel_id or lease.workload) if sees(record) else f"somebody in project {record.project}"
+        name = (
+            (lease.kernel_id or lease.workload)
+            if sees(record)
+            else f"somebody in project {record.project}"
+        )
         if device.index in lease.planned_gpus:
             planned.append(name)
         if report is not None and device.uuid in report.gpu_uuids:
@@ -159,15 +217,32 @@ def _device_row(device: m.DeviceReport, held: list[tuple[WorkloadRecord, m.Lease
             guaranteed += lease.request_mib
             used += report.memory_mib.used // max(1, len(report.gpu_uuids))
             borrowed += report.memory_mib.borrowed // max(1, len(report.gpu_uuids))
-    memory = m.DeviceMemory(total=device.total_mib, guaranteed=guaranteed, used=used, borrowed=borrowed)
+    memory = m.DeviceMemory(
+        total=device.total_mib, guaranteed=guaranteed, used=used, borrowed=borrowed
+    )
     return m.DeviceRow(
-        uuid=device.uuid, model=device.model, memory_mib=memory, kernels=here, planned=planned, healthy=device.healthy, health=device.health,
-        foreign_mib=device.foreign_mib, foreign_processes=device.foreign_processes, utilization=device.utilization, mig=device.mig,
-    )  # fmt: skip
+        uuid=device.uuid,
+        model=device.model,
+        memory_mib=memory,
+        kernels=here,
+        planned=planned,
+        healthy=device.healthy,
+        health=device.health,
+        foreign_mib=device.foreign_mib,
+        foreign_processes=device.foreign_processes,
+        utilization=device.utilization,
+        mig=device.mig,
+    )
 
 
 def waiting_row(
-    record: WorkloadRecord, reason: Reason | None, pool: str, position: int, expected: m.ExpectedWait | None, visibility: Authorization, identity: Identity
+    record: WorkloadRecord,
+    reason: Reason | None,
+    pool: str,
+    position: int,
+    expected: m.ExpectedWait | None,
+    visibility: Authorization,
+    identity: Identity,
 ) -> m.WaitingRow:
     """One place in the queue; whose it is as far as the caller may see it."""
     request, workload = share_of(record.request.pods[0])[0], record.workload
@@ -194,16 +269,23 @@ BOUNDS: Final = ("quota", "limit")
 
 
 def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
-    """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted order; None: all that are plain values.
+    """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted
+    order; None: all that are plain values.
 
     Raises InvalidInput (field `columns`) for a column that there is not.
     """
-    known = [name for name, value in kind.__annotations__.items() if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))]
+    known = [
+        name
+        for name, value in kind.__annotations__.items()
+        if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))
+    ]
     plain = [name for name in known if not str(kind.__annotations__[name]).startswith("dict[")]
     chosen = [name.strip() for name in columns.split(",")] if columns else plain
     for name in chosen:
         if name not in known:
-            raise InvalidInput(f"there is no column {name!r}; there are: {', '.join(known)}", field="columns")
+            raise InvalidInput(
+                f"there is no column {name!r}; there are: {', '.join(known)}", field="columns"
+            )
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(chosen)
@@ -212,7 +294,9 @@ def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
 
 
 def _cell(value: object, column: str) -> object:
-    """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for memory, the department of nobody)."""
+    """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for
+    memory, the department of nobody).
+    """
     if value is None:
         return "unlimited" if column.rpartition("_")[2] in BOUNDS else ""
     if isinstance(value, dict):

@@ -1,7 +1,9 @@
-"""How long workloads may hold a GPU and wait for one, by the policy's rules; and what an idle rule gave back is asked for again.
+"""How long workloads may hold a GPU and wait for one, by the policy's rules; and what an idle rule
+gave back is asked for again.
 
-Every end is announced first where there is somebody to announce it to: a lease is told its last moment a notice before it, and is then
-taken back by the agent's usual ladder, so that its memory is saved where that is possible. Times are wall-clock ms, as the store's.
+Every end is announced first where there is somebody to announce it to: a lease is told its last
+moment a notice before it, and is then taken back by the agent's usual ladder, so that its memory is
+saved where that is possible. Times are wall-clock ms, as the store's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ __all__ = ["TimeLimits"]
 log = logging.getLogger("gpushare.scheduler")
 NEVER: Final = 1 << 62
 LAST_NOTICE: Final = 5_000
-"""ms. Once the announced moment has come, whoever still runs a cell is warned by the agent once more, no longer than this."""
+"""ms. Once the announced moment has come, whoever still runs a cell is warned by the agent once
+more, no longer than this.
+"""
 
 
 class TimeLimits:
@@ -35,20 +39,31 @@ class TimeLimits:
         self.ledger = ledger
         self._rules: dict[tuple[str, str, str], Rule | None] = {}
         self._book: RuleBook | None = None
-        self._announced = {record.id for record in ledger.records.values() if self._told(record) is not None}
-        """Workloads that may have been told of their end: looked at when there are no rules any more."""
+        self._announced = {
+            record.id for record in ledger.records.values() if self._told(record) is not None
+        }
+        """Workloads that may have been told of their end: looked at when there are no rules any
+        more.
+        """
 
     def use_rules(self) -> None:
-        """A new policy: leases in force are under its rules from now on. Not stored: a restart reads the policy again."""
+        """A new policy: leases in force are under its rules from now on. Not stored: a restart
+        reads the policy again.
+        """
         rules = self.ledger.loaded.rules
         for record in self.ledger.records.values():
             record.look_at = 0
             for lease in record.leases.values():
-                record.leases[lease.pod] = replace(lease, rules=rules.lease_rules(record.project, lease.pool))
+                record.leases[lease.pod] = replace(
+                    lease, rules=rules.lease_rules(record.project, lease.pool)
+                )
 
     def tick(self, now: int) -> None:
         """Ends what is over, and tells those who are close to it."""
-        if not any(key.endswith((".max_running", ".max_waiting")) for key, _ in self.ledger.loaded.rules.all()):
+        if not any(
+            key.endswith((".max_running", ".max_waiting"))
+            for key, _ in self.ledger.loaded.rules.all()
+        ):
             self._withdraw_all()
             return
         for record in [record for record in self.ledger.records.values() if record.look_at <= now]:
@@ -72,18 +87,29 @@ class TimeLimits:
 
     def _waiting(self, record: WorkloadRecord, now: int) -> None:
         """The first pool of its list speaks for it: that is where it wants to be."""
-        rule = self._rule("max_waiting", record.project, pools_tried(record.workload, self.ledger.loaded.policy)[0])
+        rule = self._rule(
+            "max_waiting",
+            record.project,
+            pools_tried(record.workload, self.ledger.loaded.policy)[0],
+        )
         if rule is None or rule.ms is None or record.waits_since is None:
             record.look_at = NEVER
             return
         end = record.waits_since + rule.ms
         if now >= end:
-            self._end_wait(record, f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows")
+            self._end_wait(
+                record, f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows"
+            )
         elif now < end - self._notice():
             record.look_at = end - self._notice()
         else:
             record.look_at = end
-            self._announce_end(record, end, now, f"the longest waiting time is {duration_text(rule.ms)} ({rule.place})")
+            self._announce_end(
+                record,
+                end,
+                now,
+                f"the longest waiting time is {duration_text(rule.ms)} ({rule.place})",
+            )
 
     def _announce_end(self, record: WorkloadRecord, end: int, now: int, text: str) -> None:
         """Once for each end; after a restart once more."""
@@ -114,7 +140,9 @@ class TimeLimits:
         text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back and the workload ends."
         text += " What could be saved comes back when a GPU is asked for again."
         due, told = started + rule.ms, self._told(record)
-        if any(lease.wanted == "evict" and lease.message == text for lease in record.leases.values()):
+        if any(
+            lease.wanted == "evict" and lease.message == text for lease in record.leases.values()
+        ):
             record.ending = text  # also after a restart
         elif told is not None and due > told:
             self._withdraw(record)  # the rule was loosened
@@ -130,15 +158,25 @@ class TimeLimits:
 
     @staticmethod
     def _told(record: WorkloadRecord) -> int | None:
-        stamps = [m.stamp_ms(lease.ends_at) for lease in record.leases.values() if lease.ends_at is not None]
+        stamps = [
+            m.stamp_ms(lease.ends_at)
+            for lease in record.leases.values()
+            if lease.ends_at is not None
+        ]
         return min(stamps, default=None)
 
     def _announce(self, record: WorkloadRecord, end: int, now: int, text: str) -> None:
         """Tells those of its leases that have not been told."""
         self._announced.add(record.id)
         told = f"In {duration_text(end - now)} the GPU is taken back. {text}"
-        untold = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is None]
-        self._change(record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in untold])
+        untold = [
+            lease
+            for lease in record.leases.values()
+            if lease.wanted == "hold" and lease.ends_at is None
+        ]
+        self._change(
+            record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in untold]
+        )
 
     def _withdraw_all(self) -> None:
         for id_ in self._announced:
@@ -147,7 +185,11 @@ class TimeLimits:
         self._announced.clear()
 
     def _withdraw(self, record: WorkloadRecord) -> None:
-        told = [lease for lease in record.leases.values() if lease.wanted == "hold" and lease.ends_at is not None]
+        told = [
+            lease
+            for lease in record.leases.values()
+            if lease.wanted == "hold" and lease.ends_at is not None
+        ]
         self._change(record, [replace(lease, ends_at=None, message="") for lease in told])
 
     def _evict(self, record: WorkloadRecord, text: str) -> None:
@@ -167,9 +209,15 @@ class TimeLimits:
     # -- what the idle rule gave back --
 
     def ask_again(self, node: str, workload: str) -> None:
-        """Its owner is at work again. What is not held, or not that node's, is passed over: the word is said more than once."""
+        """Its owner is at work again. What is not held, or not that node's, is passed over: the
+        word is said more than once.
+        """
         record = self.ledger.records.get(workload)
-        if record is None or not record.rests or all(pod.nodes and node not in pod.nodes for pod in record.request.pods):
+        if (
+            record is None
+            or not record.rests
+            or all(pod.nodes and node not in pod.nodes for pod in record.request.pods)
+        ):
             return
         with self.ledger.together() as write:
             self.ledger.cluster.apply(WorkloadHeld(record.id, held=False))

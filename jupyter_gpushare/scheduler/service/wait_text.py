@@ -18,7 +18,9 @@ UNLESS: Final = "unless others come before it"
 
 
 def about(ms: float) -> str:
-    """A time that is an estimate, said no more exactly than it is known: less than a minute, 6 min, 25 min, 2.5 h, 4 days."""
+    """A time that is an estimate, said no more exactly than it is known: less than a minute, 6 min,
+    25 min, 2.5 h, 4 days.
+    """
     minutes = ms / MINUTE
     if minutes < 0.75:
         return MOMENT
@@ -30,9 +32,16 @@ def about(ms: float) -> str:
     return f"{max(2, round(ms / DAY))} days"
 
 
-def by_history(found: SimilarRequests, pool: str, now: int, at_most: int | None, *, waits: bool) -> m.ExpectedWait:
-    """What like requests of the past say, and the bound where there is one. `waits`: it waits already, so this is what is left."""
-    median, p90 = (None if one is None else one if at_most is None else min(one, at_most) for one in (found.expected.median, found.expected.p90))
+def by_history(
+    found: SimilarRequests, pool: str, now: int, at_most: int | None, *, waits: bool
+) -> m.ExpectedWait:
+    """What like requests of the past say, and the bound where there is one. `waits`: it waits
+    already, so this is what is left.
+    """
+    median, p90 = (
+        None if one is None else one if at_most is None else min(one, at_most)
+        for one in (found.expected.median, found.expected.p90)
+    )
     assert median is not None  # otherwise nothing was found
     like = "requests of any size" if found.size is None else "like requests"
     told = f"{'Probably' if about(median) == MOMENT else 'About'} {about(median)}{' more' if waits else ''}"
@@ -41,11 +50,21 @@ def by_history(found: SimilarRequests, pool: str, now: int, at_most: int | None,
     elif about(p90) != about(median):
         told += f", in 9 of 10 cases at most {about(p90)}"
     told += f" (going by {found.expected.based_on} {like} {LATELY[found.days]} in pool {pool})."
-    return _body("history", told + ("" if at_most is None else f" {_latest(at_most)}"), now, median, p90, at_most, found.expected.based_on)
+    return _body(
+        "history",
+        told + ("" if at_most is None else f" {_latest(at_most)}"),
+        now,
+        median,
+        p90,
+        at_most,
+        found.expected.based_on,
+    )
 
 
 def bounded(at_most: int, now: int, why: str = "") -> m.ExpectedWait:
-    """Only what rules and notices bound. `why`: what ends by then, instead of the longest running times."""
+    """Only what rules and notices bound. `why`: what ends by then, instead of the longest running
+    times.
+    """
     return _body("rules", _latest(at_most, why), now, at_most=at_most)
 
 
@@ -57,7 +76,9 @@ def unknown(now: int, why: str) -> m.ExpectedWait:
 def _latest(at_most: int, why: str = "") -> str:
     why = why or "the longest running times of others are over by then"
     when = about(at_most)
-    return f"{'Within a minute' if when == MOMENT else f'In {when} at the latest'}: {why}, {UNLESS}."
+    return (
+        f"{'Within a minute' if when == MOMENT else f'In {when} at the latest'}: {why}, {UNLESS}."
+    )
 
 
 def _body(

@@ -1,4 +1,6 @@
-"""The answer to "what if I asked for …?": where it would go, whom it would displace, and what else would start now."""
+"""The answer to "what if I asked for …?": where it would go, whom it would displace, and what else
+would start now.
+"""
 
 from __future__ import annotations
 
@@ -25,18 +27,27 @@ Wait = Callable[[WhatIf], m.ExpectedWait | None]
 
 
 def what_if_answer(
-    request: m.WorkloadRequest, ask: Ask, records: Mapping[str, WorkloadRecord], fleet: NodeRegistry, pools: list[str], wait: Wait = lambda _: None
+    request: m.WorkloadRequest,
+    ask: Ask,
+    records: Mapping[str, WorkloadRecord],
+    fleet: NodeRegistry,
+    pools: list[str],
+    wait: Wait = lambda _: None,
 ) -> m.WhatIfAnswer:
-    """Asks the core, and when the answer is no, asks again for less and for the other `pools`. `wait`: how long it would take."""
+    """Asks the core, and when the answer is no, asks again for less and for the other `pools`.
+    `wait`: how long it would take.
+    """
     found = ask(request)
     spot = next(iter(found.spots.values()), None)
     displaced = [
         m.Displaced(
-            workload=evict.workload, project=records[evict.workload].project if evict.workload in records else "", action=evict.action,
+            workload=evict.workload,
+            project=records[evict.workload].project if evict.workload in records else "",
+            action=evict.action,
             message=evict.message,
         )
         for evict in found.displaces
-    ]  # fmt: skip
+    ]
     return m.WhatIfAnswer(
         starts_now=found.starts_now,
         node=spot.node if spot else None,
@@ -48,10 +59,14 @@ def what_if_answer(
     )
 
 
-def alternatives_of(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> Iterator[m.Alternative]:
-    """The largest smaller share that would start now, and of every other pool that has room the largest share that would start there.
+def alternatives_of(
+    request: m.WorkloadRequest, ask: Ask, pools: list[str]
+) -> Iterator[m.Alternative]:
+    """The largest smaller share that would start now, and of every other pool that has room the
+    largest share that would start there.
 
-    `pools`: those that the request does not try by itself: what would start in one of its own was found by then.
+    `pools`: those that the request does not try by itself: what would start in one of its own was
+    found by then.
     """
     for changed, words, sentence in _smaller(request):
         if _starts(changed, ask):
@@ -60,7 +75,10 @@ def alternatives_of(request: m.WorkloadRequest, ask: Ask, pools: list[str]) -> I
     for pool in pools:
         for changed, words, sentence in ((request, {}, "It would start now"), *_smaller(request)):
             if _starts(replace(changed, node_pools=[pool]), ask):
-                yield m.Alternative(request={**words, "node_pools": [pool]}, message=f"{sentence} in node pool {pool}.")
+                yield m.Alternative(
+                    request={**words, "node_pools": [pool]},
+                    message=f"{sentence} in node pool {pool}.",
+                )
                 break
 
 
@@ -71,7 +89,11 @@ def _smaller(request: m.WorkloadRequest) -> Iterator[tuple[m.WorkloadRequest, di
     for share in SHARES:
         if share < read_gpu(pod.gpu):
             smaller = replace(pod, gpu=share / MILLI, gpu_limit=None)
-            yield replace(request, pods=[smaller]), {"gpu": share / MILLI}, f"{gpu_text(share)} GPU would start now"
+            yield (
+                replace(request, pods=[smaller]),
+                {"gpu": share / MILLI},
+                f"{gpu_text(share)} GPU would start now",
+            )
 
 
 def _starts(request: m.WorkloadRequest, ask: Ask) -> bool:

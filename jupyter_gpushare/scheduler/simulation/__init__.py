@@ -1,5 +1,5 @@
-"""The same decisions on paper: a `scenario` read (`scenario_file`, `scenario_shapes`) and run, a running cluster written as one (`snapshot`), a
-`fairshare_file` divided.
+"""Scheduling without a cluster.
 
-Called by the commands `simulate` and `fairshare`, and by the service for its snapshot. Neither store nor clock.
+`scenario_file` and `scenario_schemas` read a scenario, `scenario` runs it, `snapshot` writes a
+running cluster as one, `fairshare_file` divides resources among queues.
 """

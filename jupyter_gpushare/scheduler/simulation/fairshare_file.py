@@ -1,7 +1,7 @@
 """The fair share file (contract, section 6): divides resources among queues, without a cluster.
 
-Amounts are read to the millionth, so that what the file says in decimals is divided exactly; the division itself is in whole GPUs,
-milli-cores and MiB, as everywhere.
+Amounts are read to the millionth, so that what the file says in decimals is divided exactly; the
+division itself is in whole GPUs, milli-cores and MiB, as everywhere.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ __all__ = ["fair_shares", "fair_shares_of"]
 
 
 class _ResourceScale(NamedTuple):
-    """How a resource is counted in the division: `scale` parts of what people write, `unit` parts are what surplus is floored to."""
+    """How a resource is counted in the division: `scale` parts of what people write, `unit` parts
+    are what surplus is floored to.
+    """
 
     scale: int
     unit: int
@@ -63,7 +65,9 @@ def _number(scale: int) -> BeforeValidator:
         try:
             number = exact_gpu(value, what="")
         except InvalidInput as error:
-            raise refused(error.message.strip().replace(" of GPUs", "").replace("GPUs", "is allowed")) from None
+            raise refused(
+                error.message.strip().replace(" of GPUs", "").replace("GPUs", "is allowed")
+            ) from None
         return int((number or Decimal(0)) * scale)
 
     return BeforeValidator(validate)
@@ -139,7 +143,9 @@ def fair_shares(path: str | Path) -> dict[str, Any]:
 
 
 def fair_shares_of(document: Document) -> dict[str, Any]:
-    """`{"name"?, "fair_share": {queue: {resource: amount}}, "unallocated": {resource: amount}}` in GPUs, cores and MiB."""
+    """`{"name"?, "fair_share": {queue: {resource: amount}}, "unallocated": {resource: amount}}` in
+    GPUs, cores and MiB.
+    """
     shape, problems = shaped(document, FairShareSchema)
     problems.extend(_problems(document))
     refuse_if(problems)
@@ -163,12 +169,24 @@ def _claims(queues: list[FairShareQueueSchema], resource: str) -> list[Claim]:
     for queue in queues:
         wish = getattr(queue, resource)
         rules = (wish.quota, wish.limit, wish.over_quota_weight)
-        claims.append(Claim(queue.name, queue.parent, queue.rank, queue.created, *rules, wanted[queue.name], wish.usage))
+        claims.append(
+            Claim(
+                queue.name,
+                queue.parent,
+                queue.rank,
+                queue.created,
+                *rules,
+                wanted[queue.name],
+                wish.usage,
+            )
+        )
     return claims
 
 
 def _wanted(queues: list[FairShareQueueSchema], resource: str) -> dict[str, int]:
-    """What each queue wants: what it states, else what its children want together (limits apply later, in the division)."""
+    """What each queue wants: what it states, else what its children want together (limits apply
+    later, in the division).
+    """
     children: defaultdict[str | None, list[FairShareQueueSchema]] = defaultdict(list)
     for queue in queues:
         children[queue.parent].append(queue)
@@ -178,7 +196,11 @@ def _wanted(queues: list[FairShareQueueSchema], resource: str) -> dict[str, int]
     wanted: dict[str, int] = {}
     for queue in reversed(order):
         stated = getattr(queue, resource).requested
-        wanted[queue.name] = sum(wanted[child.name] for child in children.get(queue.name, ())) if stated is None else stated
+        wanted[queue.name] = (
+            sum(wanted[child.name] for child in children.get(queue.name, ()))
+            if stated is None
+            else stated
+        )
     return wanted
 
 
@@ -197,7 +219,9 @@ def _problems(document: Document) -> list[FileError]:
         if parent is None:
             continue
         if str(parent) not in known:
-            problems.append(document.problem((*place, "parent"), unknown_name(parent, known, "queue")))
+            problems.append(
+                document.problem((*place, "parent"), unknown_name(parent, known, "queue"))
+            )
         above[str(entry.get("name"))] = str(parent)
     return [*problems, *_circles(document, above)]
 
@@ -212,5 +236,9 @@ def _circles(document: Document, above: dict[str, str]) -> list[FileError]:
             path.append(above[path[-1]])
         if above.get(path[-1]) == start and start not in reported:
             reported.update(path)
-            problems.append(document.problem((*place, "parent"), f"the queues {' -> '.join([*path, start])} form a cycle"))
+            problems.append(
+                document.problem(
+                    (*place, "parent"), f"the queues {' -> '.join([*path, start])} form a cycle"
+                )
+            )
     return problems

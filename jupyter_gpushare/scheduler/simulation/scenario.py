@@ -1,6 +1,8 @@
-"""Runs a scenario, cycle by cycle, and says what came out (contract, section 5). The command `simulate` prints it.
+"""Runs a scenario, cycle by cycle, and says what came out (contract, section 5). The command
+`simulate` prints it.
 
-The scheduler service and this file drive the same `cycle`; so what is shown here is what the service would decide.
+The scheduler service and this file drive the same `cycle`; so what is shown here is what the
+service would decide.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ PRESENT = ("running", "bound", "releasing")
 
 
 def run(scenario: Scenario) -> dict[str, Any]:
-    """The result of all cycles, as the contract has it. Raises ScenarioProblems when the cluster cannot be built."""
+    """The result of all cycles, as the contract has it. Raises ScenarioProblems when the cluster
+    cannot be built.
+    """
     cluster = build(scenario)
     results = []
     for i in range(scenario.cycles):
@@ -37,7 +41,9 @@ def run(scenario: Scenario) -> dict[str, Any]:
             settle(cluster)
         started = time.perf_counter()
         decisions = step(cluster, scenario, i)
-        results.append({**_result(cluster, decisions), "seconds": round(time.perf_counter() - started, 6)})
+        results.append(
+            {**_result(cluster, decisions), "seconds": round(time.perf_counter() - started, 6)}
+        )
     return {"name": scenario.name, "cycles": results}
 
 
@@ -48,7 +54,9 @@ def build(scenario: Scenario) -> Cluster:
         for fact in scenario.facts:
             cluster.apply(fact)
     except GpuShareError as error:
-        raise ScenarioErrors([FileError(scenario.name, 1, error.field or "", error.message)]) from error
+        raise ScenarioErrors(
+            [FileError(scenario.name, 1, error.field or "", error.message)]
+        ) from error
     return cluster
 
 
@@ -58,7 +66,8 @@ def step(cluster: Cluster, scenario: Scenario, i: int) -> Decisions:
 
 
 def settle(cluster: Cluster) -> None:
-    """What happens between two cycles: whoever was evicted has let go and asks again with its age, unless it ends when evicted.
+    """What happens between two cycles: whoever was evicted has let go and asks again with its age,
+    unless it ends when evicted.
 
     That bound pods run and that promises end is the next cycle's own business.
     """
@@ -78,7 +87,11 @@ def _result(cluster: Cluster, decisions: Decisions) -> dict[str, Any]:
         "pods": {f"{id_}/{pod}": _pod(cluster, decisions, id_, pod) for id_, pod in _pods(cluster)},
         "workloads": {id_: _workload(cluster, decisions, id_) for id_ in cluster.workloads},
         "nodes": _nodes(cluster, left),
-        "counts": {"binds": len(decisions.binds), "evictions": len(decisions.evictions), "pipelines": len(decisions.pipelines)},
+        "counts": {
+            "binds": len(decisions.binds),
+            "evictions": len(decisions.evictions),
+            "pipelines": len(decisions.pipelines),
+        },
     }
 
 
@@ -106,28 +119,44 @@ def _pod(cluster: Cluster, decisions: Decisions, id_: str, name: str) -> dict[st
     state, spot = cluster.state(id_, name), cluster.spot(id_, name)
     reason = decisions.reasons.get(id_) if state == "pending" else None
     return {
-        "state": state, "node": spot.node if spot else None, "gpus": [f"{spot.node}/{d}" for d in spot.devices] if spot else [],
-        "gpu": cluster.workloads[id_].members[name].charge.gpu / MILLI, "reason": reason_body(reason),
-    }  # fmt: skip
+        "state": state,
+        "node": spot.node if spot else None,
+        "gpus": [f"{spot.node}/{d}" for d in spot.devices] if spot else [],
+        "gpu": cluster.workloads[id_].members[name].charge.gpu / MILLI,
+        "reason": reason_body(reason),
+    }
 
 
 def _workload(cluster: Cluster, decisions: Decisions, id_: str) -> dict[str, Any]:
     work = cluster.workloads[id_]
-    states = [member.status for member in work.members.values() if member.status not in ("succeeded", "failed")]
+    states = [
+        member.status
+        for member in work.members.values()
+        if member.status not in ("succeeded", "failed")
+    ]
     placed = sum(state in ("running", "bound") for state in states)
     state = "running" if placed == len(states) else "partial" if placed else "pending"
     return {
-        "state": state, "reason": reason_body(decisions.reasons.get(id_)), "position": decisions.positions.get(id_),
+        "state": state,
+        "reason": reason_body(decisions.reasons.get(id_)),
+        "position": decisions.positions.get(id_),
         "started": None if work.started is None else work.started / MILLI,
-    }  # fmt: skip
+    }
 
 
 def reason_body(reason: Reason | None) -> dict[str, Any] | None:
     """A reason as every answer of ours has it."""
     if reason is None:
         return None
-    helps = [{"change": each.change, "to": each.to, "message": each.message} for each in reason.helps]
-    return {"code": str(reason.code), "message": reason.message, "numbers": dict(reason.numbers), "helps": helps}
+    helps = [
+        {"change": each.change, "to": each.to, "message": each.message} for each in reason.helps
+    ]
+    return {
+        "code": str(reason.code),
+        "message": reason.message,
+        "numbers": dict(reason.numbers),
+        "helps": helps,
+    }
 
 
 def _nodes(cluster: Cluster, left: Mapping[tuple[str, str], Spot]) -> dict[str, dict[str, int]]:
@@ -146,7 +175,9 @@ def _nodes(cluster: Cluster, left: Mapping[tuple[str, str], Spot]) -> dict[str, 
     return {
         name: {
             "idle_gpus": sum(not users[name, d] for d in range(node.node.gpus)),
-            "releasing_gpus": sum(0 < users[name, d] == leaving[name, d] for d in range(node.node.gpus)),
+            "releasing_gpus": sum(
+                0 < users[name, d] == leaving[name, d] for d in range(node.node.gpus)
+            ),
         }
         for name, node in sorted(cluster.nodes.items())
-    }  # fmt: skip
+    }

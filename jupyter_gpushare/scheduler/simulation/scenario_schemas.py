@@ -1,4 +1,6 @@
-"""What a scenario file looks like (contract, section 5). Says what may be written; `scenario_file` says what it means."""
+"""What a scenario file looks like (contract, section 5). Says what may be written; `scenario_file`
+says what it means.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from typing import Annotated, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED
-from jupyter_gpushare.core.model.model import BUILT_IN_PRIORITY_CLASSES, DEFAULT_POOL, Affinity, TopologyConstraint
+from jupyter_gpushare.core.model.model import (
+    BUILT_IN_PRIORITY_CLASSES,
+    DEFAULT_POOL,
+    Affinity,
+    TopologyConstraint,
+)
 
 from ..config.schemas import (
     Age,
@@ -27,7 +34,16 @@ from ..config.schemas import (
     refused,
 )
 
-__all__ = ["AffinitySchema", "SubGroupSchema", "NodeSchema", "PodSchema", "ScenarioQueueSchema", "ScenarioSchema", "PodTopologySchema", "WorkloadSchema"]
+__all__ = [
+    "AffinitySchema",
+    "SubGroupSchema",
+    "NodeSchema",
+    "PodSchema",
+    "ScenarioQueueSchema",
+    "ScenarioSchema",
+    "PodTopologySchema",
+    "WorkloadSchema",
+]
 
 Action = Literal["allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction"]
 Count = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
@@ -44,7 +60,9 @@ Priority = Annotated[str, BeforeValidator(_priority)]
 
 
 class ScenarioQueueSchema(QueueQuotaSchema):
-    """A department or a project. What is stated beside `pools` holds in every pool that `pools` does not name."""
+    """A department or a project. What is stated beside `pools` holds in every pool that `pools`
+    does not name.
+    """
 
     name: Name
     created: Age = 0
@@ -111,7 +129,9 @@ class PodTopologySchema(StrictSchema):
 
 
 class AffinitySchema(StrictSchema):
-    """Pods that carry all of `match` share, or do not share, the value of the node label `topology`."""
+    """Pods that carry all of `match` share, or do not share, the value of the node label
+    `topology`.
+    """
 
     topology: Text
     match: dict[str, Text] = {}
@@ -132,12 +152,16 @@ class SubGroupSchema(StrictSchema):
     @model_validator(mode="after")
     def _minimum_is_for_leaves(self) -> SubGroupSchema:
         if self.groups and self.min_pods is not None:
-            raise refused("has groups, so it has no min_pods of its own: all its groups are required")
+            raise refused(
+                "has groups, so it has no min_pods of its own: all its groups are required"
+            )
         return self
 
 
 class PodSchema(StrictSchema):
-    """A pod, and for a placed one where it is. `nominated` is the node that it was promised in the cycle before."""
+    """A pod, and for a placed one where it is. `nominated` is the node that it was promised in the
+    cycle before.
+    """
 
     name: Id
     gpu: Gpus = 0
@@ -217,7 +241,9 @@ class UsageSchema(StrictSchema):
 class ScenarioSchema(StrictSchema):
     """The whole file."""
 
-    name: Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)] = ""
+    name: Annotated[
+        str, BeforeValidator(lambda value: str(value) if isinstance(value, int | float) else value)
+    ] = ""
     actions: list[Action] = list(get_args(Action))
     cycles: Annotated[int, Field(strict=True, ge=1, le=100_000)] = 1
     options: OptionsSchema = OptionsSchema()

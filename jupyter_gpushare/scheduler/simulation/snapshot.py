@@ -1,8 +1,10 @@
-"""Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed on a laptop.
+"""Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed
+on a laptop.
 
-Reading it back and running a cycle gives the decisions that this cluster's next cycle would have given, at the time that is passed in.
-Promises end with their cycle, so a promised pod is pending here; `nominated` keeps the node that it prefers because of the promise.
-Who may see what (members) is left out: it decides nothing, and names people.
+Reading it back and running a cycle gives the decisions that this cluster's next cycle would have
+given, at the time that is passed in. Promises end with their cycle, so a promised pod is pending
+here; `nominated` keeps the node that it prefers because of the promise. Who may see what (members)
+is left out: it decides nothing, and names people.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ __all__ = ["snapshot"]
 
 
 def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int = 1) -> Body:
-    """The cluster at time `now` (ms) as a scenario whose first cycle is now. Made of dicts, lists, text and numbers only."""
+    """The cluster at time `now` (ms) as a scenario whose first cycle is now. Made of dicts, lists,
+    text and numbers only.
+    """
     policy = cluster.policy
     return {
         "name": name,
@@ -39,20 +43,30 @@ def snapshot(cluster: Cluster, now: int, *, name: str = "snapshot", cycles: int 
         "actions": list(policy.options.actions),
         "options": options_body(policy.options),
         "node_pools": [pool_body(pool) for pool in policy.node_pools],
-        "topologies": [{"name": topology.name, "levels": list(topology.levels)} for topology in policy.topologies],
+        "topologies": [
+            {"name": topology.name, "levels": list(topology.levels)}
+            for topology in policy.topologies
+        ],
         "priority_classes": dict(policy.priority_classes),
         "nodes": [_node(node.node, node.pool) for _, node in sorted(cluster.nodes.items())],
         "departments": [_queue(each, "parent", each.parent, policy) for each in policy.departments],
         "projects": [_project(each, policy) for each in policy.projects],
         "workloads": [_workload(cluster, work, now) for work in cluster.workloads.values()],
         "usage": [
-            {"queue": queue, "pool": pool, "gpu": gpu / 1e6, "cpu": cpu / 1e6, "memory": memory / 1e6}
+            {
+                "queue": queue,
+                "pool": pool,
+                "gpu": gpu / 1e6,
+                "cpu": cpu / 1e6,
+                "memory": memory / 1e6,
+            }
             for (queue, pool), (gpu, cpu, memory) in sorted(_usage(cluster, policy).items())
         ],
     }
 
 
-# -- policy --------------------------------------------------------------------------------------------------------
+# -- policy
+# --------------------------------------------------------------------------------------------------------
 
 
 def _queue(queue: Department | Project, key: str, parent: str | None, policy: Policy) -> Body:
@@ -68,12 +82,21 @@ def _project(project: Project, policy: Policy) -> Body:
 
 def _usage(cluster: Cluster, policy: Policy) -> Mapping[tuple[str, str], tuple[int, int, int]]:
     """Measured usage of queues that the policy still knows."""
-    known = {IMPLICIT_DEPARTMENT, *(each.name for each in policy.departments), *(each.name for each in policy.projects)}
+    known = {
+        IMPLICIT_DEPARTMENT,
+        *(each.name for each in policy.departments),
+        *(each.name for each in policy.projects),
+    }
     pools = {pool.name for pool in policy.node_pools}
-    return {(queue, pool): usage for (queue, pool), usage in cluster.usage.items() if queue in known and pool in pools}
+    return {
+        (queue, pool): usage
+        for (queue, pool), usage in cluster.usage.items()
+        if queue in known and pool in pools
+    }
 
 
-# -- nodes and workloads ---------------------------------------------------------------------------------------------
+# -- nodes and workloads
+# ---------------------------------------------------------------------------------------------
 
 
 def _node(node: Any, pool: str) -> Body:
@@ -89,7 +112,9 @@ def _node(node: Any, pool: str) -> Body:
         "reasons": list(node.reasons),
         **({"unhealthy": sorted(node.unhealthy)} if node.unhealthy else {}),
         "labels": dict(node.labels),
-        "taints": [{"key": key, "value": value, "effect": effect} for key, value, effect in node.taints],
+        "taints": [
+            {"key": key, "value": value, "effect": effect} for key, value, effect in node.taints
+        ],
         "mig": dict(node.mig),
     }
 
@@ -112,19 +137,31 @@ def _workload(cluster: Cluster, work: Work, now: int) -> Body:
         "node_pools": list(workload.node_pools),
         "held": work.held,
         "ends_when_evicted": workload.ends_when_evicted,
-        "pods": [_pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name)) for pod in workload.pods],
+        "pods": [
+            _pod(pod, work.members[pod.name], cluster.nominated(work.id, pod.name))
+            for pod in workload.pods
+        ],
     }
 
 
 def _min_pods(work: Work) -> int | None:
     """What is left of it, where pods that have succeeded count: a scenario knows no such workloads."""
     workload = work.workload
-    return work.podsets[0].minimum if workload.done_counts and work.succeeded and not workload.groups else workload.min_pods
+    return (
+        work.podsets[0].minimum
+        if workload.done_counts and work.succeeded and not workload.groups
+        else workload.min_pods
+    )
 
 
 def _group(group: SubGroup) -> Body:
     inner = [_group(each) for each in group.groups]
-    return {"name": group.name, "min_pods": group.min_pods, "topology": _together(group.topology), "groups": inner}
+    return {
+        "name": group.name,
+        "min_pods": group.min_pods,
+        "topology": _together(group.topology),
+        "groups": inner,
+    }
 
 
 def _together(constraint: TopologyConstraint | None) -> Body | None:
@@ -135,7 +172,13 @@ def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
     state, spot = _state(member)
     return {
         "name": pod.name,
-        **({"mig": dict(pod.mig)} if pod.mig else {"gpu_memory": f"{pod.gpu_memory}MiB"} if pod.gpu_memory else {"gpu": pod.gpu / MILLI}),
+        **(
+            {"mig": dict(pod.mig)}
+            if pod.mig
+            else {"gpu_memory": f"{pod.gpu_memory}MiB"}
+            if pod.gpu_memory
+            else {"gpu": pod.gpu / MILLI}
+        ),
         "gpu_devices": pod.gpu_devices,
         "cpu": pod.cpu / MILLI,
         "memory": f"{pod.memory}MiB",
@@ -155,7 +198,9 @@ def _pod(pod: Pod, member: Member, nominated: str | None) -> Body:
 
 
 def _state(member: Member) -> tuple[str, Spot | None]:
-    """A pod's state and place as a scenario's first cycle would find them: promises are gone, what was moved is still leaving."""
+    """A pod's state and place as a scenario's first cycle would find them: promises are gone, what
+    was moved is still leaving.
+    """
     if member.status in ("running", "bound"):
         return "running", member.spot()
     if member.status == "releasing":
@@ -167,4 +212,6 @@ def _state(member: Member) -> tuple[str, Spot | None]:
 
 
 def _affinity(affinity: Affinity | None) -> Body | None:
-    return None if affinity is None else {"topology": affinity.topology, "match": dict(affinity.match)}
+    return (
+        None if affinity is None else {"topology": affinity.topology, "match": dict(affinity.match)}
+    )

@@ -1,5 +1,6 @@
-"""What the scheduler knows: each workload, node and hour, and what was done. The `ledger` is the one way to change it: with the store, or not at all.
+"""What the scheduler knows, changed only through `unit_of_work`: with the database, or not at all.
 
-`requests` and `subgroups` turn what somebody asks for into the core's words; then there are `records` of workloads, the `fleet` of nodes, `accounts`
-of GPU-hours, the `history` of queues and evictions, and the `audit` log. Written by `service` alone. Knows neither callers nor sockets.
+`admission` and `subgroups` validate requests and turn them into workloads, `workload_records` holds
+each workload, `nodes` the nodes, `usage` GPU-hours, `history` queues and evictions over time, and
+`audit` the audit log.
 """

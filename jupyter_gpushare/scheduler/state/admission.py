@@ -1,4 +1,6 @@
-"""What a person or program asks for, checked and turned into the core's `Workload`. Every refusal names the field; nothing is changed."""
+"""What a person or program asks for, checked and turned into the core's `Workload`. Every refusal
+names the field; nothing is changed.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,38 @@ from msgspec.structs import replace
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.amounts import GPU, MILLI
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
-from jupyter_gpushare.core.model.model import DEFAULT_POOL, NON_PREEMPTIBLE_FROM, Pod, Policy, Project, Workload
+from jupyter_gpushare.core.model.model import (
+    DEFAULT_POOL,
+    NON_PREEMPTIBLE_FROM,
+    Pod,
+    Policy,
+    Project,
+    Workload,
+)
 from jupyter_gpushare.core.model.units import gpu_text, read_cpu, read_gpu, read_memory
 
 from ..policy.policy_file import EVERYBODY
 from .subgroups import read_groups, read_together
 
-__all__ = ["MAX_PODS", "AdmittedRequest", "check_names", "is_member", "limit_of", "numbered", "pools_tried", "projects_of", "read_request", "share_of"]
+__all__ = [
+    "MAX_PODS",
+    "AdmittedRequest",
+    "check_names",
+    "is_member",
+    "limit_of",
+    "numbered",
+    "pools_tried",
+    "projects_of",
+    "read_request",
+    "share_of",
+]
 
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
 MAX_BYTES: Final = 2_000
-"""PostgreSQL keeps no zero bytes, and has no room for more than 2704 bytes in an index, where a lease's id is this and a little more."""
+"""PostgreSQL keeps no zero bytes, and has no room for more than 2704 bytes in an index, where a
+lease's id is this and a little more.
+"""
 MAX_COMMAND: Final = 2**18
 """Characters of a command with its environment."""
 VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -39,9 +61,16 @@ class AdmittedRequest:
 
 
 def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
-    """Whether this person may submit to the project. One without members, or with `*` among them, is open to everybody."""
+    """Whether this person may submit to the project. One without members, or with `*` among them,
+    is open to everybody.
+    """
     members = project.members
-    return not members or EVERYBODY in members or user in members or any(f"group:{group}" in members for group in groups)
+    return (
+        not members
+        or EVERYBODY in members
+        or user in members
+        or any(f"group:{group}" in members for group in groups)
+    )
 
 
 def projects_of(policy: Policy, user: str, groups: Sequence[str]) -> list[str]:
@@ -50,26 +79,37 @@ def projects_of(policy: Policy, user: str, groups: Sequence[str]) -> list[str]:
 
 
 def read_request(
-    request: m.WorkloadRequest, policy: Policy, *, user: str, allowed: Sequence[str], default: str | None, created: int
+    request: m.WorkloadRequest,
+    policy: Policy,
+    *,
+    user: str,
+    allowed: Sequence[str],
+    default: str | None,
+    created: int,
 ) -> AdmittedRequest:
-    """Checks a request against the policy; `allowed` are the projects that this person may use, best first.
+    """Checks a request against the policy; `allowed` are the projects that this person may use,
+    best first.
 
-    Raises:
-        InvalidInput: with the field: an unknown project, pool or class, an amount that makes no sense, no pods, two pods of a name.
-        NotAllowed: the person is not a member of the project.
+    Raises: InvalidInput: with the field: an unknown project, pool or class, an amount that makes no
+    sense, no pods, two pods of a name. NotAllowed: the person is not a member of the project.
     """
     request = numbered(request)
     check_names(request)
     _check_command(request)
     project = _project(request, policy, user, allowed, default)
     priority = _priority(request.priority_class, policy)
-    pods = tuple(_pod(pod, f"pods[{i}]." if len(request.pods) > 1 else "") for i, pod in enumerate(request.pods))
+    pods = tuple(
+        _pod(pod, f"pods[{i}]." if len(request.pods) > 1 else "")
+        for i, pod in enumerate(request.pods)
+    )
     workload = Workload(
         id=request.id,
         project=project,
         pods=pods,
         priority=priority,
-        preemptible=request.preemptible if request.preemptible is not None else priority < NON_PREEMPTIBLE_FROM,
+        preemptible=request.preemptible
+        if request.preemptible is not None
+        else priority < NON_PREEMPTIBLE_FROM,
         created=created,
         min_pods=_min_pods(request),
         groups=read_groups(request, policy),
@@ -84,7 +124,10 @@ def numbered(request: m.WorkloadRequest) -> m.WorkloadRequest:
     """With a name for every pod: its own, or its number."""
     if all(pod.name for pod in request.pods):
         return request
-    return replace(request, pods=[pod if pod.name else replace(pod, name=str(i)) for i, pod in enumerate(request.pods)])
+    return replace(
+        request,
+        pods=[pod if pod.name else replace(pod, name=str(i)) for i, pod in enumerate(request.pods)],
+    )
 
 
 def check_names(request: m.WorkloadRequest) -> None:
@@ -94,11 +137,15 @@ def check_names(request: m.WorkloadRequest) -> None:
     for field in ("id", "kernel_id", "name"):
         text = getattr(request, field) or ""
         if "\0" in text or len(text.encode(errors="replace")) > MAX_BYTES:
-            raise InvalidInput(f"{field} must have at most {MAX_BYTES} bytes, and none that is zero", field=field)
+            raise InvalidInput(
+                f"{field} must have at most {MAX_BYTES} bytes, and none that is zero", field=field
+            )
     if len(request.name) > MAX_NAME:
         raise InvalidInput(f"name must have at most {MAX_NAME} characters", field="name")
     if not 1 <= len(request.pods) <= MAX_PODS:
-        raise InvalidInput(f"a workload has 1 to {MAX_PODS} pods, got {len(request.pods)}", field="pods")
+        raise InvalidInput(
+            f"a workload has 1 to {MAX_PODS} pods, got {len(request.pods)}", field="pods"
+        )
     names = [pod.name for pod in request.pods]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
@@ -110,22 +157,38 @@ def _check_command(request: m.WorkloadRequest) -> None:
     if command is None:
         return
     if request.kernel_id is not None:
-        raise InvalidInput("a kernel is run by its server: command does not go with kernel_id", field="command")
+        raise InvalidInput(
+            "a kernel is run by its server: command does not go with kernel_id", field="command"
+        )
     if not command.argv or not command.argv[0]:
         raise InvalidInput("a command needs at least a program", field="command.argv")
     if command.cwd and not command.cwd.startswith("/"):
-        raise InvalidInput(f"the working directory must be an absolute path, got {command.cwd!r}", field="command.cwd")
+        raise InvalidInput(
+            f"the working directory must be an absolute path, got {command.cwd!r}",
+            field="command.cwd",
+        )
     for name in command.env:
         if not VARIABLE.fullmatch(name):
-            raise InvalidInput(f"{name!r} is no name of an environment variable", field="command.env")
+            raise InvalidInput(
+                f"{name!r} is no name of an environment variable", field="command.env"
+            )
     texts = [*command.argv, command.cwd, *command.env, *command.env.values()]
     if any("\x00" in text for text in texts):
         raise InvalidInput("a command cannot contain NUL", field="command")
     if (size := sum(map(len, texts))) > MAX_COMMAND:
-        raise InvalidInput(f"a command with its environment has at most {MAX_COMMAND} characters, got {size}", field="command")
+        raise InvalidInput(
+            f"a command with its environment has at most {MAX_COMMAND} characters, got {size}",
+            field="command",
+        )
 
 
-def _project(request: m.WorkloadRequest, policy: Policy, user: str, allowed: Sequence[str], default: str | None) -> str:
+def _project(
+    request: m.WorkloadRequest,
+    policy: Policy,
+    user: str,
+    allowed: Sequence[str],
+    default: str | None,
+) -> str:
     if request.project is None:
         if not allowed:
             raise NotAllowed(f"{user} is a member of no project", field="project")
@@ -133,7 +196,9 @@ def _project(request: m.WorkloadRequest, policy: Policy, user: str, allowed: Seq
     if request.project in allowed:
         return request.project
     if request.project not in {project.name for project in policy.projects}:
-        raise InvalidInput(f"there is no project {request.project!r}{_known(allowed)}", field="project")
+        raise InvalidInput(
+            f"there is no project {request.project!r}{_known(allowed)}", field="project"
+        )
     raise NotAllowed(f"{user} is not a member of project {request.project!r}", field="project")
 
 
@@ -147,10 +212,15 @@ def _priority(given: str | int | None, policy: Policy) -> int:
     if isinstance(given, int) or re.fullmatch(r"-?[0-9]{1,20}", given):
         number = int(given)
         if not 0 <= number <= 1_000_000_000:
-            raise InvalidInput(f"a priority is 0 to 1000000000, got {number}", field="priority_class")
+            raise InvalidInput(
+                f"a priority is 0 to 1000000000, got {number}", field="priority_class"
+            )
         return number
     if given not in policy.priority_classes:
-        raise InvalidInput(f"there is no priority class {given!r}{_known(list(policy.priority_classes))}", field="priority_class")
+        raise InvalidInput(
+            f"there is no priority class {given!r}{_known(list(policy.priority_classes))}",
+            field="priority_class",
+        )
     return policy.priority_classes[given]
 
 
@@ -176,18 +246,25 @@ def _pools(request: m.WorkloadRequest, policy: Policy) -> tuple[str, ...]:
 
 def _min_pods(request: m.WorkloadRequest) -> int | None:
     if request.min_pods is not None and not 1 <= request.min_pods <= len(request.pods):
-        raise InvalidInput(f"min_pods must be 1 to {len(request.pods)} (the pods), got {request.min_pods}", field="min_pods")
+        raise InvalidInput(
+            f"min_pods must be 1 to {len(request.pods)} (the pods), got {request.min_pods}",
+            field="min_pods",
+        )
     return request.min_pods
 
 
 def _pod(pod: m.PodRequest, where: str) -> Pod:
-    """One pod. Amounts are read here, so that `nan`, `-1` and `7e9` are refused before anything is booked."""
+    """One pod. Amounts are read here, so that `nan`, `-1` and `7e9` are refused before anything is
+    booked.
+    """
     if pod.gpu is not None and pod.gpu_memory is not None:
         raise InvalidInput("gpu and gpu_memory exclude each other", field=f"{where}gpu_memory")
     gpu = _gpu(pod, where)
     memory = _gpu_memory(pod, where)
     if not 1 <= pod.gpu_devices <= 1024:
-        raise InvalidInput(f"gpu_devices must be 1 to 1024, got {pod.gpu_devices}", field=f"{where}gpu_devices")
+        raise InvalidInput(
+            f"gpu_devices must be 1 to 1024, got {pod.gpu_devices}", field=f"{where}gpu_devices"
+        )
     limit_of(pod, field=f"{where}gpu_limit")
     return Pod(
         name=pod.name,
@@ -228,7 +305,10 @@ def _gpu_memory(pod: m.PodRequest, where: str) -> int | None:
         return None
     memory = _amount(read_memory, pod.gpu_memory, f"{where}gpu_memory")
     if memory <= 0:
-        raise InvalidInput(f"gpu_memory must be more than nothing, got {pod.gpu_memory}", field=f"{where}gpu_memory")
+        raise InvalidInput(
+            f"gpu_memory must be more than nothing, got {pod.gpu_memory}",
+            field=f"{where}gpu_memory",
+        )
     return memory
 
 
@@ -249,15 +329,21 @@ def limit_of(pod: m.PodRequest, *, field: str = "gpu_limit") -> int:
             raise InvalidInput(words, field=field)
         return GPU
     if limit < request:
-        raise InvalidInput(f"gpu_limit {gpu_text(limit)} is below the request of {gpu_text(request)}", field=field)
+        raise InvalidInput(
+            f"gpu_limit {gpu_text(limit)} is below the request of {gpu_text(request)}", field=field
+        )
     if limit > GPU:
-        raise InvalidInput(f"gpu_limit of a share is at most 1 (one whole GPU), got {pod.gpu_limit}", field=field)
+        raise InvalidInput(
+            f"gpu_limit of a share is at most 1 (one whole GPU), got {pod.gpu_limit}", field=field
+        )
     return limit
 
 
 def share_of(pod: m.PodRequest) -> tuple[m.Share, m.Share]:
     """Request and limit as they are shown."""
     if pod.gpu_memory is not None:
-        return m.Share(gpu_memory_mib=read_memory(pod.gpu_memory)), m.Share(gpu=limit_of(pod) / MILLI)
+        return m.Share(gpu_memory_mib=read_memory(pod.gpu_memory)), m.Share(
+            gpu=limit_of(pod) / MILLI
+        )
     gpu = read_gpu(pod.gpu or 0) * pod.gpu_devices
     return m.Share(gpu=gpu / MILLI), m.Share(gpu=max(gpu, limit_of(pod) * pod.gpu_devices) / MILLI)

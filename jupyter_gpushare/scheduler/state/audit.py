@@ -1,4 +1,6 @@
-"""What administrators did, written down in the transaction that does it: an action that is in force is in the log, and the other way round."""
+"""What administrators did, written down in the transaction that does it: an action that is in force
+is in the log, and the other way round.
+"""
 
 from __future__ import annotations
 
@@ -33,24 +35,66 @@ class AuditEntry:
     def row(self) -> m.AuditRow:
         """As it crosses the wire."""
         time = m.stamp(self.time_ms)
-        return m.AuditRow(number=self.number, time=time, actor=self.actor, action=self.action, object=self.object, detail=self.detail)
+        return m.AuditRow(
+            number=self.number,
+            time=time,
+            actor=self.actor,
+            action=self.action,
+            object=self.object,
+            detail=self.detail,
+        )
 
 
-def audit(write: StoreTransaction, now_ms: int, actor: str, action: str, object: str, detail: str = "", **about: str) -> None:  # noqa: A002 - the column's name
-    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`, `policy`; `detail`: what and why.
+def audit(
+    write: StoreTransaction,
+    now_ms: int,
+    actor: str,
+    action: str,
+    object: str,  # noqa: A002
+    detail: str = "",
+    **about: str,
+) -> None:
+    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`,
+    `policy`; `detail`: what and why.
 
     `about`: for the line of the log only (`workload`, `node`, ...).
     """
-    values = {"time_ms": now_ms, "actor": actor, "action": action, "object": object, "detail": detail[:LONGEST_DETAIL]}
+    values = {
+        "time_ms": now_ms,
+        "actor": actor,
+        "action": action,
+        "object": object,
+        "detail": detail[:LONGEST_DETAIL],
+    }
     write.do(s.audit.insert(), values)
-    log.info("%s: %s %s%s", actor or "somebody", action, object, f": {detail}" if detail else "", extra={"actor": actor, **about})
+    log.info(
+        "%s: %s %s%s",
+        actor or "somebody",
+        action,
+        object,
+        f": {detail}" if detail else "",
+        extra={"actor": actor, **about},
+    )
 
 
 def entries(
-    store: Store, *, after: int = 0, most: int = 10_000, since: int = 0, until: int | None = None, action: str | None = None
-) -> list[AuditEntry]:  # fmt: skip
-    """The oldest entries with a number above `after`, at most so many; between two times (ms), and of one action, if asked for."""
-    query = sql.select(s.audit).where(s.audit.c.number > after, s.audit.c.time_ms >= since).order_by(s.audit.c.number).limit(most)
+    store: Store,
+    *,
+    after: int = 0,
+    most: int = 10_000,
+    since: int = 0,
+    until: int | None = None,
+    action: str | None = None,
+) -> list[AuditEntry]:
+    """The oldest entries with a number above `after`, at most so many; between two times (ms), and
+    of one action, if asked for.
+    """
+    query = (
+        sql.select(s.audit)
+        .where(s.audit.c.number > after, s.audit.c.time_ms >= since)
+        .order_by(s.audit.c.number)
+        .limit(most)
+    )
     if until is not None:
         query = query.where(s.audit.c.time_ms <= until)
     if action is not None:

@@ -1,4 +1,6 @@
-"""What the queues held and wanted over time, and who was evicted. Knows no callers; what is older than its bounds is forgotten."""
+"""What the queues held and wanted over time, and who was evicted. Knows no callers; what is older
+than its bounds is forgotten.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +57,18 @@ class EvictionRecord:
     by_user: str
 
 
-def eviction(now: int, evict: Evict, record: WorkloadRecord, by: WorkloadRecord | None) -> EvictionRecord:
+def eviction(
+    now: int, evict: Evict, record: WorkloadRecord, by: WorkloadRecord | None
+) -> EvictionRecord:
     """`by`: the workload that it makes room for, if there is one."""
     whose = (by.project, by.user) if by is not None else ("", "")
     return EvictionRecord(now, evict, record.request.name, record.user, record.project, *whose)
 
 
 class SchedulerHistory:
-    """Both logs. Times are ms since the epoch. Begins with what the store remembers: evictions, and a sample of every ten minutes."""
+    """Both logs. Times are ms since the epoch. Begins with what the store remembers: evictions, and
+    a sample of every ten minutes.
+    """
 
     def __init__(self, store: Store, now: int) -> None:
         self._store = store
@@ -70,10 +76,15 @@ class SchedulerHistory:
         self._last: tuple[QueueHistoryPoint, ...] = ()
         self._stored_at = 0
         self._evictions: deque[EvictionRecord] = deque(maxlen=MOST_EVICTIONS)
-        for at, points in _read(tuple[QueueHistoryPoint, ...], store.history(QUEUES, now - COARSE.span, COARSE.span // COARSE.step + 1)):
+        for at, points in _read(
+            tuple[QueueHistoryPoint, ...],
+            store.history(QUEUES, now - COARSE.span, COARSE.span // COARSE.step + 1),
+        ):
             self._queues.add(at, points)
             self._stored_at = at
-        self._evictions.extend(one for _, one in _read(EvictionRecord, store.history(EVICTIONS, 0, MOST_EVICTIONS)))
+        self._evictions.extend(
+            one for _, one in _read(EvictionRecord, store.history(EVICTIONS, 0, MOST_EVICTIONS))
+        )
 
     # -- taking in --
 
@@ -89,7 +100,10 @@ class SchedulerHistory:
         self._queues.add(now, self._last)  # an unchanged cluster costs one reference per sample
         if now - self._stored_at >= COARSE.step:
             self._stored_at = now
-            with suppress(Unavailable), self._store.transaction() as write:  # one sample less after a restart
+            with (
+                suppress(Unavailable),
+                self._store.transaction() as write,
+            ):  # one sample less after a restart
                 write.history(QUEUES, now, m.encode(self._last))
                 write.forget_history(QUEUES, now - COARSE.span)
 
@@ -104,7 +118,9 @@ class SchedulerHistory:
 
     # -- giving out --
 
-    def queues(self, now: int, *, minutes: int, pool: str | None, visible: Collection[str]) -> m.QueueHistory:
+    def queues(
+        self, now: int, *, minutes: int, pool: str | None, visible: Collection[str]
+    ) -> m.QueueHistory:
         """Departments are everybody's; projects only the visible ones."""
         samples = thinned(self._queues.since(now - minutes * 60_000), MOST_POINTS)
         return m.QueueHistory(
@@ -112,12 +128,15 @@ class SchedulerHistory:
                 _queue_row(at, point)
                 for at, points in samples
                 for point in points
-                if pool in (None, point.pool) and (point.kind == "department" or point.queue in visible)
+                if pool in (None, point.pool)
+                and (point.kind == "department" or point.queue in visible)
             ]
         )
 
     def evictions(self, may_see: Callable[[str, str], bool]) -> m.Evictions:
-        """Those of projects that may be seen, oldest first. Who they made room for is named only when that may be seen too."""
+        """Those of projects that may be seen, oldest first. Who they made room for is named only
+        when that may be seen too.
+        """
         return m.Evictions(evictions=list(self._eviction_rows(may_see)))
 
     def _eviction_rows(self, may_see: Callable[[str, str], bool]) -> Iterator[m.EvictionRow]:
@@ -142,14 +161,24 @@ class SchedulerHistory:
 
 
 def _read(kind: type[T], stored: Iterable[tuple[int, str]]) -> Iterator[tuple[int, T]]:
-    """What another version wrote and this one cannot read is left out: a look back must not keep a scheduler from starting."""
+    """What another version wrote and this one cannot read is left out: a look back must not keep a
+    scheduler from starting.
+    """
     for at, body in stored:
         with suppress(InvalidInput):
             yield at, m.decode(kind, body)
 
 
 def _point(share: QueueShare) -> QueueHistoryPoint:
-    return QueueHistoryPoint(share.queue, share.kind, share.pool, share.quota.gpu, share.fair_share.gpu, share.allocated.gpu, share.requested.gpu)
+    return QueueHistoryPoint(
+        share.queue,
+        share.kind,
+        share.pool,
+        share.quota.gpu,
+        share.fair_share.gpu,
+        share.allocated.gpu,
+        share.requested.gpu,
+    )
 
 
 def _queue_row(at: int, point: QueueHistoryPoint) -> m.QueueSample:

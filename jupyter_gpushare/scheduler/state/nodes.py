@@ -1,6 +1,8 @@
-"""The nodes: what their agents reported, who is connected, and what is sent to them. Turns reports into the core's nodes.
+"""The nodes: what their agents reported, who is connected, and what is sent to them. Turns reports
+into the core's nodes.
 
-A node stays known when its agent goes silent: its leases are in force until the grace time is over and the policy says otherwise.
+A node stays known when its agent goes silent: its leases are in force until the grace time is over
+and the policy says otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +28,9 @@ __all__ = ["NodeRegistry", "Send"]
 
 log = logging.getLogger("gpushare.scheduler")
 COMES_BACK_MS: Final = 20_000
-"""An agent whose link broke comes back within this time if it can: its longest pause between two attempts is 15 s."""
+"""An agent whose link broke comes back within this time if it can: its longest pause between two
+attempts is 15 s.
+"""
 Send = Callable[[m.ToAgent], None]
 
 
@@ -57,7 +61,8 @@ class NodeRegistry:
     def connected(self) -> list[str]:
         return sorted(self._sends)
 
-    # -- coming and going -----------------------------------------------------------------------------------------------------------
+    # -- coming and going
+    # -----------------------------------------------------------------------------------------------------------
 
     def remember(self, report: m.NodeReport, now: int) -> None:
         """A node that was there before the service started: silent until its agent is back."""
@@ -70,9 +75,15 @@ class NodeRegistry:
         self._join(report)
 
     def refresh(self, report: m.NodeReport) -> bool:
-        """Only what was measured has changed: it is remembered, and nothing depends on it. False: more has; it has to `join`."""
+        """Only what was measured has changed: it is remembered, and nothing depends on it. False:
+        more has; it has to `join`.
+        """
         known = self._reports.get(report.name)
-        if known is None or _unmeasured(known) != _unmeasured(report) or report.name in self._problems:
+        if (
+            known is None
+            or _unmeasured(known) != _unmeasured(report)
+            or report.name in self._problems
+        ):
             return False
         self._reports[report.name] = report
         return True
@@ -95,8 +106,9 @@ class NodeRegistry:
         return True
 
     def overdue(self, now: int, grace: int) -> list[str]:
-        """Nodes whose agents have been silent for longer than the grace time; each is named once. A clock that was set back starts
-        the grace anew rather than never ending it."""
+        """Nodes whose agents have been silent for longer than the grace time; each is named once. A
+        clock that was set back starts the grace anew rather than never ending it.
+        """
         late = []
         for name, since in self._silent_since.items():
             if since is not None and since > now:
@@ -106,8 +118,14 @@ class NodeRegistry:
         return late
 
     def cut_off(self, now: int) -> list[str]:
-        """Nodes whose link has been broken for longer than an agent takes to come back; each is named once."""
-        broken = {name for name, since in self._silent_since.items() if since is not None and now - since >= COMES_BACK_MS}
+        """Nodes whose link has been broken for longer than an agent takes to come back; each is
+        named once.
+        """
+        broken = {
+            name
+            for name, since in self._silent_since.items()
+            if since is not None and now - since >= COMES_BACK_MS
+        }
         return sorted(broken - self._problems.keys())
 
     def not_ready(self, name: str, why: NodeCondition) -> None:
@@ -118,7 +136,9 @@ class NodeRegistry:
         self.rejoin(name)
 
     def flag(self, name: str, why: NodeCondition, *, on: bool) -> bool:
-        """Notes a reason, or takes it back; `rejoin` brings it into force. Gives whether that is news."""
+        """Notes a reason, or takes it back; `rejoin` brings it into force. Gives whether that is
+        news.
+        """
         flags = self._flags.setdefault(name, set())
         if (why in flags) == on:
             return False
@@ -129,7 +149,9 @@ class NodeRegistry:
         return why in self._flags.get(name, ())
 
     def rejoin(self, name: str) -> None:
-        """What is known of the node counts from now on. A node that is not there (yet) is passed over."""
+        """What is known of the node counts from now on. A node that is not there (yet) is passed
+        over.
+        """
         if name in self._reports:
             self.cluster.apply(NodeJoined(self._node(self._reports[name])))
 
@@ -139,13 +161,19 @@ class NodeRegistry:
         for report in self._reports.values():
             self.cluster.apply(NodeJoined(self._node(report)))
 
-    # -- what a node is ---------------------------------------------------------------------------------------------------------------
+    # -- what a node is
+    # ---------------------------------------------------------------------------------------------------------------
 
     def _node(self, report: m.NodeReport) -> Node:
-        # Planned GPUs are indexes: one that fell ill must not renumber the others, so it stays in its place and is left out.
+        # Planned GPUs are indexes: one that fell ill must not renumber the others, so it stays in
+        # its place and is left out.
         ill = frozenset(device.index for device in report.devices if not device.healthy)
         reasons = list(report.reasons)
-        reasons += [NodeCondition.GPU_UNHEALTHY] if report.devices and len(ill) == len(report.devices) else []
+        reasons += (
+            [NodeCondition.GPU_UNHEALTHY]
+            if report.devices and len(ill) == len(report.devices)
+            else []
+        )
         reasons += [self._problems[report.name]] if report.name in self._problems else []
         reasons += sorted(self._flags.get(report.name, ()))
         labels = {"kubernetes.io/hostname": report.name, **report.labels}
@@ -156,7 +184,8 @@ class NodeRegistry:
             gpu_memory=min((device.total_mib for device in report.devices), default=0),
             cpu=report.cpu_milli or UNLIMITED,
             memory=report.memory_mib or UNLIMITED,
-            max_pods=1_000_000,  # kernels are processes: Kubernetes' 110 pods per node is no bound of ours
+            # kernels are processes: Kubernetes' 110 pods per node is no bound of ours
+            max_pods=1_000_000,
             ready=not reasons,
             reasons=tuple(dict.fromkeys(map(str, reasons))),
             labels=labels,
@@ -168,7 +197,9 @@ class NodeRegistry:
         return {"kubernetes.io/hostname": name, **self.report(name).labels}
 
     def pool_of(self, labels: Mapping[str, str], loaded: LoadedPolicy | None = None) -> NodePool:
-        """The first pool whose label the node carries; else `default`. `loaded`: by another policy than that in force."""
+        """The first pool whose label the node carries; else `default`. `loaded`: by another policy
+        than that in force.
+        """
         pools = (loaded or self.loaded).policy.node_pools
         for pool in pools:
             if pool.label is not None and labels.get(pool.label[0]) == pool.label[1]:
@@ -180,7 +211,10 @@ class NodeRegistry:
         pool = self.pool_of(self.labels(name))
         pressure = self.loaded.pressure.get(pool.name, m.Pressure())
         return m.NodeRules(
-            pool=pool.name, workloads_per_gpu=pool.workloads_per_gpu, notice_ms=self.loaded.admin.notice, pressure=pressure
+            pool=pool.name,
+            workloads_per_gpu=pool.workloads_per_gpu,
+            notice_ms=self.loaded.admin.notice,
+            pressure=pressure,
         )
 
     def uuid_of(self, node: str, device: int) -> str | None:
@@ -188,7 +222,8 @@ class NodeRegistry:
         report = self._reports.get(node)
         return next((d.uuid for d in report.devices if d.index == device), None) if report else None
 
-    # -- talking ----------------------------------------------------------------------------------------------------------------------
+    # -- talking
+    # ----------------------------------------------------------------------------------------------------------------------
 
     def send(self, node: str, message: m.ToAgent) -> None:
         """Tells the node's agent; one that is away learns it from the plan when it is back."""
@@ -196,9 +231,16 @@ class NodeRegistry:
             try:
                 send(message)
             except Exception:
-                log.exception("node %s could not be told; it will get the plan when it is back", node, extra={"node": node})
+                log.exception(
+                    "node %s could not be told; it will get the plan when it is back",
+                    node,
+                    extra={"node": node},
+                )
 
 
 def _unmeasured(report: m.NodeReport) -> m.NodeReport:
-    devices = [structs.replace(one, used_mib=0, foreign_mib=0, foreign_processes=0, utilization=None) for one in report.devices]
+    devices = [
+        structs.replace(one, used_mib=0, foreign_mib=0, foreign_processes=0, utilization=None)
+        for one in report.devices
+    ]
     return structs.replace(report, devices=devices)

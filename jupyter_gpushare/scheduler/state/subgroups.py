@@ -1,4 +1,6 @@
-"""Sub-groups and topology of a submitted workload, checked and turned into the core's. Every refusal names the field."""
+"""Sub-groups and topology of a submitted workload, checked and turned into the core's. Every
+refusal names the field.
+"""
 
 from __future__ import annotations
 
@@ -19,20 +21,24 @@ MOST: Final = 1_000
 def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, ...]:
     """The sub-groups of a workload; with none, its pods stand in none.
 
-    Raises:
-        InvalidInput: a pod stands in no leaf, a leaf has no pods or wants more than it has, a name is used twice, an inner group has a
-            minimum of its own (all its groups are required), or the workload has one beside its groups.
+    Raises: InvalidInput: a pod stands in no leaf, a leaf has no pods or wants more than it has, a
+    name is used twice, an inner group has a minimum of its own (all its groups are required), or
+    the workload has one beside its groups.
     """
     if not request.groups and not any(pod.group for pod in request.pods):
         return ()
     if request.groups and request.min_pods is not None:
-        raise InvalidInput("a workload with groups has no min_pods of its own: its leaves have", field="min_pods")
+        raise InvalidInput(
+            "a workload with groups has no min_pods of its own: its leaves have", field="min_pods"
+        )
     every = list(_every(request.groups))
     if len(every) > MOST:
         raise InvalidInput(f"a workload has at most {MOST} groups", field="groups")
     for name, count in Counter(group.name for group in every).items():
         if count > 1 or not name:
-            raise InvalidInput(f"two groups are named {name!r}" if name else "a group needs a name", field="groups")
+            raise InvalidInput(
+                f"two groups are named {name!r}" if name else "a group needs a name", field="groups"
+            )
     sizes = Counter(pod.group for pod in request.pods)
     _check_pods(request.pods, {group.name for group in every if not group.groups})
     return tuple(_group(group, policy, sizes) for group in request.groups)
@@ -47,7 +53,10 @@ def read_together(given: m.TogetherRequest | None, policy: Policy) -> TopologyCo
         raise InvalidInput(f"there is no topology {given.name!r}", field="topology")
     for level in (given.required, given.preferred):
         if level is not None and level not in levels:
-            raise InvalidInput(f"topology {given.name} has no level {level!r}; it has {', '.join(levels)}", field="topology")
+            raise InvalidInput(
+                f"topology {given.name} has no level {level!r}; it has {', '.join(levels)}",
+                field="topology",
+            )
     return TopologyConstraint(given.name, given.required, given.preferred)
 
 
@@ -62,13 +71,20 @@ def _every(groups: Sequence[m.GroupRequest], depth: int = 1) -> Iterator[m.Group
 def _check_pods(pods: Sequence[m.PodRequest], leaves: set[str]) -> None:
     for pod in pods:
         if pod.group not in leaves and (leaves or pod.group):
-            said = f"names {pod.group!r}, which is no group without groups of its own" if pod.group else "names no group"
+            said = (
+                f"names {pod.group!r}, which is no group without groups of its own"
+                if pod.group
+                else "names no group"
+            )
             raise InvalidInput(f"pod {pod.name!r} {said}", field="group")
 
 
 def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> SubGroup:
     if group.groups and group.min_pods is not None:
-        raise InvalidInput(f"group {group.name!r} has groups, so it has no min_pods of its own: all are required", field="min_pods")
+        raise InvalidInput(
+            f"group {group.name!r} has groups, so it has no min_pods of its own: all are required",
+            field="min_pods",
+        )
     if not group.groups and not sizes[group.name]:
         raise InvalidInput(f"group {group.name!r} has no pods", field="groups")
     if group.min_pods is not None and not 1 <= group.min_pods <= sizes[group.name]:

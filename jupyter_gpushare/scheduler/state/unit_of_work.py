@@ -1,4 +1,5 @@
-"""The ledger of what was acknowledged: cluster, records and store, changed together or not at all, and announced after the commit.
+"""The ledger of what was acknowledged: cluster, records and store, changed together or not at all,
+and announced after the commit.
 
 Knows neither people nor agents: it is the one way in which either of them changes anything.
 """
@@ -18,7 +19,14 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.model.decisions import Decisions, Evict
 from jupyter_gpushare.core.model.errors import GpuShareError
-from jupyter_gpushare.core.model.events import PodEnded, PodEvicted, PodPlaced, WorkloadEnded, WorkloadHeld, WorkloadSubmitted
+from jupyter_gpushare.core.model.events import (
+    PodEnded,
+    PodEvicted,
+    PodPlaced,
+    WorkloadEnded,
+    WorkloadHeld,
+    WorkloadSubmitted,
+)
 
 from ..policy.policy_file import LoadedPolicy
 from ..store.store import Store, StoreTransaction, WorkloadRow
@@ -41,7 +49,9 @@ class ChangeListener(Protocol):
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Nothing that is made while everything is read again is garbage: looking for some took half of a start with 10 000 that wait."""
+    """Nothing that is made while everything is read again is garbage: looking for some took half of
+    a start with 10 000 that wait.
+    """
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -54,7 +64,9 @@ def _no_collections() -> Iterator[None]:
 class UnitOfWork:
     """`on_change` is called when a cycle is due. Begins with everything that the store remembers."""
 
-    def __init__(self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, clock: Callable[[], int]
+    ) -> None:
         self.store, self.loaded, self.hub, self.clock = store, loaded, hub, clock
         self.cluster = Cluster(loaded.policy)
         self.records: dict[str, WorkloadRecord] = {}
@@ -81,9 +93,12 @@ class UnitOfWork:
     # -- start --
 
     def _remember(self) -> None:
-        """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is back or not."""
+        """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is
+        back or not.
+        """
         known = self.store.remembered()
-        # beyond every number that was told, committed or not: `since` of an earlier life is then known to be of another life
+        # beyond every number that was told, committed or not: `since` of an earlier life is then
+        # known to be of another life
         self.revision = max(known.revision + 1, self.clock())
         for report in known.nodes:
             self.fleet.remember(report, self.clock())
@@ -94,8 +109,14 @@ class UnitOfWork:
                 record.events.extend(known.events.get(record.id, []))
                 self._recall_exits(record, known.exits.get(record.id, {}))
             except GpuShareError as error:
-                # one that an older version took and this one would not: it stays in the store, and does not keep the others waiting
-                log.error("workload %s cannot be taken over and is left alone: %s", row.request.id, error.message, extra={"workload": row.request.id})
+                # one that an older version took and this one would not: it stays in the store, and
+                # does not keep the others waiting
+                log.error(
+                    "workload %s cannot be taken over and is left alone: %s",
+                    row.request.id,
+                    error.message,
+                    extra={"workload": row.request.id},
+                )
                 unreadable.add(row.request.id)
         for lease in known.leases:
             if lease.body.workload not in unreadable:
@@ -104,15 +125,36 @@ class UnitOfWork:
             self._recall_wait(record)
 
     def _adopt(self, row: WorkloadRow) -> WorkloadRecord:
-        """Takes a remembered workload in by what was decided when it was asked for: the policy may have changed since."""
-        pools = [name for name in row.request.node_pools if name in {pool.name for pool in self.loaded.policy.node_pools}]
-        changed = {"project": row.project, "priority_class": row.priority, "preemptible": row.preemptible, "node_pools": pools}
+        """Takes a remembered workload in by what was decided when it was asked for: the policy may
+        have changed since.
+        """
+        pools = [
+            name
+            for name in row.request.node_pools
+            if name in {pool.name for pool in self.loaded.policy.node_pools}
+        ]
+        changed = {
+            "project": row.project,
+            "priority_class": row.priority,
+            "preemptible": row.preemptible,
+            "node_pools": pools,
+        }
         request = replace(row.request, **changed)
-        asked = read_request(request, self.loaded.policy, user=row.user, allowed=[row.project], default=None, created=row.created_ms)
-        # A pool that was removed meanwhile stays in its list: what named no other one waits with that reason, as it did before the restart.
+        asked = read_request(
+            request,
+            self.loaded.policy,
+            user=row.user,
+            allowed=[row.project],
+            default=None,
+            created=row.created_ms,
+        )
+        # A pool that was removed meanwhile stays in its list: what named no other one waits with
+        # that reason, as it did before the restart.
         workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
         self.cluster.apply(WorkloadSubmitted(workload))
-        record = self.records[row.request.id] = WorkloadRecord(row.request, workload, row.user, revision=self.revision)
+        record = self.records[row.request.id] = WorkloadRecord(
+            row.request, workload, row.user, revision=self.revision
+        )
         return record
 
     def _recall_exits(self, record: WorkloadRecord, exits: dict[str, int]) -> None:
@@ -121,11 +163,19 @@ class UnitOfWork:
             self.cluster.apply(PodEnded(record.id, pod, "succeeded" if code == 0 else "failed"))
 
     def _recall_wait(self, record: WorkloadRecord) -> None:
-        """What has no lease waits (since now, when it had one: how long is not known any more), or rests, if that was its last news."""
+        """What has no lease waits (since now, when it had one: how long is not known any more), or
+        rests, if that was its last news.
+        """
         if record.leases:
             return
-        kinds = [event.kind for event in record.events if event.kind in ("requested", "granted", "released")]
-        if kinds[-1:] == ["released"] and record.request.command is None:  # of a command, one of its pods is over
+        kinds = [
+            event.kind
+            for event in record.events
+            if event.kind in ("requested", "granted", "released")
+        ]
+        if (
+            kinds[-1:] == ["released"] and record.request.command is None
+        ):  # of a command, one of its pods is over
             self.cluster.apply(WorkloadHeld(record.id, held=True))
             record.rests = True
         else:
@@ -135,11 +185,24 @@ class UnitOfWork:
         record = self.records.get(body.workload)
         if record is None or body.node not in self.cluster.nodes:
             whose = {"lease": body.id, "workload": body.workload, "node": body.node}
-            log.error("lease %s of workload %s has lost its workload or node and is dropped", body.id, body.workload, extra=whose)
+            log.error(
+                "lease %s of workload %s has lost its workload or node and is dropped",
+                body.id,
+                body.workload,
+                extra=whose,
+            )
             with self.store.transaction() as write:
                 write.lease_ended(body.id, self.clock())
             return
-        self.cluster.apply(PodPlaced(body.workload, body.pod, spot_of(body), started, "running" if body.wanted == "hold" else "releasing"))
+        self.cluster.apply(
+            PodPlaced(
+                body.workload,
+                body.pod,
+                spot_of(body),
+                started,
+                "running" if body.wanted == "hold" else "releasing",
+            )
+        )
         body = replace(body, rules=self.loaded.rules.lease_rules(record.project, body.pool))
         record.leases[body.pod], record.started[body.id] = body, started
 
@@ -147,7 +210,9 @@ class UnitOfWork:
 
     @contextmanager
     def together(self, *, always: bool = True) -> Iterator[StoreTransaction]:
-        """Cluster and store change together or not at all. `always` False: a block that wrote nothing commits nothing."""
+        """Cluster and store change together or not at all. `always` False: a block that wrote
+        nothing commits nothing.
+        """
         mark = self.cluster.checkpoint()
         try:
             with self.store.transaction() as write:
@@ -168,13 +233,17 @@ class UnitOfWork:
             self.history.evicted(one)
             self.on_evicted(one)
 
-    def event(self, write: StoreTransaction, record: WorkloadRecord, kind: m.EventKind, message: str) -> None:
+    def event(
+        self, write: StoreTransaction, record: WorkloadRecord, kind: m.EventKind, message: str
+    ) -> None:
         event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
         write.event(record.id, event)
         self.untold.append((record, event))
 
     def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
-        """Part of the transaction that evicts: the one way in which that gets into audit log, history and metrics."""
+        """Part of the transaction that evicts: the one way in which that gets into audit log,
+        history and metrics.
+        """
         by = self.records.get(evict.by or "")
         whose = f"workload {record.id} of {record.user} in {record.project}"
         what = f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}"
@@ -182,9 +251,18 @@ class UnitOfWork:
         self._unsaid.append(eviction(self.clock(), evict, record, by))
         self.history.note(write, self._unsaid[-1])
 
-    def finish(self, record: WorkloadRecord, kind: m.EventKind, message: str, *, reason: m.ReasonBody | None = None, by: str = "") -> None:
-        """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`: who wanted it, to be written down when it is
-        somebody else's."""
+    def finish(
+        self,
+        record: WorkloadRecord,
+        kind: m.EventKind,
+        message: str,
+        *,
+        reason: m.ReasonBody | None = None,
+        by: str = "",
+    ) -> None:
+        """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`:
+        who wanted it, to be written down when it is somebody else's.
+        """
         with self.together() as write:
             self.cluster.apply(WorkloadEnded(record.id))
             self.event(write, record, kind, message)
@@ -196,19 +274,41 @@ class UnitOfWork:
         self.ended += 1
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
-        gone = m.WorkloadGone(revision=self.revision, id=record.id, kernel_id=record.kernel_id, message=message, reason=reason)
+        gone = m.WorkloadGone(
+            revision=self.revision,
+            id=record.id,
+            kernel_id=record.kernel_id,
+            message=message,
+            reason=reason,
+        )
         self.hub.publish(gone, record.project, record.user)
         self.wake()
 
-    def take_back(self, record: WorkloadRecord, leases: Sequence[m.LeaseBody], action: str, message: str, notice_ms: int) -> None:
-        """Somebody outside of the cycle (`action`: who) wants these leases back: their agents walk the ladder, after this notice."""
-        wanted = [replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None) for lease in leases]
+    def take_back(
+        self,
+        record: WorkloadRecord,
+        leases: Sequence[m.LeaseBody],
+        action: str,
+        message: str,
+        notice_ms: int,
+    ) -> None:
+        """Somebody outside of the cycle (`action`: who) wants these leases back: their agents walk
+        the ladder, after this notice.
+        """
+        wanted = [
+            replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None)
+            for lease in leases
+        ]
         with self.together() as write:
             for lease in wanted:
                 if self.cluster.state(record.id, lease.pod) != "releasing":
                     self.cluster.apply(PodEvicted(record.id, lease.pod))
                 write.lease(lease, record.started.get(lease.id, self.clock()))
-                self.evicted(write, record, Evict(record.id, lease.pod, spot_of(lease), action, None, message))
+                self.evicted(
+                    write,
+                    record,
+                    Evict(record.id, lease.pod, spot_of(lease), action, None, message),
+                )
             self.event(write, record, "evicted", message)
         self.say(record, wanted)
         self.wake()
@@ -226,17 +326,25 @@ class UnitOfWork:
         self.revision += 1
         record.revision = self.revision
         self.fresh.add(record.id)
-        self.hub.publish(m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)), record.project, record.user)
+        self.hub.publish(
+            m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)),
+            record.project,
+            record.user,
+        )
 
     def _tell(self, record: WorkloadRecord, event: m.Event) -> None:
         record.events.append(event)
         log.info("workload %s: %s: %s", record.id, event.kind, event.message, extra=about(record))
-        frame = m.WorkloadEvent(revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event)
+        frame = m.WorkloadEvent(
+            revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event
+        )
         self.hub.publish(frame, record.project, record.user)
 
     def status_changed(self) -> None:
         self.revision += 1
-        self.hub.publish(m.ServiceChanged(revision=self.revision, status=self.status_of_nobody()), None, None)
+        self.hub.publish(
+            m.ServiceChanged(revision=self.revision, status=self.status_of_nobody()), None, None
+        )
 
     def wake(self) -> None:
         self.needs_cycle = True
@@ -244,4 +352,8 @@ class UnitOfWork:
 
     def holder(self, lease: str) -> WorkloadRecord | None:
         record = self.records.get(lease.rpartition("@")[0])
-        return record if record is not None and any(body.id == lease for body in record.leases.values()) else None
+        return (
+            record
+            if record is not None and any(body.id == lease for body in record.leases.values())
+            else None
+        )

@@ -1,6 +1,8 @@
-"""GPU-hours by project, person and notebook: folded per hour as agents report, summed by the database when somebody asks.
+"""GPU-hours by project, person and notebook: folded per hour as agents report, summed by the
+database when somebody asks.
 
-Periods are whole hours of the wall clock: an hour that has begun counts with what was used in it so far. Knows no callers.
+Periods are whole hours of the wall clock: an hour that has begun counts with what was used in it so
+far. Knows no callers.
 """
 
 from __future__ import annotations
@@ -21,11 +23,22 @@ from ..store import schema as s
 from ..store.database import ours
 from ..store.store import Store
 
-__all__ = ["BY", "HOUR_MS", "REPORTED", "UsageAccounting", "UsageTotals", "by_in", "period_in", "report"]
+__all__ = [
+    "BY",
+    "HOUR_MS",
+    "REPORTED",
+    "UsageAccounting",
+    "UsageTotals",
+    "by_in",
+    "period_in",
+    "report",
+]
 
 BY: Final[dict[str, tuple[str, ...]]] = {
-    "project": ("project",), "person": ("project", "user"), "notebook": ("project", "user", "notebook"),
-}  # fmt: skip
+    "project": ("project",),
+    "person": ("project", "user"),
+    "notebook": ("project", "user", "notebook"),
+}
 HOUR_MS: Final = 3_600_000
 KINDS: Final = ("held", "used", "borrowed", "lent")
 MOST: Final = 10_000
@@ -45,7 +58,9 @@ class UsageTotals:
 
 @dataclass(slots=True)
 class _UnwrittenUsage:
-    """What was reported of one lease and is not written yet. `device_mib`: the size of the GPU, as a part of which memory counts."""
+    """What was reported of one lease and is not written yet. `device_mib`: the size of the GPU, as
+    a part of which memory counts.
+    """
 
     project: str
     user: str
@@ -60,7 +75,12 @@ class _UnwrittenUsage:
         share = min(1.0, self.request_mib / self.device_mib)
         held = round(self.sums["held_ms"] * share)
         used = min(held, round(self.sums["busy_ms"] * share))
-        return UsageTotals(held, used, self.sums["borrowed_mib_ms"] // self.device_mib, self.sums["lent_mib_ms"] // self.device_mib)
+        return UsageTotals(
+            held,
+            used,
+            self.sums["borrowed_mib_ms"] // self.device_mib,
+            self.sums["lent_mib_ms"] // self.device_mib,
+        )
 
 
 @dataclass(slots=True)
@@ -74,14 +94,18 @@ class _NodeUsage:
         known = self.leases.get(row.lease)
         if known is None:
             sums = dict.fromkeys(REPORTED, 0)
-            known = self.leases[row.lease] = _UnwrittenUsage(body.project, user, body.name, body.request_mib, device_mib, sums)
+            known = self.leases[row.lease] = _UnwrittenUsage(
+                body.project, user, body.name, body.request_mib, device_mib, sums
+            )
         for kind in REPORTED:
             known.sums[kind] += getattr(row, kind)
 
 
 class UsageAccounting:
-    """What was reported and not written yet, by node; which waits longest is written first. A report is counted once, however often it
-    is said: its number is written down together with what it says."""
+    """What was reported and not written yet, by node; which waits longest is written first. A
+    report is counted once, however often it is said: its number is written down together with what
+    it says.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -93,10 +117,20 @@ class UsageAccounting:
         """It is on the disk."""
         return report.number > 0 and _is_in(report, self._written.get(node))
 
-    def add(self, node: str, report: m.UsageReport, whose: Mapping[str, tuple[m.LeaseBody, str]], device_mib: int) -> None:
-        """Takes one report in, once. `whose`: the leases of this node that it speaks of, with the names of their users; others are passed over."""
+    def add(
+        self,
+        node: str,
+        report: m.UsageReport,
+        whose: Mapping[str, tuple[m.LeaseBody, str]],
+        device_mib: int,
+    ) -> None:
+        """Takes one report in, once. `whose`: the leases of this node that it speaks of, with the
+        names of their users; others are passed over.
+        """
         known = self._open.get(node)
-        if self.is_written(node, report) or (report.number and known is not None and _is_in(report, known.last)):
+        if self.is_written(node, report) or (
+            report.number and known is not None and _is_in(report, known.last)
+        ):
             return
         known = self._open.setdefault(node, _NodeUsage())
         if report.number:
@@ -106,8 +140,10 @@ class UsageAccounting:
                 known.add(*whose[row.lease], device_mib, row)
 
     def write(self, now: int, most: int | None = None) -> list[tuple[str, m.UsageTaken]]:
-        """Writes the reports of so many leases (whole nodes, one at least; None: all) in one transaction; what could not be written is kept.
-        Gives what is to be answered to which node. Raises StoreUnavailable."""
+        """Writes the reports of so many leases (whole nodes, one at least; None: all) in one
+        transaction; what could not be written is kept. Gives what is to be answered to which node.
+        Raises StoreUnavailable.
+        """
         batch = self._next(most)
         if not batch:
             return []
@@ -115,12 +151,24 @@ class UsageAccounting:
         last = {name: node.last for name, node in batch.items() if node.last[1]}
         with self._store.transaction() as write:
             write.used_in_hours(_hour_rows(leases.values(), now // HOUR_MS * HOUR_MS))
-            write.used({lease: (one.project, {kind: one.sums[kind] for kind in LEDGER}) for lease, one in leases.items()})
-            write.usage_taken([{"node": name, "life": life, "number": number} for name, (life, number) in last.items()])
+            write.used(
+                {
+                    lease: (one.project, {kind: one.sums[kind] for kind in LEDGER})
+                    for lease, one in leases.items()
+                }
+            )
+            write.usage_taken(
+                [
+                    {"node": name, "life": life, "number": number}
+                    for name, (life, number) in last.items()
+                ]
+            )
         for name in batch:
             del self._open[name]
         self._written |= last
-        return [(name, m.UsageTaken(life=life, number=number)) for name, (life, number) in last.items()]
+        return [
+            (name, m.UsageTaken(life=life, number=number)) for name, (life, number) in last.items()
+        ]
 
     def _next(self, most: int | None) -> dict[str, _NodeUsage]:
         batch, count = {}, 0
@@ -139,27 +187,42 @@ def _hour_rows(batch: Iterable[_UnwrittenUsage], hour: int) -> list[dict[str, An
     """A row per project, person and notebook of this hour."""
     found: dict[tuple[int, str, str, str], UsageTotals] = {}
     for one in batch:
-        sums, more = found.setdefault((hour, one.project, one.user, one.notebook), UsageTotals()), one.gpu_ms()
+        sums, more = (
+            found.setdefault((hour, one.project, one.user, one.notebook), UsageTotals()),
+            one.gpu_ms(),
+        )
         for kind in KINDS:
             setattr(sums, kind, getattr(sums, kind) + getattr(more, kind))
     return [
         {
-            "key": hashlib.sha256(repr(key).encode()).hexdigest(), "hour_ms": key[0], "project": key[1], "user": key[2], "notebook": key[3],
+            "key": hashlib.sha256(repr(key).encode()).hexdigest(),
+            "hour_ms": key[0],
+            "project": key[1],
+            "user": key[2],
+            "notebook": key[3],
             **{kind: getattr(sums, kind) for kind in KINDS},
         }
         for key, sums in found.items()
-    ]  # fmt: skip
+    ]
 
 
 def report(
     store: Store, by: str, since: int, until: int, may_see: Callable[[Mapping[str, str]], bool]
-) -> list[m.UsageRow]:  # fmt: skip
-    """Sums of the hours that begin in the period, the most held first. `may_see` is asked with project and user of each row."""
+) -> list[m.UsageRow]:
+    """Sums of the hours that begin in the period, the most held first. `may_see` is asked with
+    project and user of each row.
+    """
     columns = [s.usage_hours.c[name] for name in BY[by]]
-    everybody = [s.usage_hours.c.project, s.usage_hours.c.user, *(column for column in columns if column.name == "notebook")]
+    everybody = [
+        s.usage_hours.c.project,
+        s.usage_hours.c.user,
+        *(column for column in columns if column.name == "notebook"),
+    ]
     query = (
         sql.select(*everybody, *(sql.func.sum(s.usage_hours.c[kind]).label(kind) for kind in KINDS))
-        .where(s.usage_hours.c.hour_ms >= since // HOUR_MS * HOUR_MS, s.usage_hours.c.hour_ms < until)
+        .where(
+            s.usage_hours.c.hour_ms >= since // HOUR_MS * HOUR_MS, s.usage_hours.c.hour_ms < until
+        )
         .group_by(*everybody)
     )
     found: dict[tuple[str, ...], UsageTotals] = {}
@@ -174,8 +237,13 @@ def report(
 
 
 def period_in(since: str | None, until: str | None, now: int) -> tuple[int, int]:
-    """Both ends in ms: a time (ISO 8601), or how long ago (`7d`); by default the last seven days. Raises InvalidInput."""
-    first, last = _moment(since or "7d", now, "since"), _moment(until, now, "until") if until else now + 1
+    """Both ends in ms: a time (ISO 8601), or how long ago (`7d`); by default the last seven days.
+    Raises InvalidInput.
+    """
+    first, last = (
+        _moment(since or "7d", now, "since"),
+        _moment(until, now, "until") if until else now + 1,
+    )
     if first >= last:
         raise InvalidInput("the period ends before it begins", field="since")
     return first, last
@@ -188,7 +256,10 @@ def _moment(text: str, now: int, what: str) -> int:
         try:
             return now - read_duration(text, what=what)
         except InvalidInput:
-            raise InvalidInput(f"{what} must be a time such as 2026-11-21T08:00, or how long ago: 5m, 7d; got {text!r}", field=what) from None
+            raise InvalidInput(
+                f"{what} must be a time such as 2026-11-21T08:00, or how long ago: 5m, 7d; got {text!r}",
+                field=what,
+            ) from None
     return round((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)
 
 
@@ -202,4 +273,10 @@ def by_in(text: str | None) -> str:
 def _row(who: Mapping[str, str], sums: UsageTotals) -> m.UsageRow:
     hours = {kind: round(getattr(sums, kind) / HOUR_MS, 4) for kind in KINDS}
     idle = round((sums.held - sums.used) / HOUR_MS, 4)
-    return m.UsageRow(project=who.get("project", ""), user=who.get("user", ""), notebook=who.get("notebook", ""), idle=idle, **hours)
+    return m.UsageRow(
+        project=who.get("project", ""),
+        user=who.get("user", ""),
+        notebook=who.get("notebook", ""),
+        idle=idle,
+        **hours,
+    )

@@ -1,4 +1,6 @@
-"""One workload as the service knows it: what was asked, its leases, what its agent says, why it waits; and how that is shown."""
+"""One workload as the service knows it: what was asked, its leases, what its agent says, why it
+waits; and how that is shown.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,17 @@ from jupyter_gpushare.core.model.units import gpu_text, memory_text
 from ..store.store import EVENTS_KEPT, WorkloadOutcome
 from .admission import share_of
 
-__all__ = ["WorkloadRecord", "about", "lease_body", "over_view", "reason_of", "spot_of", "state_of", "view", "words"]
+__all__ = [
+    "WorkloadRecord",
+    "about",
+    "lease_body",
+    "over_view",
+    "reason_of",
+    "spot_of",
+    "state_of",
+    "view",
+    "words",
+]
 
 
 @dataclass(slots=True)
@@ -49,7 +61,8 @@ class WorkloadRecord:
     exits: dict[str, int] = field(default_factory=dict)
     """Exit codes of its commands that are over, by pod."""
     look_at: int = 0
-    """Before this moment (ms) no rule about running and waiting times has anything to say about it."""
+    """Before this moment (ms) no rule about running and waiting times has anything to say about it.
+    """
     told_end: int | None = None
     """The end of its waiting (ms) that was announced last."""
     ending: str = ""
@@ -81,7 +94,9 @@ def about(record: WorkloadRecord) -> dict[str, str]:
     return whose
 
 
-def state_of(record: WorkloadRecord, cluster: Cluster) -> Literal["pending", "running", "partial", "ended"]:
+def state_of(
+    record: WorkloadRecord, cluster: Cluster
+) -> Literal["pending", "running", "partial", "ended"]:
     return _state([cluster.state(record.id, pod.name) for pod in record.workload.pods])
 
 
@@ -94,7 +109,9 @@ def reason_of(reason: Reason | None) -> m.ReasonBody | None:
     if reason is None:
         return None
     helps = [m.HelpBody(change=h.change, to=h.to, message=h.message) for h in reason.helps]
-    return m.ReasonBody(code=str(reason.code), message=reason.message, numbers=dict(reason.numbers), helps=helps)
+    return m.ReasonBody(
+        code=str(reason.code), message=reason.message, numbers=dict(reason.numbers), helps=helps
+    )
 
 
 def view(record: WorkloadRecord, cluster: Cluster) -> m.WorkloadView:
@@ -125,9 +142,17 @@ def view(record: WorkloadRecord, cluster: Cluster) -> m.WorkloadView:
 
 def _pod_view(record: WorkloadRecord, cluster: Cluster, name: str) -> m.PodView:
     lease = record.leases.get(name)
-    shown = None if lease is None else replace(lease, command=None)  # its environment is nobody's to read
+    shown = (
+        None if lease is None else replace(lease, command=None)
+    )  # its environment is nobody's to read
     report = record.reports.get(lease.id) if lease else None
-    return m.PodView(name=name, state=cluster.state(record.id, name), lease=shown, report=report, exit_code=record.exits.get(name))
+    return m.PodView(
+        name=name,
+        state=cluster.state(record.id, name),
+        lease=shown,
+        report=report,
+        exit_code=record.exits.get(name),
+    )
 
 
 def over_view(over: WorkloadOutcome) -> m.WorkloadView:
@@ -157,7 +182,9 @@ def over_view(over: WorkloadOutcome) -> m.WorkloadView:
 
 
 def _over_pod(name: str, exit_code: int | None) -> m.PodView:
-    return m.PodView(name=name, state="succeeded" if exit_code == 0 else "failed", exit_code=exit_code)
+    return m.PodView(
+        name=name, state="succeeded" if exit_code == 0 else "failed", exit_code=exit_code
+    )
 
 
 def _state(pods: list[str]) -> Literal["pending", "running", "partial", "ended"]:
@@ -170,16 +197,29 @@ def _state(pods: list[str]) -> Literal["pending", "running", "partial", "ended"]
 
 
 def lease_body(
-    record: WorkloadRecord, pod: str, *, id_: str, node: m.NodeReport, pool: str, devices: tuple[int, ...], rules: m.LeaseRules
+    record: WorkloadRecord,
+    pod: str,
+    *,
+    id_: str,
+    node: m.NodeReport,
+    pool: str,
+    devices: tuple[int, ...],
+    rules: m.LeaseRules,
 ) -> m.LeaseBody:
-    """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is truncated, as the fit is (section 8.3)."""
+    """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is
+    truncated, as the fit is (section 8.3).
+    """
     asked = next(p for p in record.request.pods if p.name == pod)
     spec = next(p for p in record.workload.pods if p.name == pod)
     total = min((d.total_mib for d in node.devices), default=0)
     request, limit = share_of(asked)
     whole = bool(spec.gpu) and spec.gpu % MILLI == 0
     guarantee = spec.gpu_memory or (total if whole else spec.gpu * total // MILLI)
-    ceiling = total if whole else max(guarantee, round((limit.gpu or 0) / asked.gpu_devices * MILLI) * total // MILLI)
+    ceiling = (
+        total
+        if whole
+        else max(guarantee, round((limit.gpu or 0) / asked.gpu_devices * MILLI) * total // MILLI)
+    )
     return m.LeaseBody(
         id=id_,
         workload=record.id,

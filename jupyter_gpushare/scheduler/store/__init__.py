@@ -1,6 +1,7 @@
-"""What must not be forgotten, in SQL: tables (`schema`), transactions (`store`, `writing`), the `database` and the `migrations` of older ones.
+"""SQL.
 
-And who may write: one process per file (`locks`), one `leadership` among several. `disk` says when it is there for good, `examination` whether it is
-whole, `waits` what it says of past waits. Used by `books` and `service` through `store`; by the commands `db` and `token` directly. Decides nothing
-about GPUs.
+`schema` has the tables, `store` and `transaction` read and write them, `database` opens a database
+and applies `migrations`. `locks` and `leadership` make sure that one scheduler writes,
+`group_commit` syncs many commits at once, `integrity_check` verifies a database, `past_waits` reads
+how long earlier requests waited.
 """

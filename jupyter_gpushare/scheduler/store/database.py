@@ -1,7 +1,9 @@
-"""Opens a database, finds out how old its tables are, and brings them up to date. Knows nothing of what is in them.
+"""Opens a database, finds out how old its tables are, and brings them up to date. Knows nothing of
+what is in them.
 
-A new database gets today's tables at once. An older one goes through the steps in `migrations`; one that is newer than this program
-is left alone. The number of a step is the first part of its file's name, so that a start need not load Alembic.
+A new database gets today's tables at once. An older one goes through the steps in `migrations`; one
+that is newer than this program is left alone. The number of a step is the first part of its file's
+name, so that a start need not load Alembic.
 """
 
 from __future__ import annotations
@@ -21,9 +23,21 @@ from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, InvalidI
 from .schema import metadata
 
 __all__ = [
-    "LEAD_LOCK", "NEWEST", "NeedsUpgrade", "StoreUnavailable", "TooNew", "backup_file", "bring_up_to_date", "file_in", "found_version", "is_shared",
-    "open_engine", "ours", "prepare", "steps",
-]  # fmt: skip
+    "LEAD_LOCK",
+    "NEWEST",
+    "NeedsUpgrade",
+    "StoreUnavailable",
+    "TooNew",
+    "backup_file",
+    "bring_up_to_date",
+    "file_in",
+    "found_version",
+    "is_shared",
+    "open_engine",
+    "ours",
+    "prepare",
+    "steps",
+]
 
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION: Final = sql.table("alembic_version", sql.column("version_num", sql.String))
@@ -37,11 +51,15 @@ LEAD_LOCK: Final = 0x6770757368617265
 TABLES_LOCK: Final = LEAD_LOCK + 1
 """Held while tables are made: several schedulers may start at once."""
 STUCK_MS: Final = 5000
-"""A transaction in which nothing happens for so long is of a scheduler that hangs: PostgreSQL ends it, so that another may lead."""
+"""A transaction in which nothing happens for so long is of a scheduler that hangs: PostgreSQL ends
+it, so that another may lead.
+"""
 
 
 class StoreUnavailable(Unavailable):
-    """Raised when the database cannot take or give what was asked (full disk, gone, locked); nothing was changed."""
+    """Raised when the database cannot take or give what was asked (full disk, gone, locked);
+    nothing was changed.
+    """
 
     code = "store-unavailable"
 
@@ -60,7 +78,9 @@ class TooNew(GpuShareError):
 
 def steps() -> list[str]:
     """The versions that this program knows, oldest first."""
-    return sorted(file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*_*.py"))
+    return sorted(
+        file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*_*.py")
+    )
 
 
 NEWEST: Final = steps()[-1]
@@ -70,7 +90,9 @@ NOTHING: Final = "0000"
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """The database's errors as ours: what it can never take is the asker's fault, everything else is the database's."""
+    """The database's errors as ours: what it can never take is the asker's fault, everything else
+    is the database's.
+    """
     try:
         yield
     except DataError as error:
@@ -89,9 +111,11 @@ def _first_line(error: SQLAlchemyError) -> str:
 
 
 def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True) -> sql.Engine:
-    """`syncs` False: commits into an SQLite file are not synced one by one (`store.disk` does that for many at once).
+    """`syncs` False: commits into an SQLite file are not synced one by one (`store.disk` does that
+    for many at once).
 
-    Raises InvalidInput: no such form of address, or its driver is not installed. The address (it may have a password) is not repeated.
+    Raises InvalidInput: no such form of address, or its driver is not installed. The address (it
+    may have a password) is not repeated.
     """
     parsed = _parsed(url)
     try:
@@ -100,12 +124,20 @@ def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True)
             sql.event.listen(engine, "connect", _careful_sqlite if syncs else _quick_sqlite)
             return engine
         if parsed.get_backend_name() != "postgresql":
-            raise InvalidInput("the database must be sqlite:///FILE or postgresql+psycopg://…", field="db-url")
-        engine = sql.create_engine(parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, connect_args=_careful_postgresql(name))
+            raise InvalidInput(
+                "the database must be sqlite:///FILE or postgresql+psycopg://…", field="db-url"
+            )
+        engine = sql.create_engine(
+            parsed.set(drivername="postgresql+psycopg"),
+            pool_pre_ping=True,
+            connect_args=_careful_postgresql(name),
+        )
         sql.event.listen(engine, "connect", _without_zeros)
         return engine
     except ImportError as error:
-        raise InvalidInput("PostgreSQL needs psycopg: pip install 'jupyter-gpushare[postgresql]'", field="db-url") from error
+        raise InvalidInput(
+            "PostgreSQL needs psycopg: pip install 'jupyter-gpushare[postgresql]'", field="db-url"
+        ) from error
 
 
 def _careful_sqlite(connection: Any, _record: object) -> None:
@@ -119,13 +151,19 @@ def _careful_sqlite(connection: Any, _record: object) -> None:
 def _quick_sqlite(connection: Any, record: object) -> None:
     _careful_sqlite(connection, record)
     cursor = connection.cursor()
-    cursor.execute("PRAGMA synchronous=NORMAL")  # the log is synced for many commits at once, before anybody is told of them
-    cursor.execute(f"PRAGMA wal_autocheckpoint={LONGEST_LOG}")  # it is copied beside the decisions, long before
+    cursor.execute(
+        "PRAGMA synchronous=NORMAL"
+    )  # the log is synced for many commits at once, before anybody is told of them
+    cursor.execute(
+        f"PRAGMA wal_autocheckpoint={LONGEST_LOG}"
+    )  # it is copied beside the decisions, long before
     cursor.close()
 
 
 def _without_zeros(connection: Any, _record: object) -> None:
-    """PostgreSQL keeps no zero byte in a text. What programs print and agents say may have some; ids that have any are refused before."""
+    """PostgreSQL keeps no zero byte in a text. What programs print and agents say may have some;
+    ids that have any are refused before.
+    """
     from psycopg.types.string import StrDumperUnknown
 
     class Dumper(StrDumperUnknown):
@@ -137,19 +175,30 @@ def _without_zeros(connection: Any, _record: object) -> None:
 
 def _careful_postgresql(name: str) -> dict[str, Any]:
     """The service waits for the database on its only thread: better a 503 soon than silence."""
-    limits = {"idle_in_transaction_session_timeout": STUCK_MS, "lock_timeout": 2 * STUCK_MS, "statement_timeout": 6 * STUCK_MS}
+    limits = {
+        "idle_in_transaction_session_timeout": STUCK_MS,
+        "lock_timeout": 2 * STUCK_MS,
+        "statement_timeout": 6 * STUCK_MS,
+    }
     return {
-        "connect_timeout": PATIENCE_S, "tcp_user_timeout": STUCK_MS, "keepalives_idle": PATIENCE_S, "keepalives_interval": PATIENCE_S,
-        "keepalives_count": 2, "application_name": name,
+        "connect_timeout": PATIENCE_S,
+        "tcp_user_timeout": STUCK_MS,
+        "keepalives_idle": PATIENCE_S,
+        "keepalives_interval": PATIENCE_S,
+        "keepalives_count": 2,
+        "application_name": name,
         "options": " ".join(f"-c {limit}={value}" for limit, value in limits.items()),
-    }  # fmt: skip
+    }
 
 
-# -- versions -----------------------------------------------------------------------------------------------------------------------
+# -- versions
+# -----------------------------------------------------------------------------------------------------------------------
 
 
 def found_version(connection: sql.Connection) -> str | None:
-    """The version of the tables; None: there are none yet. Tables from before versions were counted are known by their looks."""
+    """The version of the tables; None: there are none yet. Tables from before versions were counted
+    are known by their looks.
+    """
     inspector = sql.inspect(connection)
     if inspector.has_table("alembic_version"):
         version = connection.execute(sql.select(_VERSION.c.version_num)).scalar()
@@ -157,11 +206,16 @@ def found_version(connection: sql.Connection) -> str | None:
             return str(version)
     if not inspector.has_table("workloads"):
         return None
-    return "0002" if any(column["name"] == "users" for column in inspector.get_columns("tokens")) else "0001"
+    return (
+        "0002"
+        if any(column["name"] == "users" for column in inspector.get_columns("tokens"))
+        else "0001"
+    )
 
 
 def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
-    """Afterwards the tables are today's. Older ones are changed only with `upgrade`; of an SQLite file a copy is made first.
+    """Afterwards the tables are today's. Older ones are changed only with `upgrade`; of an SQLite
+    file a copy is made first.
 
     Raises NeedsUpgrade, TooNew, StoreUnavailable.
     """
@@ -171,7 +225,9 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
         found = found_version(connection)
         if found is None:
             if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")  # all tables or none, and one sync: the driver would commit each by itself
+                connection.exec_driver_sql(
+                    "BEGIN IMMEDIATE"
+                )  # all tables or none, and one sync: the driver would commit each by itself
             metadata.create_all(connection)
             _stamp(connection, NEWEST)
             return
@@ -181,13 +237,15 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
         _refuse_unknown(found)
         raise NeedsUpgrade(
             f"the database has version {found} and this program needs {NEWEST}: stop every scheduler, make a backup, "
-            "then run `jupyter gpushare db upgrade` (or start with --db-upgrade)", field="db-url",
-        )  # fmt: skip
+            "then run `jupyter gpushare db upgrade` (or start with --db-upgrade)",
+            field="db-url",
+        )
     bring_up_to_date(engine)
 
 
 def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
-    """All steps that are missing, together or not at all. Gives the version that was found, and the copy that was made of a file.
+    """All steps that are missing, together or not at all. Gives the version that was found, and the
+    copy that was made of a file.
 
     Raises TooNew, StoreUnavailable.
     """
@@ -195,14 +253,24 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
         found = found_version(connection) or NOTHING
     _refuse_unknown(found)
     file = file_in(str(engine.url))
-    copy = backup_file(file, file.with_name(f"{file.name}.before-{NEWEST}")) if file is not None and NOTHING < found < NEWEST else None
+    copy = (
+        backup_file(file, file.with_name(f"{file.name}.before-{NEWEST}"))
+        if file is not None and NOTHING < found < NEWEST
+        else None
+    )
     with ours(), engine.begin() as connection:
         if engine.dialect.name == "sqlite":
-            connection.exec_driver_sql("BEGIN IMMEDIATE")  # or the driver would commit every change of a table by itself
-        elif not connection.execute(sql.select(sql.func.pg_try_advisory_xact_lock(LEAD_LOCK))).scalar():
+            connection.exec_driver_sql(
+                "BEGIN IMMEDIATE"
+            )  # or the driver would commit every change of a table by itself
+        elif not connection.execute(
+            sql.select(sql.func.pg_try_advisory_xact_lock(LEAD_LOCK))
+        ).scalar():
             raise Conflict("a scheduler runs on this database: stop it first", field="db-url")
         else:
-            connection.exec_driver_sql("SET LOCAL statement_timeout = 0")  # a large table takes its time
+            connection.exec_driver_sql(
+                "SET LOCAL statement_timeout = 0"
+            )  # a large table takes its time
         if found != NOTHING and not sql.inspect(connection).has_table("alembic_version"):
             _stamp(connection, found)
         _run_steps(connection)
@@ -211,7 +279,10 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
 
 def _refuse_unknown(found: str) -> None:
     if found not in (NOTHING, *steps()):
-        raise TooNew(f"the database has version {found}, which is newer than this program ({NEWEST}): install a newer one", field="db-url")
+        raise TooNew(
+            f"the database has version {found}, which is newer than this program ({NEWEST}): install a newer one",
+            field="db-url",
+        )
 
 
 def _is_stamped(engine: sql.Engine) -> bool:
@@ -220,7 +291,11 @@ def _is_stamped(engine: sql.Engine) -> bool:
 
 
 def _stamp(connection: sql.Connection, version: str) -> None:
-    connection.execute(sql.text("CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"))
+    connection.execute(
+        sql.text(
+            "CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+        )
+    )
     connection.execute(_VERSION.delete())
     connection.execute(_VERSION.insert().values(version_num=version))
 
@@ -235,7 +310,8 @@ def _run_steps(connection: sql.Connection) -> None:
     command.upgrade(config, "head")
 
 
-# -- files --------------------------------------------------------------------------------------------------------------------------
+# -- files
+# --------------------------------------------------------------------------------------------------------------------------
 
 
 def file_in(url: str) -> Path | None:
@@ -258,10 +334,15 @@ def _parsed(url: str) -> sql.URL:
 
 
 def backup_file(source: Path, target: Path) -> Path:
-    """A consistent copy, made while others may write, by the database's own means; readable by its owner alone. Gives the target."""
+    """A consistent copy, made while others may write, by the database's own means; readable by its
+    owner alone. Gives the target.
+    """
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     try:
-        origin, copy = sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True), sqlite3.connect(target)
+        origin, copy = (
+            sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True),
+            sqlite3.connect(target),
+        )
         try:
             origin.backup(copy)
         finally:
@@ -269,5 +350,7 @@ def backup_file(source: Path, target: Path) -> Path:
             copy.close()
     except sqlite3.Error as error:
         target.unlink(missing_ok=True)
-        raise StoreUnavailable(f"the database cannot be copied: {error}", field=str(target)) from error
+        raise StoreUnavailable(
+            f"the database cannot be copied: {error}", field=str(target)
+        ) from error
     return target

@@ -1,12 +1,14 @@
-"""What is on disk for good. Commits go into SQLite's log one by one; what they changed is told only after the log was synced, once for many.
+"""What is on disk for good. Commits go into SQLite's log one by one; what they changed is told only
+after the log was synced, once for many.
 
-A sync for every commit, on the thread that decides, was most of what a busy service waited for: a slow disk takes milliseconds for
-each, and held up everybody. Now the disk works beside the decisions. The promise is the same: commit, sync, then announce. Whatever
-leaves the service (an answer, a frame of a stream, an order to an agent) carries the number of the last commit before it, and waits
-here until that one is on disk. A power cut loses only what nobody was told.
+A sync for every commit, on the thread that decides, was most of what a busy service waited for: a
+slow disk takes milliseconds for each, and held up everybody. Now the disk works beside the
+decisions. The promise is the same: commit, sync, then announce. Whatever leaves the service (an
+answer, a frame of a stream, an order to an agent) carries the number of the last commit before it,
+and waits here until that one is on disk. A power cut loses only what nobody was told.
 
-The log is copied into the database's file in a thread as well: on the thread that decides, it held up a grant for as long as the disk
-took to take a few thousand pages.
+The log is copied into the database's file in a thread as well: on the thread that decides, it held
+up a grant for as long as the disk took to take a few thousand pages.
 """
 
 from __future__ import annotations
@@ -36,13 +38,17 @@ LONG_LOG: Final = 2_000
 
 
 class GroupCommit:
-    """Counts commits, and knows how many of them are on disk. `file` None: the database syncs every commit by itself.
+    """Counts commits, and knows how many of them are on disk. `file` None: the database syncs every
+    commit by itself.
 
-    Used on one event loop, and before it runs; `on_failure` is told there why a sync failed: nobody knows then what of the last commits
-    will be there after a power cut, and the service must begin again with what can be read.
+    Used on one event loop, and before it runs; `on_failure` is told there why a sync failed: nobody
+    knows then what of the last commits will be there after a power cut, and the service must begin
+    again with what can be read.
     """
 
-    def __init__(self, file: Path | None = None, on_failure: Callable[[str], None] = lambda _why: None) -> None:
+    def __init__(
+        self, file: Path | None = None, on_failure: Callable[[str], None] = lambda _why: None
+    ) -> None:
         self._wal = None if file is None else file.with_name(f"{file.name}-wal")
         self._file, self._on_failure = file, on_failure
         self.written = self.on_disk = 0
@@ -59,7 +65,9 @@ class GroupCommit:
         self._threads: list[threading.Thread] = []
 
     def committed(self) -> None:
-        """A transaction was committed. The disk begins with it at once: somebody will be told of it soon."""
+        """A transaction was committed. The disk begins with it at once: somebody will be told of it
+        soon.
+        """
         self.written += 1
         if self._wal is None:
             self.on_disk = self.written
@@ -78,11 +86,16 @@ class GroupCommit:
         await waiter
 
     def start(self) -> None:
-        """Begins to sync beside the running event loop; whoever waits does so too. What was committed before is synced now."""
+        """Begins to sync beside the running event loop; whoever waits does so too. What was
+        committed before is synced now.
+        """
         if self._threads or self._wal is None:
             return
         self._loop = asyncio.get_running_loop()
-        for work, name in ((self._sync_again_and_again, "gpushare-sync"), (self._copy_again_and_again, "gpushare-copy")):
+        for work, name in (
+            (self._sync_again_and_again, "gpushare-sync"),
+            (self._copy_again_and_again, "gpushare-copy"),
+        ):
             self._threads.append(threading.Thread(target=work, name=name, daemon=True))
             self._threads[-1].start()
 
@@ -106,7 +119,9 @@ class GroupCommit:
     # -- in the threads --
 
     def _sync_again_and_again(self) -> None:
-        """As soon as one sync is over, the next takes all that was committed meanwhile: no turn of the loop lies between them."""
+        """As soon as one sync is over, the next takes all that was committed meanwhile: no turn of
+        the loop lies between them.
+        """
         assert self._loop is not None
         copied = 0
         while not self._is_over:
@@ -118,13 +133,17 @@ class GroupCommit:
             except OSError as error:
                 failure = f"the disk failed to keep what was committed: {error.strerror or error}"
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-                self._loop.call_soon_threadsafe(self._synced, mark, time.perf_counter() - begun, failure)
+                self._loop.call_soon_threadsafe(
+                    self._synced, mark, time.perf_counter() - begun, failure
+                )
             if mark - copied >= COMMITS_PER_COPY:
                 copied = mark
                 self._copy_due.set()
 
     def _sync(self) -> None:
-        """Beside SQLite, on a handle of ours: unlike the database's own file, the log has no locks that closing it would drop."""
+        """Beside SQLite, on a handle of ours: unlike the database's own file, the log has no locks
+        that closing it would drop.
+        """
         assert self._wal is not None
         try:
             handle = os.open(self._wal, os.O_RDWR | os.O_CLOEXEC)
@@ -139,7 +158,9 @@ class GroupCommit:
         while not self._is_over:
             self._copy_due.wait()
             self._copy_due.clear()
-            with suppress(sqlite3.Error):  # what cannot be done now is done after the next few hundred commits
+            with suppress(
+                sqlite3.Error
+            ):  # what cannot be done now is done after the next few hundred commits
                 self._copy()
 
     def _copy(self) -> None:
@@ -153,7 +174,9 @@ class GroupCommit:
             connection.close()
 
     def close(self) -> None:
-        """Everything that was committed is on disk when this returns, as far as the disk takes it. May be called twice."""
+        """Everything that was committed is on disk when this returns, as far as the disk takes it.
+        May be called twice.
+        """
         self._is_over = True
         self._due.set()
         self._copy_due.set()

@@ -1,4 +1,6 @@
-"""Examines a database: its version, whether the file is whole, and what must be true of leases whoever wrote them. Changes nothing."""
+"""Examines a database: its version, whether the file is whole, and what must be true of leases
+whoever wrote them. Changes nothing.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,19 @@ def _broken_file(connection: sql.Connection) -> Iterator[str]:
 
 
 def _leases(connection: sql.Connection) -> Iterator[str]:
-    alive = set(connection.execute(sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms.is_(None))).scalars())
+    alive = set(
+        connection.execute(
+            sql.select(s.workloads.c.id).where(s.workloads.c.ended_ms.is_(None))
+        ).scalars()
+    )
     nodes: dict[str, m.NodeReport] = {}
     for text in connection.execute(sql.select(s.nodes.c.report)).scalars():
         report = m.decode(m.NodeReport, text)
         nodes[report.name] = report
     leases = []
-    for row in connection.execute(sql.select(s.leases).where(s.leases.c.ended_ms.is_(None)).order_by(s.leases.c.id)):
+    for row in connection.execute(
+        sql.select(s.leases).where(s.leases.c.ended_ms.is_(None)).order_by(s.leases.c.id)
+    ):
         try:
             leases.append(m.decode(m.LeaseBody, row.body))
         except InvalidInput as error:
@@ -51,7 +59,9 @@ def _leases(connection: sql.Connection) -> Iterator[str]:
             yield f"Lease {lease.id} is in force and its workload {lease.workload} is not."
         if lease.node not in nodes:
             yield f"Lease {lease.id} is on node {lease.node}, which is not known."
-    for (workload, pod), count in sorted(Counter((lease.workload, lease.pod) for lease in leases).items()):
+    for (workload, pod), count in sorted(
+        Counter((lease.workload, lease.pod) for lease in leases).items()
+    ):
         if count > 1:
             yield f"Pod {pod} of workload {workload} has {count} leases."
     yield from _booked(leases, nodes)
@@ -69,10 +79,18 @@ def _booked(leases: list[m.LeaseBody], nodes: Mapping[str, m.NodeReport]) -> Ite
 
 
 def _usage(connection: sql.Connection) -> Iterator[str]:
-    orphans = sql.select(s.usage.c.lease).where(~sql.exists().where(s.leases.c.id == s.usage.c.lease)).order_by(s.usage.c.lease)
+    orphans = (
+        sql.select(s.usage.c.lease)
+        .where(~sql.exists().where(s.leases.c.id == s.usage.c.lease))
+        .order_by(s.usage.c.lease)
+    )
     for lease in connection.execute(orphans).scalars():
         yield f"Something was used under lease {lease}, which never was."
     sums = [column for column in s.usage.columns if column.name not in ("lease", "project")]
-    negative = sql.select(s.usage.c.lease).where(sql.or_(*(column < 0 for column in sums))).order_by(s.usage.c.lease)
+    negative = (
+        sql.select(s.usage.c.lease)
+        .where(sql.or_(*(column < 0 for column in sums)))
+        .order_by(s.usage.c.lease)
+    )
     for lease in connection.execute(negative).scalars():
         yield f"Less than nothing was used under lease {lease}."

@@ -1,4 +1,6 @@
-"""Only one process at a time: two schedulers on one store would give the same GPU twice. A lock ends with its process, however that ends."""
+"""Only one process at a time: two schedulers on one store would give the same GPU twice. A lock
+ends with its process, however that ends.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,15 @@ __all__ = ["is_held", "lock_of", "only_one"]
 
 
 def only_one(lock_file: Path, refusal: str, where: Path) -> int:
-    """The descriptor that holds the lock until it is closed. Raises Unavailable with `refusal` and `where`, which people know, when it is held."""
+    """The descriptor that holds the lock until it is closed. Raises Unavailable with `refusal` and
+    `where`, which people know, when it is held.
+    """
     try:
         lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise Unavailable(f"{lock_file.name} cannot be locked: {error.strerror or error}", field=str(where)) from error
+        raise Unavailable(
+            f"{lock_file.name} cannot be locked: {error.strerror or error}", field=str(where)
+        ) from error
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -35,5 +41,9 @@ def is_held(lock_file: Path) -> bool:
 
 
 def lock_of(database: Path) -> int:
-    """Of a database in a file. Beside the file rather than on it: closing any handle of the file itself would drop SQLite's own locks."""
-    return only_one(database.with_suffix(".lock"), "another scheduler runs on this database", database)
+    """Of a database in a file. Beside the file rather than on it: closing any handle of the file
+    itself would drop SQLite's own locks.
+    """
+    return only_one(
+        database.with_suffix(".lock"), "another scheduler runs on this database", database
+    )

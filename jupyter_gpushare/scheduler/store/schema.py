@@ -1,6 +1,8 @@
-"""What is kept: the tables as the program of today wants them, and the rows as values. `migrations` makes older databases so.
+"""What is kept: the tables as the program of today wants them, and the rows as values. `migrations`
+makes older databases so.
 
-Change a table here and add a file to `migrations/versions`, in one commit; tests/scheduler/test_migrations.py fails while they differ.
+Change a table here and add a file to `migrations/versions`, in one commit;
+tests/scheduler/test_migrations.py fails while they differ.
 """
 
 from __future__ import annotations
@@ -13,17 +15,42 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 __all__ = [
-    "LeaseRow", "WorkloadOutcome", "StoredState", "TokenRow", "WorkloadRow", "audit", "events", "facts", "history", "leadership", "leases", "logs",
-    "metadata", "node_marks", "nodes", "outcomes", "tokens", "usage", "usage_hours", "usage_taken", "workloads",
-]  # fmt: skip
+    "LeaseRow",
+    "WorkloadOutcome",
+    "StoredState",
+    "TokenRow",
+    "WorkloadRow",
+    "audit",
+    "events",
+    "facts",
+    "history",
+    "leadership",
+    "leases",
+    "logs",
+    "metadata",
+    "node_marks",
+    "nodes",
+    "outcomes",
+    "tokens",
+    "usage",
+    "usage_hours",
+    "usage_taken",
+    "workloads",
+]
 
 LONGEST_LEASE: Final = 1100
 """Characters of a lease's id: its workload's (up to 1000) and a few of its own."""
 
 metadata = sql.MetaData()
-facts = sql.Table("meta", metadata, sql.Column("key", sql.String(64), primary_key=True), sql.Column("value", sql.Text, nullable=False))
+facts = sql.Table(
+    "meta",
+    metadata,
+    sql.Column("key", sql.String(64), primary_key=True),
+    sql.Column("value", sql.Text, nullable=False),
+)
 workloads = sql.Table(
-    "workloads", metadata,
+    "workloads",
+    metadata,
     sql.Column("id", sql.String(1000), primary_key=True),
     sql.Column("request", sql.Text, nullable=False),
     sql.Column("user", sql.String(1000), nullable=False),
@@ -34,35 +61,49 @@ workloads = sql.Table(
     sql.Column("created_ms", sql.BigInteger, nullable=False),
     sql.Column("ended_ms", sql.BigInteger, index=True),
     sql.Column("message", sql.Text, nullable=False, default=""),
-)  # fmt: skip
+)
 leases = sql.Table(
-    "leases", metadata,
+    "leases",
+    metadata,
     sql.Column("id", sql.String(LONGEST_LEASE), primary_key=True),
     sql.Column("workload", sql.String(1000), nullable=False, index=True),
     sql.Column("body", sql.Text, nullable=False),
     sql.Column("started_ms", sql.BigInteger, nullable=False),
     sql.Column("ended_ms", sql.BigInteger, index=True),
-)  # fmt: skip
+)
 events = sql.Table(
-    "events", metadata,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "events",
+    metadata,
+    sql.Column(
+        "number",
+        sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
     sql.Column("workload", sql.String(1000), nullable=False, index=True),
     sql.Column("time", sql.String(64), nullable=False),
     sql.Column("kind", sql.String(32), nullable=False),
     sql.Column("message", sql.Text, nullable=False),
-)  # fmt: skip
-nodes = sql.Table("nodes", metadata, sql.Column("name", sql.String(1000), primary_key=True), sql.Column("report", sql.Text, nullable=False))
+)
+nodes = sql.Table(
+    "nodes",
+    metadata,
+    sql.Column("name", sql.String(1000), primary_key=True),
+    sql.Column("report", sql.Text, nullable=False),
+)
 usage = sql.Table(
-    "usage", metadata,
+    "usage",
+    metadata,
     sql.Column("lease", sql.String(LONGEST_LEASE), primary_key=True),
     sql.Column("project", sql.String(1000), nullable=False, index=True),
     sql.Column("held_ms", sql.BigInteger, nullable=False),
     sql.Column("busy_ms", sql.BigInteger, nullable=False),
     sql.Column("used_mib_ms", sql.BigInteger, nullable=False),
     sql.Column("borrowed_mib_ms", sql.BigInteger, nullable=False),
-)  # fmt: skip
+)
 tokens = sql.Table(
-    "tokens", metadata,
+    "tokens",
+    metadata,
     sql.Column("id", sql.String(64), primary_key=True),
     sql.Column("scope", sql.String(16), nullable=False),
     sql.Column("name", sql.String(1000), nullable=False),
@@ -72,49 +113,65 @@ tokens = sql.Table(
     sql.Column("revoked_ms", sql.BigInteger),
     sql.Column("users", sql.Text, nullable=False, server_default=""),
     sql.Column("groups", sql.Text, nullable=False, server_default=""),
-)  # fmt: skip
+)
 leadership = sql.Table(
-    "leadership", metadata,
+    "leadership",
+    metadata,
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=False),
     sql.Column("epoch", sql.BigInteger, nullable=False),
     sql.Column("holder", sql.Text, nullable=False),
     sql.Column("url", sql.Text, nullable=False),
     sql.Column("renewed_ms", sql.BigInteger, nullable=False),
-)  # fmt: skip
+)
 """One row: who may commit. The epoch grows with every new leader, and is never given twice."""
 audit = sql.Table(
-    "audit", metadata,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "audit",
+    metadata,
+    sql.Column(
+        "number",
+        sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
     sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
     sql.Column("actor", sql.String(1000), nullable=False),
     sql.Column("action", sql.String(64), nullable=False),
     sql.Column("object", sql.Text, nullable=False),
     sql.Column("detail", sql.Text, nullable=False),
-)  # fmt: skip
+)
 node_marks = sql.Table(
-    "node_marks", metadata,
+    "node_marks",
+    metadata,
     sql.Column("name", sql.String(1000), primary_key=True),
     sql.Column("cordoned", sql.Boolean, nullable=False),
     sql.Column("draining", sql.Boolean, nullable=False),
     sql.Column("actor", sql.String(1000), nullable=False),
     sql.Column("since_ms", sql.BigInteger, nullable=False),
-)  # fmt: skip
+)
 history = sql.Table(
-    "history", metadata,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "history",
+    metadata,
+    sql.Column(
+        "number",
+        sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
     sql.Column("kind", sql.String(16), nullable=False),
     sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
     sql.Column("body", sql.Text, nullable=False),
-)  # fmt: skip
+)
 usage_taken = sql.Table(
-    "usage_taken", metadata,
+    "usage_taken",
+    metadata,
     sql.Column("node", sql.String(1000), primary_key=True),
     sql.Column("life", sql.String(64), nullable=False),
     sql.Column("number", sql.BigInteger, nullable=False),
-)  # fmt: skip
+)
 """Which report of each node's agent was counted last."""
 usage_hours = sql.Table(
-    "usage_hours", metadata,
+    "usage_hours",
+    metadata,
     sql.Column("key", sql.String(64), primary_key=True),
     sql.Column("hour_ms", sql.BigInteger, nullable=False, index=True),
     sql.Column("project", sql.String(1000), nullable=False),
@@ -124,25 +181,39 @@ usage_hours = sql.Table(
     sql.Column("used", sql.BigInteger, nullable=False),
     sql.Column("borrowed", sql.BigInteger, nullable=False),
     sql.Column("lent", sql.BigInteger, nullable=False),
-)  # fmt: skip
-"""GPU-ms per hour, project, person and notebook; the key is a hash of these four, which together are too long for an index."""
+)
+"""GPU-ms per hour, project, person and notebook; the key is a hash of these four, which together
+are too long for an index.
+"""
 outcomes = sql.Table(
-    "outcomes", metadata,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "outcomes",
+    metadata,
+    sql.Column(
+        "number",
+        sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
     sql.Column("workload", sql.String(1000), nullable=False, index=True),
     sql.Column("pod", sql.String(1000), nullable=False),
     sql.Column("exit_code", sql.Integer, nullable=False),
     sql.Column("ended_ms", sql.BigInteger, nullable=False),
-)  # fmt: skip
+)
 logs = sql.Table(
-    "logs", metadata,
-    sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+    "logs",
+    metadata,
+    sql.Column(
+        "number",
+        sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+        primary_key=True,
+        autoincrement=True,
+    ),
     sql.Column("workload", sql.String(1000), nullable=False, index=True),
     sql.Column("lease", sql.String(LONGEST_LEASE), nullable=False, index=True),
     sql.Column("pod", sql.String(1000), nullable=False),
     sql.Column("stop", sql.BigInteger, nullable=False),
     sql.Column("text", sql.Text, nullable=False),
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +236,9 @@ class LeaseRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """Batch work that is over: when (ms), how, and the exit code of each pod's command that ended by itself."""
+    """Batch work that is over: when (ms), how, and the exit code of each pod's command that ended
+    by itself.
+    """
 
     row: WorkloadRow
     ended_ms: int

@@ -1,4 +1,6 @@
-"""What can be written inside one transaction. Statements are built once: making them anew cost a tenth of the service under load."""
+"""What can be written inside one transaction. Statements are built once: making them anew cost a
+tenth of the service under load.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +17,32 @@ from . import schema as s
 __all__ = ["StoreTransaction"]
 
 
-def _upsert(table: sql.Table, key: str, updated: Sequence[str] = (), added: Sequence[str] = ()) -> dict[str, sql.Insert]:
-    """Per dialect: insert a row, or where the key is there already, replace some columns and add to others. The standard has no words for it."""
+def _upsert(
+    table: sql.Table, key: str, updated: Sequence[str] = (), added: Sequence[str] = ()
+) -> dict[str, sql.Insert]:
+    """Per dialect: insert a row, or where the key is there already, replace some columns and add to
+    others. The standard has no words for it.
+    """
     made: dict[str, sql.Insert] = {}
-    for name, insert in (("sqlite", sqlite.insert(table)), ("postgresql", postgresql.insert(table))):
-        values = {column: insert.excluded[column] for column in updated} | {c: table.c[c] + insert.excluded[c] for c in added}
+    for name, insert in (
+        ("sqlite", sqlite.insert(table)),
+        ("postgresql", postgresql.insert(table)),
+    ):
+        values = {column: insert.excluded[column] for column in updated} | {
+            c: table.c[c] + insert.excluded[c] for c in added
+        }
         made[name] = insert.on_conflict_do_update(index_elements=[key], set_=values)
     return made
 
 
 _REVISION: Final = _upsert(s.facts, "key", ["value"])
-_LEASE: Final = _upsert(s.leases, "id", ["body", "ended_ms"])  # it keeps the time at which it started
+_LEASE: Final = _upsert(
+    s.leases, "id", ["body", "ended_ms"]
+)  # it keeps the time at which it started
 _NODE: Final = _upsert(s.nodes, "name", ["report"])
-_USED: Final = _upsert(s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"])
+_USED: Final = _upsert(
+    s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"]
+)
 _HOURS: Final = _upsert(s.usage_hours, "key", added=["held", "used", "borrowed", "lent"])
 _TAKEN: Final = _upsert(s.usage_taken, "node", ["life", "number"])
 _SUBMITTED: Final = s.workloads.insert()
@@ -36,8 +51,12 @@ _OUTCOME: Final = s.outcomes.insert()
 _HISTORY: Final = s.history.insert()
 _LOG: Final = s.logs.insert()
 _RENAMED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"))
-_ENDED: Final = s.workloads.update().where(s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None))
-_LEASES_ENDED: Final = s.leases.update().where(s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None))
+_ENDED: Final = s.workloads.update().where(
+    s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_(None)
+)
+_LEASES_ENDED: Final = s.leases.update().where(
+    s.leases.c.workload == sql.bindparam("of"), s.leases.c.ended_ms.is_(None)
+)
 _LEASE_ENDED: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of"))
 
 
@@ -50,7 +69,11 @@ class StoreTransaction:
         self.wrote = False
         """Whether anything was written: a cycle that decided nothing need not be committed."""
 
-    def do(self, statement: sql.UpdateBase, values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None) -> int:
+    def do(
+        self,
+        statement: sql.UpdateBase,
+        values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
+    ) -> int:
         """Executes a write; gives the number of rows that it touched."""
         self.wrote = True
         return self.connection.execute(statement, values).rowcount
@@ -59,8 +82,17 @@ class StoreTransaction:
         self.do(_REVISION[self._dialect], {"key": "revision", "value": str(number)})
 
     def submitted(self, row: s.WorkloadRow) -> None:
-        values: dict[str, Any] = {name: getattr(row, name) for name in ("user", "project", "priority", "preemptible", "created_ms")}
-        known = {"id": row.request.id, "request": _text(row.request), "kernel_id": row.request.kernel_id, "ended_ms": None, "message": ""}
+        values: dict[str, Any] = {
+            name: getattr(row, name)
+            for name in ("user", "project", "priority", "preemptible", "created_ms")
+        }
+        known = {
+            "id": row.request.id,
+            "request": _text(row.request),
+            "kernel_id": row.request.kernel_id,
+            "ended_ms": None,
+            "message": "",
+        }
         self.do(_SUBMITTED, values | known)
 
     def renamed(self, request: m.WorkloadRequest) -> None:
@@ -74,14 +106,28 @@ class StoreTransaction:
 
     def lease(self, body: m.LeaseBody, started_ms: int) -> None:
         """A new lease, or a new version of one, which keeps the time at which it started."""
-        row = {"id": body.id, "workload": body.workload, "body": _text(body), "started_ms": started_ms, "ended_ms": None}
+        row = {
+            "id": body.id,
+            "workload": body.workload,
+            "body": _text(body),
+            "started_ms": started_ms,
+            "ended_ms": None,
+        }
         self.do(_LEASE[self._dialect], row)
 
     def lease_ended(self, lease: str, now_ms: int) -> None:
         self.do(_LEASE_ENDED, {"of": lease, "ended_ms": now_ms})
 
     def event(self, workload: str, event: m.Event) -> None:
-        self.do(_EVENT, {"workload": workload, "time": event.time, "kind": event.kind, "message": event.message})
+        self.do(
+            _EVENT,
+            {
+                "workload": workload,
+                "time": event.time,
+                "kind": event.kind,
+                "message": event.message,
+            },
+        )
 
     def history(self, kind: str, now_ms: int, body: bytes) -> None:
         """Something to look back at; how long it is kept depends on the kind (`Store.forget`)."""
@@ -91,19 +137,31 @@ class StoreTransaction:
         self.do(s.history.delete().where(s.history.c.kind == kind, s.history.c.time_ms < before_ms))
 
     def outcome(self, workload: str, pod: str, exit_code: int, now_ms: int) -> None:
-        self.do(_OUTCOME, {"workload": workload, "pod": pod, "exit_code": exit_code, "ended_ms": now_ms})
+        self.do(
+            _OUTCOME, {"workload": workload, "pod": pod, "exit_code": exit_code, "ended_ms": now_ms}
+        )
 
     def logged(self, workload: str, lease: str, pod: str, stop: int, text: str) -> None:
         """A piece of what a command printed, up to this byte of it."""
-        self.do(_LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text})
+        self.do(
+            _LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text}
+        )
 
     def node(self, report: m.NodeReport) -> None:
         self.do(_NODE[self._dialect], {"name": report.name, "report": _text(report)})
 
     def used(self, rows: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
-        """Adds to the ledgers of these leases: lease -> its project, and what is to be added to which sum."""
+        """Adds to the ledgers of these leases: lease -> its project, and what is to be added to
+        which sum.
+        """
         if rows:
-            self.do(_USED[self._dialect], [{"lease": lease, "project": project, **sums} for lease, (project, sums) in rows.items()])
+            self.do(
+                _USED[self._dialect],
+                [
+                    {"lease": lease, "project": project, **sums}
+                    for lease, (project, sums) in rows.items()
+                ],
+            )
 
     def usage_taken(self, rows: Sequence[Mapping[str, Any]]) -> None:
         """Of these nodes everything is counted up to this report."""

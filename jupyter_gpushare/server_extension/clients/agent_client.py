@@ -1,4 +1,6 @@
-"""The Jupyter server's line to the node agent of its machine: one unix socket that comes back by itself."""
+"""The Jupyter server's line to the node agent of its machine: one unix socket that comes back by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +35,26 @@ __all__ = ["AgentClient"]
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
-"""Short: an attempt costs next to nothing, and kernels start without a GPU while the line is down."""
+"""Short: an attempt costs next to nothing, and kernels start without a GPU while the line is down.
+"""
 LONGEST_LINE: Final = 8 << 20
 LONGEST_BACKLOG: Final = 4 << 20
-"""Bytes that may wait for an agent that does not read; more, and the line is given up and made anew."""
+"""Bytes that may wait for an agent that does not read; more, and the line is given up and made
+anew.
+"""
 
 
 class AgentClient:
-    """`on_welcome` is called at every (re)connection, `on_message` for everything else that is no answer; both in the event loop."""
+    """`on_welcome` is called at every (re)connection, `on_message` for everything else that is no
+    answer; both in the event loop.
+    """
 
     def __init__(
-        self, path: str, log: Logger, on_welcome: Callable[[ServerWelcome], None], on_message: Callable[[ToServer], None]
+        self,
+        path: str,
+        log: Logger,
+        on_welcome: Callable[[ServerWelcome], None],
+        on_message: Callable[[ToServer], None],
     ) -> None:
         self.path = path
         self.welcome: ServerWelcome | None = None
@@ -103,10 +114,13 @@ class AgentClient:
         self.connected.clear()
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(Unavailable("the node agent of this machine went away before it answered"))
+                answer.set_exception(
+                    Unavailable("the node agent of this machine went away before it answered")
+                )
 
     async def known_kernels(self, within: float) -> set[str]:
-        """Ids of all kernels that the agent knows now, whichever server started them; asked over a line of its own.
+        """Ids of all kernels that the agent knows now, whichever server started them; asked over a
+        line of its own.
 
         Raises:
             Unavailable: no answer within `within` seconds.
@@ -115,7 +129,9 @@ class AgentClient:
             async with asyncio.timeout(within):
                 reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)
                 try:
-                    writer.write(encode(ServerHello(server=secrets.token_hex(8), pid=os.getpid())) + b"\n")
+                    writer.write(
+                        encode(ServerHello(server=secrets.token_hex(8), pid=os.getpid())) + b"\n"
+                    )
                     welcome = decode(ServerWelcome, await reader.readline())
                 finally:
                     writer.close()
@@ -124,7 +140,9 @@ class AgentClient:
         return {kernel.kernel_id for kernel in welcome.kernels}
 
     def tell(self, message: FromServer) -> bool:
-        """Whether the line stands; what could not be told is told by `on_welcome` at the next connection."""
+        """Whether the line stands; what could not be told is told by `on_welcome` at the next
+        connection.
+        """
         if self._writer is None:
             return False
         self._writer.write(encode(message) + b"\n")

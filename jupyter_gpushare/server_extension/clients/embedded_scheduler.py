@@ -1,4 +1,6 @@
-"""Scheduler and node agent inside this server, for one person on one machine. The only file here that knows of `scheduler.embedded`."""
+"""Scheduler and node agent inside this server, for one person on one machine. The only file here
+that knows of `scheduler.embedded`.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +24,34 @@ PAUSE_S: Final = 0.1
 
 
 class SchedulerRunsElsewhere(Unavailable):
-    """Raised when another server of the same person runs both already, in the same state directory: `transport` leads there."""
+    """Raised when another server of the same person runs both already, in the same state directory:
+    `transport` leads there.
+    """
 
     def __init__(self, socket: Path) -> None:
-        super().__init__("another Jupyter server of yours runs scheduler and node agent", field=str(socket.parent))
+        super().__init__(
+            "another Jupyter server of yours runs scheduler and node agent",
+            field=str(socket.parent),
+        )
         self.transport = HttpTransport(f"{UNIX}{socket}")
 
 
 async def start_local(
-    *, state_dir: Path, socket: Path, policy_file: Path | None, simulate: str, gpu_memory: str, user: str, host_memory: str = "",
+    *,
+    state_dir: Path,
+    socket: Path,
+    policy_file: Path | None,
+    simulate: str,
+    gpu_memory: str,
+    user: str,
+    host_memory: str = "",
     tell: Callable[[str], None],
-) -> EmbeddedServer:  # fmt: skip
-    """Start both in the running loop. `tell` hears why that takes long ("": it goes on): a driver may hang for ever.
+) -> EmbeddedServer:
+    """Start both in the running loop. `tell` hears why that takes long ("": it goes on): a driver
+    may hang for ever.
 
-    Raises:
-        Elsewhere: another server of this person does it.
-        GpuShareError: there are no GPUs to manage here, the policy is bad, or somebody else's scheduler or agent is at work already.
+    Raises: Elsewhere: another server of this person does it. GpuShareError: there are no GPUs to
+    manage here, the policy is bad, or somebody else's scheduler or agent is at work already.
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
@@ -46,11 +60,20 @@ async def start_local(
     await _must_be_free(state_dir)
 
     bound = read_memory(host_memory, what="host_memory") if host_memory else None
-    # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not answer at all.
-    devices = await found_patiently(lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell)
+    # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not
+    # answer at all.
+    devices = await found_patiently(
+        lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell
+    )
     await _must_be_free(state_dir)
     house = EmbeddedServer(
-        state_dir, simulate=simulate, socket=socket, policy_file=policy_file, user=user, host_memory_mib=bound, devices=devices
+        state_dir,
+        simulate=simulate,
+        socket=socket,
+        policy_file=policy_file,
+        user=user,
+        host_memory_mib=bound,
+        devices=devices,
     )
     await house.start()
     return house

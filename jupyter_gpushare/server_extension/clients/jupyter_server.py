@@ -1,4 +1,6 @@
-"""The Jupyter server as `sharing` sees it: its kernels, their notebooks, its restart, its event bus."""
+"""The Jupyter server as `sharing` sees it: its kernels, their notebooks, its restart, its event
+bus.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ EVENT_SCHEMA: Final = {
     "properties": {
         "kernel_id": {"type": "string", "title": "Kernel id"},
         "time": {"type": "string", "title": "ISO 8601 with a zone"},
-        "kind": {"type": "string", "title": "granted, attached, burst, notice, suspended, resumed, moved, killed, …"},
+        "kind": {
+            "type": "string",
+            "title": "granted, attached, burst, notice, suspended, resumed, moved, killed, …",
+        },
         "message": {"type": "string", "title": "One sentence"},
     },
 }
@@ -47,8 +52,10 @@ class JupyterServer:
         return list(self._app.kernel_manager.list_kernel_ids())
 
     def forget_failed_starts(self) -> None:
-        """A kernel whose start failed stays in Jupyter's list of those that are starting, and then the server's end stops at it
-        (`shutdown_all` raises 404), so that neither server nor kernels would ever be gone."""
+        """A kernel whose start failed stays in Jupyter's list of those that are starting, and then
+        the server's end stops at it (`shutdown_all` raises 404), so that neither server nor kernels
+        would ever be gone.
+        """
         starting = getattr(self._app.kernel_manager, "_pending_kernels", {})
         for kernel_id, task in list(starting.items()):
             if task.done() and kernel_id not in self._app.kernel_manager:
@@ -57,7 +64,9 @@ class JupyterServer:
     async def kernel_names(self) -> Mapping[str, str]:
         """Kernel id -> the notebook's path; kernels without a session are left out."""
         names: dict[str, str] = {}
-        with contextlib.suppress(Exception):  # a session whose kernel dies at this moment makes the whole list fail
+        with contextlib.suppress(
+            Exception
+        ):  # a session whose kernel dies at this moment makes the whole list fail
             for session in await ensure_async(self._app.session_manager.list_sessions()):
                 names[session["kernel"]["id"]] = session.get("path") or ""
         return names
@@ -79,5 +88,10 @@ class JupyterServer:
 
     def emit(self, kernel_id: str, event: Event) -> None:
         """Put one event on the server's event bus."""
-        data = {"kernel_id": kernel_id, "time": event.time, "kind": event.kind, "message": event.message}
+        data = {
+            "kernel_id": kernel_id,
+            "time": event.time,
+            "kind": event.kind,
+            "message": event.message,
+        }
         self._app.event_logger.emit(schema_id=EVENT_SCHEMA_ID, data=data)

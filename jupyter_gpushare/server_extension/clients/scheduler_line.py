@@ -1,4 +1,6 @@
-"""The scheduler's client as this server holds it: over HTTP from the start, or connected once the scheduler inside this server runs."""
+"""The scheduler's client as this server holds it: over HTTP from the start, or connected once the
+scheduler inside this server runs.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,12 @@ class SchedulerLine:
         self._connected = asyncio.Event()
 
     @classmethod
-    def over_http(cls, url: str, token_file: str, hub_token: str = "", ca_file: str = "") -> SchedulerLine:
-        """To a scheduler service. Without a token file this server shows its JupyterHub's token; on a unix socket it is its user."""
+    def over_http(
+        cls, url: str, token_file: str, hub_token: str = "", ca_file: str = ""
+    ) -> SchedulerLine:
+        """To a scheduler service. Without a token file this server shows its JupyterHub's token; on
+        a unix socket it is its user.
+        """
         line = cls()
         token = token_in(token_file) if token_file else "" if url.startswith(UNIX) else hub_token
         line.connect(to_schedulers(url, token, ca_file=ca_file))
@@ -69,7 +75,9 @@ class SchedulerLine:
     async def rename(self, workload_id: str, name: str) -> WorkloadView:
         return await self._here().rename(workload_id, name)
 
-    async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer:
+    async def what_if(
+        self, request: WorkloadRequest, instead_of: str | None = None
+    ) -> WhatIfAnswer:
         return await self._here().what_if(request, instead_of)
 
     async def queues(self) -> Queues:

@@ -21,7 +21,15 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotFound
-from jupyter_gpushare.messages import ErrorBody, ErrorDetail, KernelHistory, KernelRequest, StreamState, decode, encode
+from jupyter_gpushare.messages import (
+    ErrorBody,
+    ErrorDetail,
+    KernelHistory,
+    KernelRequest,
+    StreamState,
+    decode,
+    encode,
+)
 
 from ..services.broadcast import PageListener
 from ..services.csv_tables import Table, as_csv
@@ -66,7 +74,11 @@ class GpuShareAPIHandler(APIHandler):
 
     def refuse(self, status: int, code: str, message: str, field: str | None = None) -> None:
         self.set_status(status)
-        self.give(ErrorBody(error=ErrorDetail(code=code, message=message, **({"field": field} if field else {}))))
+        self.give(
+            ErrorBody(
+                error=ErrorDetail(code=code, message=message, **({"field": field} if field else {}))
+            )
+        )
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
         """Jupyter's and tornado's own errors, in the shape of ours."""
@@ -96,7 +108,9 @@ class KernelHandler(GpuShareAPIHandler):
     @answering
     async def post(self, kernel_id: str) -> None:
         self.sharing.kernel(kernel_id)
-        kernel, _ = await self.sharing.request(kernel_id, decode(KernelRequest, self.request.body or b"{}"))
+        kernel, _ = await self.sharing.request(
+            kernel_id, decode(KernelRequest, self.request.body or b"{}")
+        )
         self.give(kernel)
 
     @web.authenticated
@@ -112,7 +126,9 @@ class ActionHandler(GpuShareAPIHandler):
     @answering
     async def post(self, kernel_id: str, action: str) -> None:
         if action not in ACTIONS:
-            raise NotFound(f"there is no action {action!r}; there are {', '.join(ACTIONS)}", field="action")
+            raise NotFound(
+                f"there is no action {action!r}; there are {', '.join(ACTIONS)}", field="action"
+            )
         self.give(await self.sharing.act(kernel_id, action))  # type: ignore[arg-type]  # checked one line above
 
 
@@ -124,18 +140,28 @@ class TableHandler(GpuShareAPIHandler):
         await self.give_table(lambda: self.sharing.rows(table))
 
     async def give_table(self, rows_of: Callable[[], Awaitable[Table]]) -> None:
-        """As JSON or as CSV, as the query says; a query that cannot be answered is refused before anybody is asked."""
+        """As JSON or as CSV, as the query says; a query that cannot be answered is refused before
+        anybody is asked.
+        """
         shape = self.get_query_argument("format", "json")
         if shape not in ("json", "csv"):
             raise InvalidInput(f"format must be json or csv, got {shape!r}", field="format")
-        columns = [name.strip() for name in self.get_query_argument("columns", "").split(",") if name.strip()]
+        columns = [
+            name.strip()
+            for name in self.get_query_argument("columns", "").split(",")
+            if name.strip()
+        ]
         rows = await rows_of()
         if shape == "json" and not columns:
             return self.give(rows)
-        text = as_csv(rows, columns or None)  # also for JSON: a column that is not there is a mistake either way
+        text = as_csv(
+            rows, columns or None
+        )  # also for JSON: a column that is not there is a mistake either way
         if shape == "json":
             return self.give(rows)
-        await self.finish(text, set_content_type="text/csv; charset=utf-8")  # Jupyter's own way: it overwrites a header
+        await self.finish(
+            text, set_content_type="text/csv; charset=utf-8"
+        )  # Jupyter's own way: it overwrites a header
         return None
 
 
@@ -145,7 +171,9 @@ class QueueHistoryHandler(TableHandler):
     @answering
     async def get(self) -> None:
         minutes = minutes_in(self.get_query_argument("minutes", ""))
-        await self.give_table(lambda: self.sharing.queue_history(self.get_query_argument("pool", None), minutes))
+        await self.give_table(
+            lambda: self.sharing.queue_history(self.get_query_argument("pool", None), minutes)
+        )
 
 
 class KernelHistoryHandler(TableHandler):
@@ -195,7 +223,9 @@ class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         user = self.current_user
         if user is None:
             raise web.HTTPError(403)
-        if not await ensure_async(self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)):
+        if not await ensure_async(
+            self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)
+        ):
             raise web.HTTPError(403)
 
     @ws_authenticated
@@ -206,13 +236,17 @@ class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     async def open(self, *_: str) -> None:
         """The handshake is done."""
         super().open()
-        self.set_nodelay(True)  # or a small frame waits up to 40 ms for the page to have answered the one before
+        self.set_nodelay(
+            True
+        )  # or a small frame waits up to 40 ms for the page to have answered the one before
         sharing = cast(GpuShareService, self.settings[SETTING])
         self._listener = listener = sharing.broadcast.listen()
         since = self.get_query_argument("since", "")
         missed = sharing.broadcast.missed(int(since)) if since.isdecimal() else None
         if missed is None:
-            status = sharing.status()  # first: looking may itself publish, and that is in the state then
+            status = (
+                sharing.status()
+            )  # first: looking may itself publish, and that is in the state then
             missed = [encode(StreamState(revision=sharing.broadcast.revision, status=status))]
             listener.forget()
         self._sending = asyncio.get_running_loop().create_task(self._send(listener, missed))

@@ -1,4 +1,6 @@
-"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the kernel. Times are arguments."""
+"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the
+kernel. Times are arguments.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,12 @@ __all__ = ["KernelHistories", "wall_ms"]
 
 MOST_POINTS: Final = 360
 MINUTE: Final = 60_000
-GRAINS: Final = (Grain(1000, 2 * MINUTE), Grain(10_000, 20 * MINUTE), Grain(MINUTE, 180 * MINUTE), Grain(10 * MINUTE, 24 * 60 * MINUTE))
+GRAINS: Final = (
+    Grain(1000, 2 * MINUTE),
+    Grain(10_000, 20 * MINUTE),
+    Grain(MINUTE, 180 * MINUTE),
+    Grain(10 * MINUTE, 24 * 60 * MINUTE),
+)
 """Finer than the queues' while young: a person looks at what the cell of a moment ago did."""
 
 

@@ -1,6 +1,8 @@
-"""What this Jupyter server knows of its kernels' shares: the scheduler's part and the agent's part, folded into one `Kernel` each. Pure.
+"""What this Jupyter server knows of its kernels' shares: the scheduler's part and the agent's part,
+folded into one `Kernel` each. Pure.
 
-The scheduler says what was asked and granted; the agent says what runs where. Neither part is believed about the other's matters.
+The scheduler says what was asked and granted; the agent says what runs where. Neither part is
+believed about the other's matters.
 """
 
 from __future__ import annotations
@@ -38,7 +40,9 @@ AGENT_STATES: Final = ("attached", "suspended", "reclaiming", "lost")
 
 @dataclass(slots=True)
 class KernelEntry:
-    """One kernel. `workload_id` is what it asks for now (None: nothing); `workload` what the scheduler said of it last."""
+    """One kernel. `workload_id` is what it asks for now (None: nothing); `workload` what the
+    scheduler said of it last.
+    """
 
     kernel_id: str
     name: str = ""
@@ -52,7 +56,9 @@ class KernelEntry:
     agent: Kernel | None = None
     events: tuple[Event, ...] = ()
     early: dict[str, WorkloadView | WorkloadGone] = field(default_factory=dict)
-    """The last news of requests that are not this kernel's, or not yet: the stream may be quicker than the answer to the submission."""
+    """The last news of requests that are not this kernel's, or not yet: the stream may be quicker
+    than the answer to the submission.
+    """
 
     def put_by(self, workload_id: str, news: WorkloadView | WorkloadGone) -> None:
         """For when it is known to be this kernel's."""
@@ -82,8 +88,14 @@ class KernelEntry:
 
     @property
     def is_here(self) -> bool:
-        """Whether the agent realises this very request: the word may reach it before it reaches us, so the scheduler's is not needed."""
-        return self.agent is not None and self.agent.workload == self.workload_id and self.agent.state in AGENT_STATES
+        """Whether the agent realises this very request: the word may reach it before it reaches us,
+        so the scheduler's is not needed.
+        """
+        return (
+            self.agent is not None
+            and self.agent.workload == self.workload_id
+            and self.agent.state in AGENT_STATES
+        )
 
 
 class KernelRegistry:
@@ -118,7 +130,13 @@ class KernelRegistry:
         self._entries.pop(kernel_id, None)
         return {kernel_id}
 
-    def asks(self, kernel_id: str, request: KernelRequest, workload_id: str, problem: ReasonBody | None = None) -> set[str]:
+    def asks(
+        self,
+        kernel_id: str,
+        request: KernelRequest,
+        workload_id: str,
+        problem: ReasonBody | None = None,
+    ) -> set[str]:
         entry = self._entries[kernel_id]
         entry.asked, entry.problem, entry.given_up = request, problem, False
         if entry.workload_id != workload_id:
@@ -146,7 +164,9 @@ class KernelRegistry:
             case WorkloadChanged(workload=workload):
                 return self._workload(workload)
             case WorkloadGone(id=workload_id, kernel_id=kernel_id, reason=reason):
-                if (entry := self._entries.get(kernel_id or "")) is not None and entry.workload_id != workload_id:
+                if (
+                    entry := self._entries.get(kernel_id or "")
+                ) is not None and entry.workload_id != workload_id:
                     entry.put_by(workload_id, frame)
                 return self._workload_gone(workload_id, kernel_id, reason)
             case WorkloadEvent(kernel_id=kernel_id, event=event):
@@ -159,9 +179,15 @@ class KernelRegistry:
         return self._workload(workload)
 
     def _scheduler_state(self, revision: int, workloads: list[WorkloadView]) -> set[str]:
-        """Everything the scheduler knows; what it does not list is over, except what was answered after this frame was made."""
+        """Everything the scheduler knows; what it does not list is over, except what was answered
+        after this frame was made.
+        """
         listed = {workload.id for workload in workloads}
-        known = [entry for entry in self._entries.values() if entry.workload is not None and entry.workload.revision <= revision]
+        known = [
+            entry
+            for entry in self._entries.values()
+            if entry.workload is not None and entry.workload.revision <= revision
+        ]
         over = [entry.kernel_id for entry in known if entry.workload_id not in listed]
         changed = {kernel_id for gone in over for kernel_id in self.asks_nothing(gone)}
         for workload in workloads:
@@ -182,7 +208,9 @@ class KernelRegistry:
         entry.workload, entry.problem = workload, None
         return {entry.kernel_id}
 
-    def _workload_gone(self, workload_id: str, kernel_id: str | None, reason: ReasonBody | None) -> set[str]:
+    def _workload_gone(
+        self, workload_id: str, kernel_id: str | None, reason: ReasonBody | None
+    ) -> set[str]:
         entry = self._entries.get(kernel_id or "")
         if entry is None or entry.workload_id != workload_id:
             return set()
@@ -214,13 +242,19 @@ class KernelRegistry:
     def view(self, kernel_id: str) -> Kernel:
         """The whole of one kernel."""
         entry = self._entries[kernel_id]
-        agent, lease, workload = entry.agent or Kernel(kernel_id=kernel_id), entry.lease, entry.workload
+        agent, lease, workload = (
+            entry.agent or Kernel(kernel_id=kernel_id),
+            entry.lease,
+            entry.workload,
+        )
         request, limit = self._shares(entry)
         return Kernel(
             kernel_id=kernel_id,
             name=entry.name,
             state=entry.state,
-            project=workload.project if workload else (entry.asked.project if entry.asked else None),
+            project=workload.project
+            if workload
+            else (entry.asked.project if entry.asked else None),
             request=request,
             limit=limit,
             node=lease.node if lease else agent.node,
@@ -234,7 +268,9 @@ class KernelRegistry:
             gpu_memory_total_mib=agent.gpu_memory_total_mib,
             saved_mib=agent.saved_mib,
             reason=_reason(entry),
-            queue_position=workload.queue_position if workload and entry.state == "pending" else None,
+            queue_position=workload.queue_position
+            if workload and entry.state == "pending"
+            else None,
             expected_wait=_expected(entry),
             notice_deadline=agent.notice_deadline,
             generation=agent.generation,
@@ -255,7 +291,9 @@ class KernelRegistry:
             limit=limit,
             reason=_reason(entry),
             refuses=entry.problem.message if entry.given_up and entry.problem else "",
-            position=entry.workload.queue_position if entry.workload and entry.lease is None else None,
+            position=entry.workload.queue_position
+            if entry.workload and entry.lease is None
+            else None,
             expected_wait=_expected(entry),
         )
 
@@ -267,8 +305,14 @@ class KernelRegistry:
 
 
 def _planned(entry: KernelEntry) -> str | None:
-    """The agent knows what its GPUs are called; before it has heard of the lease, node and number must do."""
-    if entry.agent is not None and entry.agent.workload == entry.workload_id and entry.agent.planned_gpu:
+    """The agent knows what its GPUs are called; before it has heard of the lease, node and number
+    must do.
+    """
+    if (
+        entry.agent is not None
+        and entry.agent.workload == entry.workload_id
+        and entry.agent.planned_gpu
+    ):
         return entry.agent.planned_gpu
     lease = entry.lease
     return ", ".join(f"{lease.node}/{index}" for index in lease.planned_gpus) if lease else None
@@ -279,7 +323,9 @@ def _guaranteed(lease: LeaseBody) -> int:
 
 
 def _memory(entry: KernelEntry, agent: Kernel) -> MemoryMib:
-    """As the agent measures it; of a share that it does not realise (yet, or any more) only what the scheduler guarantees is true."""
+    """As the agent measures it; of a share that it does not realise (yet, or any more) only what
+    the scheduler guarantees is true.
+    """
     if entry.is_here:
         return agent.memory_mib
     if entry.lease is not None:
@@ -290,7 +336,12 @@ def _memory(entry: KernelEntry, agent: Kernel) -> MemoryMib:
 
 def _expected(entry: KernelEntry) -> ExpectedWait | None:
     """Only of a kernel that waits for the scheduler's word, as that said it last."""
-    if entry.lease is not None or entry.is_here or entry.problem is not None or entry.workload is None:
+    if (
+        entry.lease is not None
+        or entry.is_here
+        or entry.problem is not None
+        or entry.workload is None
+    ):
         return None
     return entry.workload.expected_wait
 

@@ -1,6 +1,8 @@
-"""The environment of a kernel that starts while its agent is away: the agent finds it, and it the agent, when that comes back.
+"""The environment of a kernel that starts while its agent is away: the agent finds it, and it the
+agent, when that comes back.
 
-An agent that does not know a kernel's token takes the one in its `tokens` folder (`node_agent.reconcile.lifecycle`); so it is put there.
+An agent that does not know a kernel's token takes the one in its `tokens` folder
+(`node_agent.reconcile.lifecycle`); so it is put there.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ __all__ = ["environment"]
 
 
 def environment(kernel_id: str, agent_socket: str, devices: Mapping[str, str]) -> dict[str, str]:
-    """`devices` is what an earlier answer of the agent said beside the kernel's own names. {} where no agent ever was."""
+    """`devices` is what an earlier answer of the agent said beside the kernel's own names. {} where
+    no agent ever was.
+    """
     state = Path(agent_socket).parent
     if not state.is_dir():
         return {}

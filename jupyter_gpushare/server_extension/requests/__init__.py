@@ -1,1 +1,3 @@
-"""GPU requests on their way to the scheduler: `submitter` sends them, `presets` are named shares, `orphans` finds abandoned ones."""
+"""GPU requests on their way to the scheduler: `submitter` sends them, `presets` are named shares,
+`orphans` finds abandoned ones.
+"""

@@ -1,4 +1,6 @@
-"""Shares that the administrator has given a name: what people choose in JupyterLab, and what a kernelspec may ask by name. Pure."""
+"""Shares that the administrator has given a name: what people choose in JupyterLab, and what a
+kernelspec may ask by name. Pure.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +27,16 @@ AMOUNTS: Final = ("gpu", "gpu_memory")
 
 @dataclass(frozen=True, slots=True)
 class Presets:
-    """What is offered, in the administrator's order; names are unique. `problem`: why it is not the administrator's list."""
+    """What is offered, in the administrator's order; names are unique. `problem`: why it is not the
+    administrator's list.
+    """
 
     offered: tuple[Preset, ...] = ()
     problem: str | None = None
 
     def resolved(self, request: KernelRequest) -> KernelRequest:
-        """The request with its preset's words where it has none of its own; it keeps the preset's name.
+        """The request with its preset's words where it has none of its own; it keeps the preset's
+        name.
 
         Raises:
             InvalidInput: there is no preset of that name.
@@ -41,14 +46,22 @@ class Presets:
         preset = next((one for one in self.offered if one.name == request.preset), None)
         if preset is None:
             names = ", ".join(one.name for one in self.offered) or "none"
-            raise InvalidInput(f"there is no preset {request.preset!r}; there are: {names}", field="preset")
+            raise InvalidInput(
+                f"there is no preset {request.preset!r}; there are: {names}", field="preset"
+            )
         own = _given(request)
-        theirs = {name: value for name, value in _given(preset.request).items() if not (name in AMOUNTS and own.keys() & set(AMOUNTS))}
+        theirs = {
+            name: value
+            for name, value in _given(preset.request).items()
+            if not (name in AMOUNTS and own.keys() & set(AMOUNTS))
+        }
         return KernelRequest(**{**theirs, **own})
 
 
 def presets_or_usual(entries: Iterable[Mapping[str, Any]]) -> Presets:
-    """The administrator's list; when it cannot be read, the usual one and the reason: no notebook should fail to start for that."""
+    """The administrator's list; when it cannot be read, the usual one and the reason: no notebook
+    should fail to start for that.
+    """
     try:
         return read_presets(entries)
     except InvalidInput as error:
@@ -80,9 +93,15 @@ def _read(entry: Mapping[str, Any], where: str) -> Preset:
     try:
         request = checked(convert(KernelRequest, words))
     except InvalidInput as error:
-        raise InvalidInput(error.message, field=f"{where}.{error.field}" if error.field else where) from None
-    return Preset(name=entry["name"].strip(), description=str(entry.get("description", "")), request=request)
+        raise InvalidInput(
+            error.message, field=f"{where}.{error.field}" if error.field else where
+        ) from None
+    return Preset(
+        name=entry["name"].strip(), description=str(entry.get("description", "")), request=request
+    )
 
 
 def _given(request: KernelRequest) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.structs.asdict(request).items() if value is not None}
+    return {
+        name: value for name, value in msgspec.structs.asdict(request).items() if value is not None
+    }

@@ -1,7 +1,9 @@
-"""Requests of this server's kernels on their way to the scheduler: submitted, replaced, given back; retried until acknowledged.
+"""Requests of this server's kernels on their way to the scheduler: submitted, replaced, given back;
+retried until acknowledged.
 
-What a person asks is answered at once or refused (`request`, `release`); what a kernelspec asks is carried out in the background
-(`note`, `submit_noted`), and what has to be ended is ended however long that takes (`end_later`).
+What a person asks is answered at once or refused (`request`, `release`); what a kernelspec asks is
+carried out in the background (`note`, `submit_noted`), and what has to be ended is ended however
+long that takes (`end_later`).
 """
 
 from __future__ import annotations
@@ -17,7 +19,15 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.messages import Event, KernelRequest, ReasonBody, WhatIfAnswer, WorkloadRequest, WorkloadView, stamp
+from jupyter_gpushare.messages import (
+    Event,
+    KernelRequest,
+    ReasonBody,
+    WhatIfAnswer,
+    WorkloadRequest,
+    WorkloadView,
+    stamp,
+)
 
 from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.request import checked, same, workload
@@ -26,7 +36,9 @@ __all__ = ["Submitter", "WorkloadAPI"]
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
-ON_ITS_WAY: Final = ReasonBody(code="PendingEvaluation", message="The request is on its way to the scheduler.")
+ON_ITS_WAY: Final = ReasonBody(
+    code="PendingEvaluation", message="The request is on its way to the scheduler."
+)
 
 
 class WorkloadAPI(Protocol):
@@ -34,11 +46,15 @@ class WorkloadAPI(Protocol):
 
     async def submit(self, request: WorkloadRequest) -> WorkloadView: ...
     async def end(self, workload_id: str) -> object: ...
-    async def what_if(self, request: WorkloadRequest, instead_of: str | None = None) -> WhatIfAnswer: ...
+    async def what_if(
+        self, request: WorkloadRequest, instead_of: str | None = None
+    ) -> WhatIfAnswer: ...
 
 
 class Submitter:
-    """`changed` is told which kernels look different now; `node` gives this machine's node once the agent named it."""
+    """`changed` is told which kernels look different now; `node` gives this machine's node once the
+    agent named it.
+    """
 
     def __init__(
         self,
@@ -57,7 +73,9 @@ class Submitter:
         self._node = node
         self._user = user
         self._numbers = time_ns() // 1_000_000
-        """Ids must differ from those of an earlier life of this server: kernels get fresh ids, but a restarted kernel keeps its own."""
+        """Ids must differ from those of an earlier life of this server: kernels get fresh ids, but
+        a restarted kernel keeps its own.
+        """
         self._tasks: set[asyncio.Task[None]] = set()
         self._noted: dict[str, KernelRequest] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
@@ -81,7 +99,8 @@ class Submitter:
                 return before
             wanted = await self._workload(kernel_id, request)
             if old_id is not None:
-                # First asked without effect: a request that is refused must not cost the share that is held.
+                # First asked without effect: a request that is refused must not cost the share that
+                # is held.
                 await self._would(wanted)
                 await self._end(old_id)
             try:
@@ -104,10 +123,14 @@ class Submitter:
         self._changed(self._directory.asks_nothing(kernel_id))
 
     async def what_if(self, kernel_id: str, request: KernelRequest) -> WhatIfAnswer:
-        """What the scheduler would do now; of a kernel that has a share: if it gave that up for this one, as a request does."""
+        """What the scheduler would do now; of a kernel that has a share: if it gave that up for
+        this one, as a request does.
+        """
         checked(request)
         held = self._directory.entry(kernel_id).workload if kernel_id in self._directory else None
-        return await self._would(await self._workload(kernel_id, request), held.id if held else None)
+        return await self._would(
+            await self._workload(kernel_id, request), held.id if held else None
+        )
 
     async def check(self, request: KernelRequest) -> None:
         """Ask without effect; where the kernel would run does not matter.
@@ -116,14 +139,22 @@ class Submitter:
             GpuShareError: the scheduler would refuse it.
         """
         asked = checked(request)
-        await self._would(workload(asked, self._fresh_id("check"), kernel_id="check", name="", node="", user=self._user))
+        await self._would(
+            workload(
+                asked, self._fresh_id("check"), kernel_id="check", name="", node="", user=self._user
+            )
+        )
 
     # ---- what a kernelspec asks
 
     def note(self, kernel_id: str, request: KernelRequest) -> None:
-        """It will be asked for once its kernel runs: deciding and committing would only hold up the launch. Until then the id is a stand-in."""
+        """It will be asked for once its kernel runs: deciding and committing would only hold up the
+        launch. Until then the id is a stand-in.
+        """
         self._noted[kernel_id] = request
-        self._changed(self._directory.asks(kernel_id, request, self._fresh_id(kernel_id), ON_ITS_WAY))
+        self._changed(
+            self._directory.asks(kernel_id, request, self._fresh_id(kernel_id), ON_ITS_WAY)
+        )
 
     def submit_noted(self, kernel_id: str) -> None:
         """Ask in the background, again and again while the scheduler or the agent is away."""
@@ -140,8 +171,15 @@ class Submitter:
                 await self._submit(kernel_id, request, wanted)
                 return
             except Unavailable as error:
-                problem = ReasonBody(code="PendingEvaluation", message=f"Not asked yet: {error.message}; this is tried again by itself.")
-                known = wanted.id if wanted else self._directory.entry(kernel_id).workload_id or self._fresh_id(kernel_id)
+                problem = ReasonBody(
+                    code="PendingEvaluation",
+                    message=f"Not asked yet: {error.message}; this is tried again by itself.",
+                )
+                known = (
+                    wanted.id
+                    if wanted
+                    else self._directory.entry(kernel_id).workload_id or self._fresh_id(kernel_id)
+                )
                 self._changed(self._directory.asks(kernel_id, request, known, problem))
             except GpuShareError as error:
                 self._refused(kernel_id, error)
@@ -150,10 +188,19 @@ class Submitter:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     def _refused(self, kernel_id: str, error: GpuShareError) -> None:
-        self._log.warning("gpushare: the request of kernel %s was refused: %s", kernel_id, error.message)
+        self._log.warning(
+            "gpushare: the request of kernel %s was refused: %s", kernel_id, error.message
+        )
         problem = ReasonBody(code=_reason_code(error), message=error.message)
-        refusal = Event(time=stamp(time_ns() // 1_000_000), kind="refused", message=f"The request was refused: {error.message}")
-        self._changed(self._directory.asks_nothing(kernel_id, problem) | self._directory.happened(kernel_id, refusal))
+        refusal = Event(
+            time=stamp(time_ns() // 1_000_000),
+            kind="refused",
+            message=f"The request was refused: {error.message}",
+        )
+        self._changed(
+            self._directory.asks_nothing(kernel_id, problem)
+            | self._directory.happened(kernel_id, refusal)
+        )
 
     # ---- the end
 
@@ -185,7 +232,9 @@ class Submitter:
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
     async def close(self, within: float) -> None:
-        """The server ends, and its kernels with it: give everything back, for so long; the agent's watch over the kernels ends the rest."""
+        """The server ends, and its kernels with it: give everything back, for so long; the agent's
+        watch over the kernels ends the rest.
+        """
         for kernel_id in self._directory.ids():
             self.kernel_gone(kernel_id)
         self._closed = True
@@ -216,7 +265,9 @@ class Submitter:
         self._user = None
         return msgspec.structs.replace(wanted, user=None)
 
-    async def _submit(self, kernel_id: str, request: KernelRequest, wanted: WorkloadRequest) -> None:
+    async def _submit(
+        self, kernel_id: str, request: KernelRequest, wanted: WorkloadRequest
+    ) -> None:
         try:
             answer = await self._take(wanted)
         except (Unavailable, asyncio.CancelledError):
@@ -233,10 +284,19 @@ class Submitter:
     async def _workload(self, kernel_id: str, request: KernelRequest) -> WorkloadRequest:
         node = await self._node()
         name = self._directory.entry(kernel_id).name if kernel_id in self._directory else ""
-        return workload(request, self._fresh_id(kernel_id, node), kernel_id=kernel_id, name=name, node=node, user=self._user)
+        return workload(
+            request,
+            self._fresh_id(kernel_id, node),
+            kernel_id=kernel_id,
+            name=name,
+            node=node,
+            user=self._user,
+        )
 
     def _fresh_id(self, kernel_id: str, node: str = "") -> str:
-        """The node is in it, so that a later server of the same machine sees what an earlier one left (`ghosts`)."""
+        """The node is in it, so that a later server of the same machine sees what an earlier one
+        left (`ghosts`).
+        """
         self._numbers += 1
         return f"{kernel_id}.{node}.{self._numbers}"
 
@@ -255,9 +315,13 @@ class Submitter:
     def _done(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
-            self._log.error("gpushare: a request in the background failed", exc_info=task.exception())
+            self._log.error(
+                "gpushare: a request in the background failed", exc_info=task.exception()
+            )
 
 
 def _reason_code(error: GpuShareError) -> str:
     """Of the closed set of reasons; what has none of its own is an invalid request."""
-    return {"project": "UnknownProject", "node_pools": "UnknownPool"}.get(error.field or "", "InvalidRequest")
+    return {"project": "UnknownProject", "node_pools": "UnknownPool"}.get(
+        error.field or "", "InvalidRequest"
+    )

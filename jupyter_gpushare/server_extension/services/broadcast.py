@@ -1,4 +1,6 @@
-"""Frames for every page that listens: numbered, remembered for a while, so that a page that lost its connection misses nothing."""
+"""Frames for every page that listens: numbered, remembered for a while, so that a page that lost
+its connection misses nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ __all__ = ["PageStream", "PageListener"]
 
 REMEMBERED: Final = 2000
 LONGEST_BACKLOG: Final = 1000
-"""Frames that may wait for a page that does not read; then it is dropped and resumes by revision."""
+"""Frames that may wait for a page that does not read; then it is dropped and resumes by revision.
+"""
 
 
 class PageListener:
@@ -37,7 +40,9 @@ class PageListener:
 
 
 class PageStream:
-    """Revisions begin at this server's start time, so that a number from an earlier life is seen to be too old."""
+    """Revisions begin at this server's start time, so that a number from an earlier life is seen to
+    be too old.
+    """
 
     def __init__(self) -> None:
         self.revision = time.time_ns() // 1_000_000
@@ -52,7 +57,9 @@ class PageStream:
         self._listeners = {listener for listener in self._listeners if listener.hand(frame)}
 
     def missed(self, since: int) -> list[bytes] | None:
-        """The frames after `since`; None when it is too old (or not ours) and the whole state is needed."""
+        """The frames after `since`; None when it is too old (or not ours) and the whole state is
+        needed.
+        """
         oldest = self._history[0][0] if self._history else self.revision + 1
         if not oldest - 1 <= since <= self.revision:
             return None

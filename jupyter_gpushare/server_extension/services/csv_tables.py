@@ -1,4 +1,6 @@
-"""The tables that people look at as CSV: one line per row, with the columns that were asked for. Pure."""
+"""The tables that people look at as CSV: one line per row, with the columns that were asked for.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.messages import Evictions, KernelHistory, Nodes, Pools, Projects, QueueHistory, Queues, Workloads, to_json
+from jupyter_gpushare.messages import (
+    Evictions,
+    KernelHistory,
+    Nodes,
+    Pools,
+    Projects,
+    QueueHistory,
+    Queues,
+    Workloads,
+    to_json,
+)
 
 __all__ = ["Table", "as_csv"]
 
@@ -19,8 +31,8 @@ Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory
 
 
 def as_csv(table: Table, columns: Sequence[str] | None) -> str:
-    """Header and rows. `reason.code` is the field of a field, `pods.lease.node` that of every pod. A list of words is joined with `;`,
-    anything deeper is JSON, null is empty.
+    """Header and rows. `reason.code` is the field of a field, `pods.lease.node` that of every pod.
+    A list of words is joined with `;`, anything deeper is JSON, null is empty.
 
     Raises:
         InvalidInput: there is no such column.
@@ -30,11 +42,15 @@ def as_csv(table: Table, columns: Sequence[str] | None) -> str:
     wanted = list(columns) if columns else known
     for column in wanted:
         if not _is_column(type(table), name, column):
-            raise InvalidInput(f"there is no column {column!r}; there are {', '.join(known)}", field="columns")
+            raise InvalidInput(
+                f"there is no column {column!r}; there are {', '.join(known)}", field="columns"
+            )
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(wanted)
-    writer.writerows([_cell(_value(row, column)) for column in wanted] for row in to_json(table)[name])
+    writer.writerows(
+        [_cell(_value(row, column)) for column in wanted] for row in to_json(table)[name]
+    )
     return out.getvalue()
 
 

@@ -1,4 +1,6 @@
-"""What a kernel asks that only its server can answer: `%gpu request`, `release`, `why`, `what-if`, `queue`, `nodes`, relayed by the agent."""
+"""What a kernel asks that only its server can answer: `%gpu request`, `release`, `why`, `what-if`,
+`queue`, `nodes`, relayed by the agent.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,17 @@ from typing import Any, Protocol
 
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
-from jupyter_gpushare.messages import Answer, Asked, ErrorDetail, Kernel, KernelHistory, KernelRequest, WhatIfAnswer, convert, to_json
+from jupyter_gpushare.messages import (
+    Answer,
+    Asked,
+    ErrorDetail,
+    Kernel,
+    KernelHistory,
+    KernelRequest,
+    WhatIfAnswer,
+    convert,
+    to_json,
+)
 
 from .csv_tables import Table
 
@@ -18,7 +30,9 @@ class KernelRpcHandler(Protocol):
     """Who does what is asked."""
 
     def kernel(self, kernel_id: str) -> Kernel: ...
-    async def request(self, kernel_id: str, request: KernelRequest) -> tuple[Kernel, KernelRequest | None]: ...
+    async def request(
+        self, kernel_id: str, request: KernelRequest
+    ) -> tuple[Kernel, KernelRequest | None]: ...
     async def release(self, kernel_id: str) -> Kernel: ...
     async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer: ...
     async def rows(self, table: str) -> Table: ...
@@ -30,7 +44,11 @@ async def answer(sharing: KernelRpcHandler, asked: Asked, log: Logger) -> Answer
     try:
         return Answer(n=asked.n, body=await _body(sharing, asked))
     except GpuShareError as error:
-        detail = ErrorDetail(code=error.code, message=error.message, **({"field": error.field} if error.field else {}))
+        detail = ErrorDetail(
+            code=error.code,
+            message=error.message,
+            **({"field": error.field} if error.field else {}),
+        )
     except Exception:
         log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
         detail = ErrorDetail(code="error", message="the Jupyter server failed; its log says why")
@@ -42,13 +60,18 @@ async def _body(sharing: KernelRpcHandler, asked: Asked) -> Any:
     match asked.action:
         case "request":
             kernel, before = await sharing.request(kernel_id, convert(KernelRequest, asked.body))
-            return {"kernel": to_json(kernel), "previous": to_json(before) if before is not None else None}
+            return {
+                "kernel": to_json(kernel),
+                "previous": to_json(before) if before is not None else None,
+            }
         case "release":
             return {"kernel": to_json(await sharing.release(kernel_id))}
         case "why" | "status":
             return to_json(sharing.kernel(kernel_id))
         case "history":
-            samples = sharing.kernel_history(kernel_id, minutes_in(str(asked.body.get("minutes", ""))))
+            samples = sharing.kernel_history(
+                kernel_id, minutes_in(str(asked.body.get("minutes", "")))
+            )
             return {**to_json(samples), "events": to_json(sharing.kernel(kernel_id).events)}
         case "what-if":
             return to_json(await sharing.what_if(convert(KernelRequest, asked.body), kernel_id))

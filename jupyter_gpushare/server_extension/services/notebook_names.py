@@ -1,4 +1,6 @@
-"""Tells the scheduler what notebooks are called now, so that its tables and everybody else's pages show the name of today."""
+"""Tells the scheduler what notebooks are called now, so that its tables and everybody else's pages
+show the name of today.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class RenameAPI(Protocol):
 
 
 class NotebookNames:
-    """`tell` is called again and again; it says only what the scheduler does not know, and does not wait for its answer."""
+    """`tell` is called again and again; it says only what the scheduler does not know, and does not
+    wait for its answer.
+    """
 
     def __init__(self, directory: KernelRegistry, scheduler: RenameAPI, log: Logger) -> None:
         self._directory, self._scheduler, self._log = directory, scheduler, log
@@ -44,13 +48,21 @@ class NotebookNames:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _asked(self) -> set[str]:
-        return {id_ for kernel in self._directory.ids() if (id_ := self._directory.entry(kernel).workload_id) is not None}
+        return {
+            id_
+            for kernel in self._directory.ids()
+            if (id_ := self._directory.entry(kernel).workload_id) is not None
+        }
 
     def _news(self) -> Iterable[tuple[str, str]]:
         for kernel in self._directory.ids():
             entry = self._directory.entry(kernel)
             workload, name = entry.workload, entry.name
-            if workload is not None and name and name not in (workload.name, self._told.get(workload.id)):
+            if (
+                workload is not None
+                and name
+                and name not in (workload.name, self._told.get(workload.id))
+            ):
                 yield workload.id, name
 
     async def _tell(self, news: dict[str, str]) -> None:
@@ -62,5 +74,7 @@ class NotebookNames:
             except NotFound:
                 pass  # it has just ended, or the scheduler is older than renaming
             except GpuShareError as error:
-                self._log.warning("gpushare: the scheduler does not call %s %r: %s", workload, name, error.message)
+                self._log.warning(
+                    "gpushare: the scheduler does not call %s %r: %s", workload, name, error.message
+                )
             self._told[workload] = name

@@ -1,4 +1,6 @@
-"""What `sharing` needs of its two neighbours: the scheduler's client, and the Jupyter server itself."""
+"""What `sharing` needs of its two neighbours: the scheduler's client, and the Jupyter server
+itself.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,17 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from jupyter_gpushare.client import ConnectionLost
-from jupyter_gpushare.messages import Event, Evictions, Nodes, Pools, Projects, QueueHistory, Queues, SchedulerFrame, Workloads
+from jupyter_gpushare.messages import (
+    Event,
+    Evictions,
+    Nodes,
+    Pools,
+    Projects,
+    QueueHistory,
+    Queues,
+    SchedulerFrame,
+    Workloads,
+)
 
 from ..requests.submitter import WorkloadAPI
 from .notebook_names import RenameAPI

@@ -1,10 +1,21 @@
-"""Who is told what is new: pages, Jupyter's event log, and the agent, which shows it in the kernel. Nobody hears a thing twice."""
+"""Who is told what is new: pages, Jupyter's event log, and the agent, which shows it in the kernel.
+Nobody hears a thing twice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from jupyter_gpushare.messages import Event, Kernel, KernelOutlook, Status, StreamEvent, StreamKernel, StreamKernelGone, StreamStatus
+from jupyter_gpushare.messages import (
+    Event,
+    Kernel,
+    KernelOutlook,
+    Status,
+    StreamEvent,
+    StreamKernel,
+    StreamKernelGone,
+    StreamStatus,
+)
 
 from ..clients.agent_client import AgentClient
 from ..kernels.kernel_history import KernelHistories, wall_ms
@@ -16,12 +27,20 @@ __all__ = ["Publisher"]
 
 
 class Publisher:
-    """`is_ours`: whether a kernel runs with our provisioner, so that the agent wants to know what becomes of its request."""
+    """`is_ours`: whether a kernel runs with our provisioner, so that the agent wants to know what
+    becomes of its request.
+    """
 
     def __init__(
-        self, directory: KernelRegistry, histories: KernelHistories, broadcast: PageStream, machine: AgentClient, jupyter: JupyterAPI, *,
+        self,
+        directory: KernelRegistry,
+        histories: KernelHistories,
+        broadcast: PageStream,
+        machine: AgentClient,
+        jupyter: JupyterAPI,
+        *,
         is_ours: Callable[[str], bool],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._directory, self._histories, self._is_ours = directory, histories, is_ours
         self._broadcast, self._machine, self._jupyter = broadcast, machine, jupyter
         self._shown: dict[str, Kernel] = {}
@@ -44,21 +63,29 @@ class Publisher:
             return
         self._shown[kernel_id] = new
         self._histories.changed(wall_ms(), new)
-        self._broadcast.publish(lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new))
+        self._broadcast.publish(
+            lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new)
+        )
         known = old.events if old is not None else []
         for event in new.events:
             if event not in known:
                 self._happened(kernel_id, event)
 
     def _gone(self, kernel_id: str) -> None:
-        self._broadcast.publish(lambda revision: StreamKernelGone(revision=revision, kernel_id=kernel_id))
+        self._broadcast.publish(
+            lambda revision: StreamKernelGone(revision=revision, kernel_id=kernel_id)
+        )
 
     def _happened(self, kernel_id: str, event: Event) -> None:
-        self._broadcast.publish(lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event))
+        self._broadcast.publish(
+            lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event)
+        )
         self._jupyter.emit(kernel_id, event)
 
     def outlook(self, kernel_id: str, *, anew: bool = False) -> None:
-        """Why this kernel waits, to the agent; `anew`: its process is a new one, which knows nothing yet."""
+        """Why this kernel waits, to the agent; `anew`: its process is a new one, which knows
+        nothing yet.
+        """
         if not self._is_ours(kernel_id) or kernel_id not in self._directory:
             return
         outlook = self._directory.outlook(kernel_id)

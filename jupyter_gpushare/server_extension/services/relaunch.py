@@ -1,5 +1,6 @@
-"""The restart or the end that a node agent orders: Jupyter's own, so that documents and websockets stay, and no page says that the kernel
-died."""
+"""The restart or the end that a node agent orders: Jupyter's own, so that documents and websockets
+stay, and no page says that the kernel died.
+"""
 
 from __future__ import annotations
 

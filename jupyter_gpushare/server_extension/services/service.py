@@ -1,6 +1,8 @@
-"""The one object behind this Jupyter server's handlers and provisioner: it folds what scheduler and agent say, and tells who listens.
+"""The one object behind this Jupyter server's handlers and provisioner: it folds what scheduler and
+agent say, and tells who listens.
 
-It owns the tasks: the agent's line, the scheduler's stream, and a slow look at which kernels Jupyter still has.
+It owns the tasks: the agent's line, the scheduler's stream, and a slow look at which kernels
+Jupyter still has.
 """
 
 from __future__ import annotations
@@ -66,9 +68,18 @@ Action = Literal["suspend", "resume", "pin", "unpin"]
 
 class GpuShareService:
     def __init__(
-        self, jupyter: JupyterAPI, scheduler: SchedulerAPI, agent_socket: str, log: Logger, *, mode: Literal["embedded", "remote"], user: str,
-        on_behalf: str | None = None, simulated: bool = False, presets: Presets = Presets(),  # noqa: B008 - frozen
-    ) -> None:  # fmt: skip
+        self,
+        jupyter: JupyterAPI,
+        scheduler: SchedulerAPI,
+        agent_socket: str,
+        log: Logger,
+        *,
+        mode: Literal["embedded", "remote"],
+        user: str,
+        on_behalf: str | None = None,
+        simulated: bool = False,
+        presets: Presets = Presets(),  # noqa: B008 - frozen
+    ) -> None:
         self.mode: Final = mode
         self.user = user
         self.simulated = simulated
@@ -88,13 +99,24 @@ class GpuShareService:
         self._machine = AgentClient(agent_socket, log, self._welcomed, self._heard)
         self._histories = KernelHistories()
         self._launches = KernelLaunches(
-            self._machine, log, started=self.started, wants_gpu=self._wants_gpu, problem=lambda: self.problem
-        )  # fmt: skip
+            self._machine,
+            log,
+            started=self.started,
+            wants_gpu=self._wants_gpu,
+            problem=lambda: self.problem,
+        )
         self._telling = Publisher(
-            self._directory, self._histories, self.broadcast, self._machine, jupyter, is_ours=self._launches.__contains__
-        )  # fmt: skip
+            self._directory,
+            self._histories,
+            self.broadcast,
+            self._machine,
+            jupyter,
+            is_ours=self._launches.__contains__,
+        )
         self._changed = self._telling.changed
-        self._desk = Submitter(self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf)
+        self._desk = Submitter(
+            self._directory, scheduler, log, changed=self._changed, node=self._node, user=on_behalf
+        )
         self._ghosts = OrphanedRequests()
         self._naming = NotebookNames(self._directory, scheduler, log)
         self._missing: set[str] = set()
@@ -137,7 +159,9 @@ class GpuShareService:
             self._telling.status(self._status())
 
     async def _sweep(self) -> None:
-        """Which kernels are still there, and how their notebooks are called now: Jupyter calls no hook for either."""
+        """Which kernels are still there, and how their notebooks are called now: Jupyter calls no
+        hook for either.
+        """
         while True:
             await self.look()
             self._histories.sample(wall_ms(), self.kernels())
@@ -149,7 +173,8 @@ class GpuShareService:
         """Compare with what Jupyter has."""
         living = set(self._jupyter.kernel_ids())
         missing = {one for one in self._directory.ids() if one not in living}
-        # Twice in a row: between its launch and its place in Jupyter's list a kernel is missing for a moment.
+        # Twice in a row: between its launch and its place in Jupyter's list a kernel is missing for
+        # a moment.
         for kernel_id in missing & self._missing:
             self.gone(kernel_id)
         self._missing = missing
@@ -158,7 +183,13 @@ class GpuShareService:
     async def _learn_names(self) -> None:
         with contextlib.suppress(GpuShareError):
             names = await self._jupyter.kernel_names()
-            self._changed({k for one in self._jupyter.kernel_ids() for k in self._directory.appeared(one, names.get(one, ""))})
+            self._changed(
+                {
+                    k
+                    for one in self._jupyter.kernel_ids()
+                    for k in self._directory.appeared(one, names.get(one, ""))
+                }
+            )
             self._naming.tell()
 
     async def _lay_ghosts(self) -> None:
@@ -167,7 +198,9 @@ class GpuShareService:
         if welcome is None or service is None or not self._machine.connected.is_set():
             return
         now = int(asyncio.get_running_loop().time() * 1000)
-        suspects = self._ghosts.suspects(now, node=welcome.node, user=service.user, living=self._directory.ids())
+        suspects = self._ghosts.suspects(
+            now, node=welcome.node, user=service.user, living=self._directory.ids()
+        )
         if not suspects:
             return
         try:
@@ -187,7 +220,14 @@ class GpuShareService:
     def kernels(self) -> list[Kernel]:
         """Every kernel that Jupyter has now."""
         living = self._jupyter.kernel_ids()
-        self._changed({k for one in living if one not in self._directory for k in self._directory.appeared(one)})
+        self._changed(
+            {
+                k
+                for one in living
+                if one not in self._directory
+                for k in self._directory.appeared(one)
+            }
+        )
         return [self._directory.view(one) for one in living]
 
     def kernel(self, kernel_id: str) -> Kernel:
@@ -199,7 +239,9 @@ class GpuShareService:
         self._need(kernel_id)
         return self._directory.view(kernel_id)
 
-    async def request(self, kernel_id: str, request: KernelRequest) -> tuple[Kernel, KernelRequest | None]:
+    async def request(
+        self, kernel_id: str, request: KernelRequest
+    ) -> tuple[Kernel, KernelRequest | None]:
         """Ask for a share; the new view, and what was asked before."""
         self._need(kernel_id)
         self._need_ours(kernel_id)
@@ -217,7 +259,9 @@ class GpuShareService:
     async def act(self, kernel_id: str, action: Action) -> Kernel:
         """Suspend, resume, pin or unpin."""
         self._need(kernel_id)
-        await self._machine.act(KernelAct(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S)
+        await self._machine.act(
+            KernelAct(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S
+        )
         return self.kernel(kernel_id)
 
     async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer:
@@ -240,7 +284,8 @@ class GpuShareService:
     # ---- for the provisioner
 
     async def check(self, request: KernelRequest) -> None:
-        """Whether the scheduler would take such a request; one that does not answer quickly is not asked.
+        """Whether the scheduler would take such a request; one that does not answer quickly is not
+        asked.
 
         Raises:
             GpuShareError: it would refuse it.
@@ -251,7 +296,15 @@ class GpuShareService:
         except (TimeoutError, Unavailable):
             return
 
-    async def register(self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None, first: bool) -> dict[str, str]:
+    async def register(
+        self,
+        kernel_id: str,
+        *,
+        name: str,
+        language: str,
+        request: KernelRequest | None,
+        first: bool,
+    ) -> dict[str, str]:
         """Before a launch: the kernel's environment."""
         self._directory.appeared(kernel_id, name)
         if request is not None and first:
@@ -272,13 +325,17 @@ class GpuShareService:
             self._desk.submit_noted(kernel_id)
 
     def interrupted(self, kernel_id: str) -> None:
-        """A signal does not reach Python inside a driver call that waits for saved memory: the kernel is brought back for it."""
+        """A signal does not reach Python inside a driver call that waits for saved memory: the
+        kernel is brought back for it.
+        """
         kernel = self._directory.view(kernel_id) if kernel_id in self._directory else None
         if kernel is not None and kernel.state == "suspended" and kernel.busy:
             self._spawn(self._bring_back(kernel_id))
 
     async def _bring_back(self, kernel_id: str) -> None:
-        with contextlib.suppress(GpuShareError):  # there is no room, or no agent: the agent brings it back when there is
+        with contextlib.suppress(
+            GpuShareError
+        ):  # there is no room, or no agent: the agent brings it back when there is
             await self.act(kernel_id, "resume")
 
     def restarting(self, kernel_id: str) -> None:
@@ -293,7 +350,9 @@ class GpuShareService:
     # ---- the agent's line
 
     def _welcomed(self, welcome: ServerWelcome) -> None:
-        """At every connection: an agent that was away learns again which kernels run, and what they ask."""
+        """At every connection: an agent that was away learns again which kernels run, and what they
+        ask.
+        """
         self._telling.agent_is_new()
         self._launches.agent_is_new()
         for kernel in welcome.kernels:
@@ -349,7 +408,9 @@ class GpuShareService:
 
     def _need_ours(self, kernel_id: str) -> None:
         if kernel_id not in self._launches:
-            raise Conflict(f"kernel {kernel_id} was started by another provisioner, so it cannot have a share of a GPU")
+            raise Conflict(
+                f"kernel {kernel_id} was started by another provisioner, so it cannot have a share of a GPU"
+            )
 
     async def _node(self) -> str:
         """This machine's node, as its agent calls it.
@@ -361,6 +422,8 @@ class GpuShareService:
             async with asyncio.timeout(NODE_S):
                 await self._machine.connected.wait()
         except TimeoutError:
-            raise Unavailable(self.problem or "the node agent of this machine cannot be reached") from None
+            raise Unavailable(
+                self.problem or "the node agent of this machine cannot be reached"
+            ) from None
         assert self._machine.welcome is not None
         return self._machine.welcome.node

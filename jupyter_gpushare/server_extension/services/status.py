@@ -1,4 +1,6 @@
-"""How things stand, in one `Status`: what the scheduler and the agent last said of themselves, and whether they still answer. Pure."""
+"""How things stand, in one `Status`: what the scheduler and the agent last said of themselves, and
+whether they still answer. Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def status_of(
     welcome: ServerWelcome | None,
     agent_answers: bool,
 ) -> Status:
-    """Without kernels. `problem`: why there is no scheduler or agent here at all; None: there are, as far as is known."""
+    """Without kernels. `problem`: why there is no scheduler or agent here at all; None: there are,
+    as far as is known.
+    """
     problems = [problem] if problem else list(service.policy_problems) if service else []
     problems += [presets.problem] if presets.problem else []
     away = "cannot be reached" if has_started else "is starting"
@@ -37,7 +41,8 @@ def status_of(
             problem="; ".join(problems) or (None if scheduler_answers else f"the scheduler {away}"),
         ),
         agent=SchedulerStatus(
-            reachable=agent_answers, problem=None if agent_answers else problem or f"the node agent of this machine {away}"
+            reachable=agent_answers,
+            problem=None if agent_answers else problem or f"the node agent of this machine {away}",
         ),
         node=welcome.node if welcome is not None else None,
         tiers=list(welcome.tiers) if welcome is not None else [],

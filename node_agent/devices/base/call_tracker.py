@@ -1,4 +1,6 @@
-"""Which call of the driver's library is under way, and since when: a driver that hangs can only be named from beside it."""
+"""Which call of the driver's library is under way, and since when: a driver that hangs can only be
+named from beside it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ __all__ = ["CALLS", "CallTracker", "PendingCall", "hangs"]
 
 T = TypeVar("T")
 SLOW_S: Final = 5.0
-"""A call that takes so long is named; a driver without persistence mode takes seconds to wake its GPUs."""
+"""A call that takes so long is named; a driver without persistence mode takes seconds to wake its
+GPUs.
+"""
 
 
 class PendingCall(NamedTuple):
@@ -52,7 +56,9 @@ CALLS: Final = CallTracker()
 
 
 def hangs(calls: CallTracker = CALLS, *, slow_s: float = SLOW_S) -> str:
-    """In one sentence what hangs, and since when; "": nothing does. The same words as long as it lasts."""
+    """In one sentence what hangs, and since when; "": nothing does. The same words as long as it
+    lasts.
+    """
     call = calls.longest()
     if call is None or call.seconds < slow_s:
         return ""

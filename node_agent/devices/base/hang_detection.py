@@ -1,7 +1,9 @@
-"""Work that a driver may hold up for ever, in a thread of its own: whoever waits for it can say what hangs, and can end without it.
+"""Work that a driver may hold up for ever, in a thread of its own: whoever waits for it can say
+what hangs, and can end without it.
 
-A call that hangs in the driver cannot be broken off; when it returns, be it hours later, the work goes on. A second attempt beside it would
-wait at the same lock of the library, so there is none before.
+A call that hangs in the driver cannot be broken off; when it returns, be it hours later, the work
+goes on. A second attempt beside it would wait at the same lock of the library, so there is none
+before.
 """
 
 from __future__ import annotations
@@ -55,9 +57,11 @@ class WatchedCall(Generic[T]):
 
 
 async def found_patiently(work: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """The result of blocking work; `tell` hears what hangs as soon as something does, and "" when it goes on.
+    """The result of blocking work; `tell` hears what hangs as soon as something does, and "" when
+    it goes on.
 
-    What hung and then failed is tried again: the driver was not itself. Raises what the work raised otherwise.
+    What hung and then failed is tried again: the driver was not itself. Raises what the work raised
+    otherwise.
     """
     told = ""
     while True:

@@ -1,8 +1,10 @@
-"""Whose a process is: one of our kernels', or a stranger's. Reads /proc; remembers what it found, by pid and start time.
+"""Whose a process is: one of our kernels', or a stranger's. Reads /proc; remembers what it found,
+by pid and start time.
 
-A process is a kernel's when it is its main process, is below it by parent, carries the mark of this launch in its environment, is in its
-cgroup, or is in its session (a child whose parent died and whose environment was emptied). The marks of an earlier launch make a stranger:
-what is left of it is being ended, and must not be mixed up with the new kernel.
+A process is a kernel's when it is its main process, is below it by parent, carries the mark of this
+launch in its environment, is in its cgroup, or is in its session (a child whose parent died and
+whose environment was emptied). The marks of an earlier launch make a stranger: what is left of it
+is being ended, and must not be mixed up with the new kernel.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ from .protocols import KernelProcesses
 __all__ = ["ProcessAttribution"]
 
 DEEPEST: Final = 64
-"""Generations of parents that are looked at: a loop in /proc (a pid used again while we read) must end."""
+"""Generations of parents that are looked at: a loop in /proc (a pid used again while we read) must
+end.
+"""
 CGROUPS: Final = "/sys/fs/cgroup"
 MOST: Final = 4096
 """Processes that are remembered: those that ended are forgotten when there are more."""
@@ -42,13 +46,20 @@ class ProcessAttribution:
                 return
             gone = {name for name, kin in self._kernels.items() if kernels.get(name) != kin}
             self._kernels = dict(kernels)
-            # Who was a kernel's and has ended is still told from a stranger, also after the kernel was relaunched.
-            self._found = {pid: (known[0], GONE) if known[1] in gone else known for pid, known in self._found.items() if known[1]}
+            # Who was a kernel's and has ended is still told from a stranger, also after the kernel
+            # was relaunched.
+            self._found = {
+                pid: (known[0], GONE) if known[1] in gone else known
+                for pid, known in self._found.items()
+                if known[1]
+            }
 
     def of(self, pid: int) -> tuple[int, str]:
-        """(start time, owner) of a pid that the driver lists. Of one that has ended: GONE, with the start time that it had.
+        """(start time, owner) of a pid that the driver lists. Of one that has ended: GONE, with the
+        start time that it had.
 
-        A pid that we have never seen alive is a stranger's: it may live in a namespace that we do not see.
+        A pid that we have never seen alive is a stranger's: it may live in a namespace that we do
+        not see.
         """
         start = start_of(pid)
         with self._lock:
@@ -65,7 +76,9 @@ class ProcessAttribution:
 
     def _remember(self, pid: int, found: tuple[int, str]) -> None:
         if len(self._found) >= MOST:
-            self._found = {pid: known for pid, known in self._found.items() if start_of(pid) == known[0]}
+            self._found = {
+                pid: known for pid, known in self._found.items() if start_of(pid) == known[0]
+            }
         self._found[pid] = found
 
     def members(self, kernel_id: str) -> list[ProcessId]:
@@ -73,7 +86,10 @@ class ProcessAttribution:
         kin = self._kernels.get(kernel_id)
         if kin is None:
             return []
-        return sorted(tree_of(kin.launch, ProcessId(*kin.main) if kin.main else None, kin.uid), key=lambda one: one.pid)
+        return sorted(
+            tree_of(kin.launch, ProcessId(*kin.main) if kin.main else None, kin.uid),
+            key=lambda one: one.pid,
+        )
 
     @staticmethod
     def _find(pid: int, start: int, kernels: Mapping[str, KernelProcesses]) -> str:
@@ -91,13 +107,22 @@ class ProcessAttribution:
 
 
 def _mark(pid: int) -> str | None:
-    """The launch that a process belongs to by its environment; None: it carries no mark, or is not ours to read."""
+    """The launch that a process belongs to by its environment; None: it carries no mark, or is not
+    ours to read.
+    """
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
     prefix = f"{MARKER}=".encode()
-    return next((entry[len(prefix) :].decode(errors="replace") for entry in environ.split(b"\0") if entry.startswith(prefix)), None)
+    return next(
+        (
+            entry[len(prefix) :].decode(errors="replace")
+            for entry in environ.split(b"\0")
+            if entry.startswith(prefix)
+        ),
+        None,
+    )
 
 
 def _line(pid: int) -> tuple[int, int]:
@@ -135,4 +160,6 @@ def _by_cgroup(pid: int, kernels: Mapping[str, KernelProcesses]) -> str:
     except OSError:
         return ""
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
-    return next((name for leaf, name in leaves.items() if path == leaf or path.startswith(f"{leaf}/")), "")
+    return next(
+        (name for leaf, name in leaves.items() if path == leaf or path.startswith(f"{leaf}/")), ""
+    )

@@ -1,7 +1,9 @@
-"""The agent's hand in the CUDA driver: one long-lived helper process, asked over pipes, killed and replaced when a call hangs.
+"""The agent's hand in the CUDA driver: one long-lived helper process, asked over pipes, killed and
+replaced when a call hangs.
 
-All calls block their thread (never the event loop's) up to a deadline of their own. `CheckpointHung` and `WorkerGone` say that nobody knows what
-became of the call: whoever asked must read the process's state before doing anything else. The helper's death loses nothing: it keeps
+All calls block their thread (never the event loop's) up to a deadline of their own.
+`CheckpointHung` and `WorkerGone` say that nobody knows what became of the call: whoever asked must
+read the process's state before doing anything else. The helper's death loses nothing: it keeps
 nothing, and the driver keeps the state of each process.
 """
 
@@ -44,10 +46,12 @@ class WorkerGone(OutcomeUnknown):
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long a call may take, in seconds, before it counts as hung; a copy also gets the time for its bytes at `mib_per_s`.
+    """How long a call may take, in seconds, before it counts as hung; a copy also gets the time for
+    its bytes at `mib_per_s`.
 
-    Published copies take 0.3 to 3 s and 4.6 to 8 GB/s, with a cold GPU up to 15 s more (ai-dynamo/snapshot's benchmarks on B200;
-    NVIDIA/cuda-checkpoint issue 29): at a sixteenth of the slowest rate, with 20 s more, a driver is ill; and an owner waits for it.
+    Published copies take 0.3 to 3 s and 4.6 to 8 GB/s, with a cold GPU up to 15 s more
+    (ai-dynamo/snapshot's benchmarks on B200; NVIDIA/cuda-checkpoint issue 29): at a sixteenth of
+    the slowest rate, with 20 s more, a driver is ill; and an owner waits for it.
     """
 
     state: float = 20.0
@@ -62,10 +66,14 @@ class _Worker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "node_agent.devices.nvidia.checkpoint_worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"},  # it has to see what the kernels see
+            [sys.executable, "-m", "node_agent.devices.nvidia.checkpoint_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={
+                name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"
+            },  # it has to see what the kernels see
             start_new_session=True,  # a Ctrl-C at the agent's terminal is the agent's
-        )  # fmt: skip
+        )
         self.pid = self._process.pid
         self._waiting: dict[int, Future[Any]] = {}
         self._numbers = itertools.count(1)
@@ -98,7 +106,9 @@ class _Worker:
             self._waiting[n] = future
             assert self._process.stdin is not None
             try:
-                self._process.stdin.write(json.dumps({"n": n, "call": call, "args": list(args)}).encode() + b"\n")
+                self._process.stdin.write(
+                    json.dumps({"n": n, "call": call, "args": list(args)}).encode() + b"\n"
+                )
                 self._process.stdin.flush()
             except OSError as error:
                 self._waiting.pop(n)
@@ -150,7 +160,9 @@ class CheckpointClient:
             return 0
 
     def can_remap(self) -> bool:
-        """Whether restoring on another GPU exists in this driver; whether it works is for the self-test to say."""
+        """Whether restoring on another GPU exists in this driver; whether it works is for the
+        self-test to say.
+        """
         return self.version() >= REMAP_VERSION
 
     def helper_pid(self) -> int | None:
@@ -171,7 +183,9 @@ class CheckpointClient:
         self._ask("checkpoint", (pid,), self.copy_s(mib))
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]] = (), mib: int = 0) -> None:
-        """`pairs`: see Driver.restore. Raises CudaError (OUT_OF_MEMORY: it can never be restored again) or Unsure."""
+        """`pairs`: see Driver.restore. Raises CudaError (OUT_OF_MEMORY: it can never be restored
+        again) or Unsure.
+        """
         self._ask("restore", (pid, [list(pair) for pair in pairs]), self.copy_s(mib))
 
     def unlock(self, pid: int) -> None:
@@ -210,6 +224,13 @@ class CheckpointClient:
         try:
             return helper.ask(call, args).result(seconds)
         except TimeoutError:
-            log.error("the driver's call %s%r did not return within %.0f s: its helper is replaced", call, tuple(args), seconds)
+            log.error(
+                "the driver's call %s%r did not return within %.0f s: its helper is replaced",
+                call,
+                tuple(args),
+                seconds,
+            )
             helper.kill()
-            raise CheckpointHung(f"the driver's call {call} did not return within {seconds:.0f} s") from None
+            raise CheckpointHung(
+                f"the driver's call {call} did not return within {seconds:.0f} s"
+            ) from None

@@ -1,4 +1,6 @@
-"""One process at a time: lock, checkpoint, restore, unlock, each believed only when the process's state says the same afterwards."""
+"""One process at a time: lock, checkpoint, restore, unlock, each believed only when the process's
+state says the same afterwards.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,15 @@ from typing import Final
 from ...system.processes import ProcessId
 from ..base.protocols import CopyFailed
 from .checkpoint_client import CheckpointClient, OutcomeUnknown
-from .cuda import ILLEGAL_STATE, INVALID_VALUE, NOT_INITIALIZED, OPERATING_SYSTEM, OUT_OF_MEMORY, CudaError, ProcessState
+from .cuda import (
+    ILLEGAL_STATE,
+    INVALID_VALUE,
+    NOT_INITIALIZED,
+    OPERATING_SYSTEM,
+    OUT_OF_MEMORY,
+    CudaError,
+    ProcessState,
+)
 
 __all__ = ["CheckpointSteps"]
 
@@ -23,13 +33,17 @@ NOT_DONE: Final = "the driver said that it was done, and it was not"
 
 
 class CheckpointSteps:
-    """The verbs. A process that has gone meanwhile is no error: nothing is left to be saved. Raises CudaError, Unsure, CopyFailed."""
+    """The verbs. A process that has gone meanwhile is no error: nothing is left to be saved. Raises
+    CudaError, Unsure, CopyFailed.
+    """
 
     def __init__(self, driver: CheckpointClient) -> None:
         self._driver = driver
 
     def look(self, ident: ProcessId) -> ProcessState | None:
-        """Of any process: None means that it does not use CUDA (drivers differ in how they say so), or is gone."""
+        """Of any process: None means that it does not use CUDA (drivers differ in how they say so),
+        or is gone.
+        """
         for _ in range(ROUNDS):
             if not ident.is_alive():
                 return None
@@ -42,7 +56,9 @@ class CheckpointSteps:
         return None
 
     def state(self, ident: ProcessId) -> ProcessState | None:
-        """Of a process that is known to use CUDA: None means that it is gone, and a driver that denies a living one is asked again."""
+        """Of a process that is known to use CUDA: None means that it is gone, and a driver that
+        denies a living one is asked again.
+        """
         for turn in range(ROUNDS):
             if not ident.is_alive():
                 return None
@@ -55,7 +71,9 @@ class CheckpointSteps:
         return None
 
     def lock(self, ident: ProcessId, timeout_ms: int) -> None:
-        """Locked (or saved already). A process in the middle of cuInit is not ready for it: again, a moment later."""
+        """Locked (or saved already). A process in the middle of cuInit is not ready for it: again,
+        a moment later.
+        """
         for turn in range(ROUNDS):
             try:
                 self._driver.lock(ident.pid, timeout_ms)
@@ -92,9 +110,15 @@ class CheckpointSteps:
             self._driver.restore(ident.pid, pairs, mib)
         except CudaError as error:
             if error.code in (OUT_OF_MEMORY, OPERATING_SYSTEM):
-                raise CopyFailed(f"the driver cannot bring its GPU memory back: {error}", for_good=True, lost=True) from error
+                raise CopyFailed(
+                    f"the driver cannot bring its GPU memory back: {error}",
+                    for_good=True,
+                    lost=True,
+                ) from error
             if error.code == INVALID_VALUE and pairs and ident.is_alive():
-                raise CopyFailed(f"the driver refuses to move its GPU memory: {error}", for_good=True, lost=True) from error
+                raise CopyFailed(
+                    f"the driver refuses to move its GPU memory: {error}", for_good=True, lost=True
+                ) from error
             if not self._is(ident, ProcessState.LOCKED):
                 raise
         if not self._is(ident, ProcessState.LOCKED):

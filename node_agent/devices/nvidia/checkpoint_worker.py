@@ -1,9 +1,11 @@
-"""The process that makes the driver's blocking calls for the agent: `python -m node_agent.devices.nvidia.checkpoint_worker`, one JSON object per line.
+"""The process that makes the driver's blocking calls for the agent: `python -m
+node_agent.devices.nvidia.checkpoint_worker`, one JSON object per line.
 
-It calls cuInit once (a call in a fresh process would pay for it every time: 0.8 s against 3.4 s for a restore in NVIDIA's own measurement),
-says hello with what it found, and serves requests in threads, so that a long copy holds up no other. A call that hangs in the driver cannot
-be broken off; so the agent kills this process and starts another. It keeps nothing that is worth keeping, and it ends with its agent: when
-its input ends, it is gone at once, in the middle of whatever it does.
+It calls cuInit once (a call in a fresh process would pay for it every time: 0.8 s against 3.4 s for
+a restore in NVIDIA's own measurement), says hello with what it found, and serves requests in
+threads, so that a long copy holds up no other. A call that hangs in the driver cannot be broken
+off; so the agent kills this process and starts another. It keeps nothing that is worth keeping, and
+it ends with its agent: when its input ends, it is gone at once, in the middle of whatever it does.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ def _ready() -> CudaDriver | None:
         driver = CudaDriver()
         driver.init()
         if not driver.can_checkpoint():
-            _say({"problem": f"the driver is older than {CHECKPOINT_DRIVER} and cannot save the state of processes"})
+            _say(
+                {
+                    "problem": f"the driver is older than {CHECKPOINT_DRIVER} and cannot save the state of processes"
+                }
+            )
             return None
         _say({"version": driver.version()})
     except OSError as error:

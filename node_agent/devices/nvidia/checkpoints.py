@@ -1,8 +1,10 @@
-"""Suspend, resume and settle a kernel on real GPUs: all its processes, or none; and never a restore without the room.
+"""Suspend, resume and settle a kernel on real GPUs: all its processes, or none; and never a restore
+without the room.
 
-Three rules hold at every line. Written down before done: the record names a kernel before one of its processes is locked. Looked at after
-done: a call's success is believed when the process's state says the same (`steps`). Undone when half done: what cannot be finished goes back
-to where it was, and what cannot even be undone stays noted as doubtful, for `settle`.
+Three rules hold at every line. Written down before done: the record names a kernel before one of
+its processes is locked. Looked at after done: a call's success is believed when the process's state
+says the same (`steps`). Undone when half done: what cannot be finished goes back to where it was,
+and what cannot even be undone stays noted as doubtful, for `settle`.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ ROUNDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTimes:
-    """How long things may take. `lock_ms`: for a kernel that is to be suspended; `neighbour_ms`: for one that only has to hold still;
-    `listed_s`: until the driver lists what was moved; `doubt_s`: before a process that does not answer is asked again."""
+    """How long things may take. `lock_ms`: for a kernel that is to be suspended; `neighbour_ms`:
+    for one that only has to hold still; `listed_s`: until the driver lists what was moved;
+    `doubt_s`: before a process that does not answer is asked again.
+    """
 
     lock_ms: int = 2_000
     neighbour_ms: int = 300
@@ -45,33 +49,59 @@ class CheckpointTimes:
 
 
 class Checkpoints:
-    """The copies of one node. Its three verbs block, each in a thread of its own; one at a time per kernel, one restore at a time per GPU."""
+    """The copies of one node. Its three verbs block, each in a thread of its own; one at a time per
+    kernel, one restore at a time per GPU.
+    """
 
     def __init__(
-        self, driver: CheckpointClient, ground: MemoryView, record: Path, uuids: Sequence[str], models: Sequence[str], *,
-        relocates: Callable[[], bool] = lambda: False, limited: Callable[[], bool] = lambda: False, times: CheckpointTimes = CheckpointTimes(),
-    ) -> None:  # fmt: skip
-        self._driver, self._ground, self._uuids, self._models = driver, ground, list(uuids), list(models)
+        self,
+        driver: CheckpointClient,
+        ground: MemoryView,
+        record: Path,
+        uuids: Sequence[str],
+        models: Sequence[str],
+        *,
+        relocates: Callable[[], bool] = lambda: False,
+        limited: Callable[[], bool] = lambda: False,
+        times: CheckpointTimes = CheckpointTimes(),
+    ) -> None:
+        self._driver, self._ground, self._uuids, self._models = (
+            driver,
+            ground,
+            list(uuids),
+            list(models),
+        )
         self._relocates, self._times = relocates, times
         self._record, self._locks = CheckpointRecord(record), NeighbourLocks()
         self._steps = CheckpointSteps(driver)
-        self._still = Quiescer(driver, ground, self._record, self._locks, limited=limited, timeout_ms=times.neighbour_ms)
+        self._still = Quiescer(
+            driver,
+            ground,
+            self._record,
+            self._locks,
+            limited=limited,
+            timeout_ms=times.neighbour_ms,
+        )
         self._working: set[str] = set()
         self._doubt_until: dict[str, float] = {}
 
     def parked(self) -> Mapping[str, CheckpointJournal]:
         """Every kernel that is saved, or in doubt. Returns at once."""
         now = time.monotonic()
-        return self._record.all(self._working | {name for name, until in list(self._doubt_until.items()) if now < until})
+        return self._record.all(
+            self._working | {name for name, until in list(self._doubt_until.items()) if now < until}
+        )
 
     def close(self) -> None:
         """End the helper; what is saved stays saved."""
         self._driver.close()
 
-    # ---- suspend --------------------------------------------------------------------------------------------------
+    # ---- suspend ---------------------------------------------------------------------------------
 
     def suspend(self, kernel_id: str, places: Sequence[int], admit: Admit = lambda _: "") -> int:
-        """Save all GPU memory of a kernel; `places`: its GPU per ordinal. Returns MiB. Raises CopyFailed."""
+        """Save all GPU memory of a kernel; `places`: its GPU per ordinal. Returns MiB. Raises
+        CopyFailed.
+        """
         with self._alone(kernel_id):
             locked: dict[ProcessId, int] = {}
             _, before = self._record.of(kernel_id)
@@ -88,16 +118,30 @@ class Checkpoints:
                 self._record.park(kernel_id, set(locked) | {one.ident() for one in before})
             return sum(locked.values())
 
-    def _lock_all(self, kernel_id: str, places: tuple[int, ...], locked: dict[ProcessId, int]) -> None:
-        """Every process that the driver lists for it; and again, for those that came meanwhile. The sizes are those of the last look: what is
-        locked takes nothing more. Who is listed with nothing has looked at the GPUs and has no context: CUDA cannot lock it."""
+    def _lock_all(
+        self, kernel_id: str, places: tuple[int, ...], locked: dict[ProcessId, int]
+    ) -> None:
+        """Every process that the driver lists for it; and again, for those that came meanwhile. The
+        sizes are those of the last look: what is locked takes nothing more. Who is listed with
+        nothing has looked at the GPUs and has no context: CUDA cannot lock it.
+        """
         for _ in range(ROUNDS):
-            held = {ident: of for ident, of in self._ground.look().held.get(kernel_id, {}).items() if any(of.values())}
+            held = {
+                ident: of
+                for ident, of in self._ground.look().held.get(kernel_id, {}).items()
+                if any(of.values())
+            }
             fresh = [ident for ident in sorted(held, key=lambda i: i.pid) if ident not in locked]
             where = placed(places, {gpu for of in held.values() for gpu in of})
             if held:
-                self._record.begin(kernel_id, where, tuple(SavedImage(i.pid, i.start, dict(of)) for i, of in held.items()))
-            locked.update({ident: sum(held[ident].values()) for ident in locked.keys() & held.keys()})
+                self._record.begin(
+                    kernel_id,
+                    where,
+                    tuple(SavedImage(i.pid, i.start, dict(of)) for i, of in held.items()),
+                )
+            locked.update(
+                {ident: sum(held[ident].values()) for ident in locked.keys() & held.keys()}
+            )
             if not fresh:
                 return
             for ident in fresh:
@@ -105,23 +149,34 @@ class Checkpoints:
                 self._steps.lock(ident, self._times.lock_ms)
         raise CopyFailed("it keeps starting processes that use the GPU", for_good=False)
 
-    def _back_to_running(self, kernel_id: str, idents: Mapping[ProcessId, int], before: set[ProcessId]) -> None:
-        """What was locked runs again; what was saved is brought back, if there is still room. What cannot be undone stays in doubt."""
+    def _back_to_running(
+        self, kernel_id: str, idents: Mapping[ProcessId, int], before: set[ProcessId]
+    ) -> None:
+        """What was locked runs again; what was saved is brought back, if there is still room. What
+        cannot be undone stays in doubt.
+        """
         try:
-            saved = [ident for ident in idents if self._steps.state(ident) is ProcessState.CHECKPOINTED]
+            saved = [
+                ident for ident in idents if self._steps.state(ident) is ProcessState.CHECKPOINTED
+            ]
             if saved:
                 self._restore_all(kernel_id, saved, {})
             for ident in idents:
                 self._steps.unlock(ident)
             self._record.park(kernel_id, before)
         except Exception as error:  # it stays in doubt, whatever it was
-            log.warning("kernel %s: a copy could not be undone, its processes are looked at again: %s", kernel_id, error)
+            log.warning(
+                "kernel %s: a copy could not be undone, its processes are looked at again: %s",
+                kernel_id,
+                error,
+            )
 
-    # ---- resume ---------------------------------------------------------------------------------------------------
+    # ---- resume ----------------------------------------------------------------------------------
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
-        """Bring a kernel's memory back onto these GPUs (per ordinal) and let it run. Returns MiB. Raises CopyFailed: it is as before, or
-        `lost`."""
+        """Bring a kernel's memory back onto these GPUs (per ordinal) and let it run. Returns MiB.
+        Raises CopyFailed: it is as before, or `lost`.
+        """
         with self._alone(kernel_id):
             where, saved = self._record.of(kernel_id)
             if not saved:
@@ -139,7 +194,9 @@ class Checkpoints:
             self._record.park(kernel_id, set())
             return sum(sum(one.held.values()) for one in saved)
 
-    def _restore_all(self, kernel_id: str, idents: Sequence[ProcessId], moves: Mapping[int, int]) -> None:
+    def _restore_all(
+        self, kernel_id: str, idents: Sequence[ProcessId], moves: Mapping[int, int]
+    ) -> None:
         """Restored and locked, on the GPUs where they belong."""
         _, saved = self._record.of(kernel_id)
         held = {one.ident(): one.held for one in saved}
@@ -158,13 +215,25 @@ class Checkpoints:
     def _pairs(self, full: Mapping[int, int]) -> list[tuple[str, str]]:
         """A map of every GPU of the machine, as the driver wants it; empty: nothing moves."""
         if full and not self._relocates():
-            raise CopyFailed("this node cannot move GPU memory to another GPU", for_good=True, lost=True)
+            raise CopyFailed(
+                "this node cannot move GPU memory to another GPU", for_good=True, lost=True
+            )
         if any(self._models[old] != self._models[new] for old, new in full.items()):
-            raise CopyFailed("GPU memory can only move to a GPU of the same model", for_good=True, lost=True)
+            raise CopyFailed(
+                "GPU memory can only move to a GPU of the same model", for_good=True, lost=True
+            )
         return [(self._uuids[old], self._uuids[new]) for old, new in sorted(full.items())]
 
-    def _confirm_moved(self, kernel_id: str, held: Mapping[ProcessId, Mapping[int, int]], idents: Sequence[ProcessId], targets: set[int]) -> None:
-        """Some drivers accept a map and ignore it: where the memory is now, the process list says. What has not moved is saved again."""
+    def _confirm_moved(
+        self,
+        kernel_id: str,
+        held: Mapping[ProcessId, Mapping[int, int]],
+        idents: Sequence[ProcessId],
+        targets: set[int],
+    ) -> None:
+        """Some drivers accept a map and ignore it: where the memory is now, the process list says.
+        What has not moved is saved again.
+        """
         deadline = time.monotonic() + self._times.listed_s
         seen: set[int] = set()
         while any(ident.is_alive() for ident in idents):
@@ -181,12 +250,18 @@ class Checkpoints:
             self._steps.checkpoint(ident, sum(held.get(ident, {}).values()))
         if not seen:
             raise CopyFailed("the driver does not list the memory that was moved", for_good=False)
-        raise CopyFailed("the driver accepted the move to another GPU and did not do it", for_good=True, lost=True)
+        raise CopyFailed(
+            "the driver accepted the move to another GPU and did not do it",
+            for_good=True,
+            lost=True,
+        )
 
-    # ---- settle ---------------------------------------------------------------------------------------------------
+    # ---- settle ----------------------------------------------------------------------------------
 
     def settle(self, kernel_id: str) -> None:
-        """Look at every process of a kernel and set right what was cut off. Raises CopyFailed when its state is lost."""
+        """Look at every process of a kernel and set right what was cut off. Raises CopyFailed when
+        its state is lost.
+        """
         with self._alone(kernel_id):
             self._settle(kernel_id)
 
@@ -196,8 +271,13 @@ class Checkpoints:
         sizes = {one.ident(): sum(one.held.values()) for one in saved}
         idents = sorted(sizes.keys() | set(self._ground.members(kernel_id)), key=lambda i: i.pid)
         try:
-            states = {ident: self._steps.state(ident) if ident in sizes else self._steps.look(ident) for ident in idents}
-            parked = {ident for ident, state in states.items() if state is ProcessState.CHECKPOINTED}
+            states = {
+                ident: self._steps.state(ident) if ident in sizes else self._steps.look(ident)
+                for ident in idents
+            }
+            parked = {
+                ident for ident, state in states.items() if state is ProcessState.CHECKPOINTED
+            }
             for ident in [ident for ident, state in states.items() if state is ProcessState.LOCKED]:
                 if parked:
                     self._steps.checkpoint(ident, sizes.get(ident, 0))
@@ -207,7 +287,11 @@ class Checkpoints:
         except (CudaError, OutcomeUnknown, CopyFailed) as error:
             self._doubt_until[kernel_id] = time.monotonic() + self._times.doubt_s
             self._record.begin(kernel_id)
-            log.warning("kernel %s: the state of its processes is not known, they are asked again later: %s", kernel_id, error)
+            log.warning(
+                "kernel %s: the state of its processes is not known, they are asked again later: %s",
+                kernel_id,
+                error,
+            )
             return
         self._doubt_until.pop(kernel_id, None)
         self._record.park(kernel_id, parked)
@@ -216,7 +300,9 @@ class Checkpoints:
 
     @contextmanager
     def _alone(self, kernel_id: str) -> Iterator[None]:
-        """One copy at a time per kernel; what the driver and its helper say reaches the caller in the words of Devices."""
+        """One copy at a time per kernel; what the driver and its helper say reaches the caller in
+        the words of Devices.
+        """
         with self._locks.kernel(kernel_id):
             self._working.add(kernel_id)
             try:

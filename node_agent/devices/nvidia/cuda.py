@@ -1,8 +1,11 @@
-"""The checkpoint calls of the CUDA driver, by ctypes on libcuda.so.1. Knows the driver's words and numbers, and decides nothing.
+"""The checkpoint calls of the CUDA driver, by ctypes on libcuda.so.1. Knows the driver's words and
+numbers, and decides nothing.
 
-ctypes and not cuda-core: the calls are six, they exist since driver 570, and the agent must not need NumPy or a matching cuda-bindings for
-them; CRIU's plugin binds them the same way. Every call may block in the driver for as long as it likes: only the helper process (see
-`node_agent.devices.nvidia.checkpoint_worker`) makes them. Names, numbers and structures: CUDA Driver API, "CUDA Checkpointing".
+ctypes and not cuda-core: the calls are six, they exist since driver 570, and the agent must not
+need NumPy or a matching cuda-bindings for them; CRIU's plugin binds them the same way. Every call
+may block in the driver for as long as it likes: only the helper process (see
+`node_agent.devices.nvidia.checkpoint_worker`) makes them. Names, numbers and structures: CUDA
+Driver API, "CUDA Checkpointing".
 """
 
 from __future__ import annotations
@@ -18,15 +21,27 @@ __all__ = ["CALLS", "REMAP_VERSION", "CudaError", "CudaDriver", "ProcessState", 
 LIBRARY: Final = "libcuda.so.1"
 CHECKPOINT_DRIVER: Final = 570
 REMAP_VERSION: Final = 13_000
-"""What `cuDriverGetVersion` must say before the arguments of restore mean anything (driver 580); the gate that CRIU uses."""
+"""What `cuDriverGetVersion` must say before the arguments of restore mean anything (driver 580);
+the gate that CRIU uses.
+"""
 CALLS: Final = ("state", "lock", "checkpoint", "restore", "unlock")
 
-OUT_OF_MEMORY, NOT_INITIALIZED, OPERATING_SYSTEM, ILLEGAL_STATE, NOT_READY, NOT_PERMITTED, NOT_SUPPORTED = 2, 3, 304, 401, 600, 800, 801
+(
+    OUT_OF_MEMORY,
+    NOT_INITIALIZED,
+    OPERATING_SYSTEM,
+    ILLEGAL_STATE,
+    NOT_READY,
+    NOT_PERMITTED,
+    NOT_SUPPORTED,
+) = 2, 3, 304, 401, 600, 800, 801
 INVALID_VALUE: Final = 1
 
 
 class CudaError(Exception):
-    """Raised with what the driver answered: `call` is the driver's name of it, `code` its number, `name` its word for the number."""
+    """Raised with what the driver answered: `call` is the driver's name of it, `code` its number,
+    `name` its word for the number.
+    """
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call}: {name} ({code})")
@@ -34,7 +49,9 @@ class CudaError(Exception):
 
 
 class ProcessState(enum.IntEnum):
-    """CUprocessState. CHECKPOINTING and RESTORING exist only with custom storage (CUDA 13.4), which is not used here."""
+    """CUprocessState. CHECKPOINTING and RESTORING exist only with custom storage (CUDA 13.4), which
+    is not used here.
+    """
 
     RUNNING = 0
     LOCKED = 1
@@ -45,7 +62,11 @@ class ProcessState(enum.IntEnum):
 
 
 class _LockArgs(ctypes.Structure):
-    _fields_ = (("timeout_ms", ctypes.c_uint), ("padding", ctypes.c_uint), ("reserved", ctypes.c_uint64 * 7))
+    _fields_ = (
+        ("timeout_ms", ctypes.c_uint),
+        ("padding", ctypes.c_uint),
+        ("reserved", ctypes.c_uint64 * 7),
+    )
 
 
 class _GpuPair(ctypes.Structure):
@@ -53,7 +74,12 @@ class _GpuPair(ctypes.Structure):
 
 
 class _RestoreArgs(ctypes.Structure):
-    _fields_ = (("pairs", ctypes.POINTER(_GpuPair)), ("count", ctypes.c_uint), ("padding", ctypes.c_uint), ("reserved", ctypes.c_uint64 * 6))
+    _fields_ = (
+        ("pairs", ctypes.POINTER(_GpuPair)),
+        ("count", ctypes.c_uint),
+        ("padding", ctypes.c_uint),
+        ("reserved", ctypes.c_uint64 * 6),
+    )
 
 
 class _ReservedArgs(ctypes.Structure):
@@ -72,7 +98,9 @@ class CudaDriver:
         self._library = ctypes.CDLL(LIBRARY)
 
     def init(self) -> None:
-        """Once per process; takes from 0.1 s to seconds. No context is made and no GPU memory is taken."""
+        """Once per process; takes from 0.1 s to seconds. No context is made and no GPU memory is
+        taken.
+        """
         self._call("cuInit", 0)
 
     def version(self) -> int:
@@ -92,7 +120,9 @@ class CudaDriver:
         return ProcessState(state.value)
 
     def lock(self, pid: int, timeout_ms: int) -> None:
-        """Keep new work out and wait for the old; NOT_READY when the time is over, and the process runs on."""
+        """Keep new work out and wait for the old; NOT_READY when the time is over, and the process
+        runs on.
+        """
         args = _LockArgs(timeout_ms=timeout_ms)
         self._call("cuCheckpointProcessLock", pid, ctypes.byref(args))
 
@@ -101,7 +131,9 @@ class CudaDriver:
         self._call("cuCheckpointProcessCheckpoint", pid, ctypes.byref(_ReservedArgs()))
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]] = ()) -> None:
-        """Bring it back, locked. `pairs`: (old, new) UUID of every GPU of the machine; none: everything where it was."""
+        """Bring it back, locked. `pairs`: (old, new) UUID of every GPU of the machine; none:
+        everything where it was.
+        """
         table = (_GpuPair * max(1, len(pairs)))()
         for entry, (old, new) in zip(table, pairs, strict=False):
             entry.old[:], entry.new[:] = raw_uuid(old), raw_uuid(new)
@@ -116,7 +148,11 @@ class CudaDriver:
         try:
             function = getattr(self._library, name)
         except AttributeError:
-            raise CudaError(name, NOT_SUPPORTED, f"this driver does not have it (it came with {CHECKPOINT_DRIVER})") from None
+            raise CudaError(
+                name,
+                NOT_SUPPORTED,
+                f"this driver does not have it (it came with {CHECKPOINT_DRIVER})",
+            ) from None
         code = int(function(*args))
         if code:
             raise CudaError(name, code, self._name(code))

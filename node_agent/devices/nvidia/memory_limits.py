@@ -1,9 +1,11 @@
-"""Driver-enforced memory limits per kernel (drivers 615 and later): what nobody in the kernel can undo. Soft is the share, hard the cap.
+"""Driver-enforced memory limits per kernel (drivers 615 and later): what nobody in the kernel can
+undo. Soft is the share, hard the cap.
 
-The driver keeps soft limits in every ancestor of a cgroup and does not see when the cgroup is removed: a soft limit that is not zeroed
-before stays reserved for ever (https://docs.nvidia.com/deploy/mps/latest/mpsv3-memory-partitioning.html). So what is about to be set is
-written down first, and an agent that comes back zeroes what nobody needs any more. The files of the kernel's `dmem` controller are never
-written here: the driver's view would drift from them.
+The driver keeps soft limits in every ancestor of a cgroup and does not see when the cgroup is
+removed: a soft limit that is not zeroed before stays reserved for ever
+(https://docs.nvidia.com/deploy/mps/latest/mpsv3-memory-partitioning.html). So what is about to be
+set is written down first, and an agent that comes back zeroes what nobody needs any more. The files
+of the kernel's `dmem` controller are never written here: the driver's view would drift from them.
 """
 
 from __future__ import annotations
@@ -23,21 +25,35 @@ __all__ = ["MemoryLimitCalls", "MemoryLimits"]
 
 log = logging.getLogger("gpushare.agent")
 MIB: Final = 1 << 20
-TOO_OLD: Final = "the driver has no memory limits, which came with driver 615 (CUDA 13.4); update it"
+TOO_OLD: Final = (
+    "the driver has no memory limits, which came with driver 615 (CUDA 13.4); update it"
+)
 
 
 class MemoryLimitCalls(Protocol):
     """The two calls of `nvml.Nvml` that are needed here."""
 
     def supports_memory_limits(self) -> bool: ...
-    def set_memory_limits(self, gpu: int, cgroup: str, soft: int | None, hard: int | None) -> None: ...
+    def set_memory_limits(
+        self, gpu: int, cgroup: str, soft: int | None, hard: int | None
+    ) -> None: ...
 
 
 class MemoryLimits:
-    """The limits that this agent has set. All methods may block for as long as the driver does; call them in a thread."""
+    """The limits that this agent has set. All methods may block for as long as the driver does;
+    call them in a thread.
+    """
 
-    def __init__(self, nvml: MemoryLimitCalls, record: Path, gpus: int, cgroups: Callable[[], str] = lambda: "") -> None:
-        """`record`: the file in which what is set is written down first; `cgroups`: why there are no leaves, "" when there are."""
+    def __init__(
+        self,
+        nvml: MemoryLimitCalls,
+        record: Path,
+        gpus: int,
+        cgroups: Callable[[], str] = lambda: "",
+    ) -> None:
+        """`record`: the file in which what is set is written down first; `cgroups`: why there are
+        no leaves, "" when there are.
+        """
         self._nvml, self._record, self._gpus, self._cgroups = nvml, record, range(gpus), cgroups
         self._lock = threading.Lock()
         self._set: dict[str, dict[int, tuple[int, int]]] = {}
@@ -50,7 +66,9 @@ class MemoryLimits:
         return self._problem or self._cgroups()
 
     def try_out(self, cgroup: str) -> None:
-        """Set and take back limits on an empty leaf: what the driver refuses now it would refuse later, whatever it says."""
+        """Set and take back limits on an empty leaf: what the driver refuses now it would refuse
+        later, whatever it says.
+        """
         if self._problem:
             return
         if self.apply(cgroup, dict.fromkeys(self._gpus, (0, 0))):
@@ -59,10 +77,12 @@ class MemoryLimits:
             self._problem = f"the driver refuses memory limits on an empty cgroup ({self._said})"
 
     def apply(self, cgroup: str, limits: Mapping[int, tuple[int, int]]) -> bool:
-        """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing. Whether they stand. Neither may be more than the
-        GPU has: the driver refuses that (nvml.h, nvmlDeviceSetMemoryLimits_v1).
+        """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing.
+        Whether they stand. Neither may be more than the GPU has: the driver refuses that (nvml.h,
+        nvmlDeviceSetMemoryLimits_v1).
 
-        A refusal is the tier's end until the agent starts anew (missing, forbidden), or this leaf's only (it is gone).
+        A refusal is the tier's end until the agent starts anew (missing, forbidden), or this leaf's
+        only (it is gone).
         """
         if not cgroup or self.problem():
             return False
@@ -79,7 +99,9 @@ class MemoryLimits:
         return True
 
     def clear(self, cgroup: str) -> None:
-        """Zero what was set, before the leaf goes. What fails stays noted, and is tried again when the agent starts."""
+        """Zero what was set, before the leaf goes. What fails stays noted, and is tried again when
+        the agent starts.
+        """
         with self._lock:
             if cgroup not in self._noted and cgroup not in self._set:
                 return
@@ -94,7 +116,7 @@ class MemoryLimits:
         with self._lock:
             return sorted(self._noted - alive)
 
-    # ---- the driver -----------------------------------------------------------------------------------------------
+    # ---- the driver ------------------------------------------------------------------------------
 
     def _put(self, gpu: int, cgroup: str, soft: int, hard: int) -> bool:
         try:
@@ -108,7 +130,9 @@ class MemoryLimits:
         if error.is_missing:
             self._problem = f"the driver refuses memory limits on GPU {gpu} ({error.text}): a MIG instance, or memory accounting is off"
         elif error.is_refused:
-            self._problem = "the agent's user may not set memory limits; run it as root or with CAP_SYS_ADMIN"
+            self._problem = (
+                "the agent's user may not set memory limits; run it as root or with CAP_SYS_ADMIN"
+            )
         elif error.is_not_found and Path(cgroup).is_dir():
             self._problem = (
                 f"the driver does not know the cgroup {cgroup}: it needs the dmem controller (Linux 6.14) in every cgroup.subtree_control above "
@@ -126,12 +150,14 @@ class MemoryLimits:
             gone = error.is_shut and not Path(cgroup).exists()
             if gone:
                 log.error(
-                    "the cgroup %s was removed before its limit on GPU %d was zeroed; its parents may keep the reservation", cgroup, gpu
+                    "the cgroup %s was removed before its limit on GPU %d was zeroed; its parents may keep the reservation",
+                    cgroup,
+                    gpu,
                 )
             return gone or error.is_not_found or error.is_missing
         return True
 
-    # ---- what was set ---------------------------------------------------------------------------------------------
+    # ---- what was set ----------------------------------------------------------------------------
 
     def _note(self, cgroup: str) -> None:
         if cgroup not in self._noted:

@@ -1,7 +1,9 @@
-"""Real NVIDIA GPUs as the agent sees them: what the sampler saw, what is parked in host memory, and who was attached where.
+"""Real NVIDIA GPUs as the agent sees them: what the sampler saw, what is parked in host memory, and
+who was attached where.
 
-A kernel is not attached by any call of the driver: it is told its devices and its caps and chooses them itself (`kernel/frameworks.py`); where
-the driver enforces limits they are set here too. So attaching returns at once, and what the driver needs time for happens in threads.
+A kernel is not attached by any call of the driver: it is told its devices and its caps and chooses
+them itself (`kernel/frameworks.py`); where the driver enforces limits they are set here too. So
+attaching returns at once, and what the driver needs time for happens in threads.
 """
 
 from __future__ import annotations
@@ -19,7 +21,14 @@ from jupyter_gpushare.messages import DeviceReport
 from ...system.cgroups import Cgroups
 from ...system.processes import ProcessId
 from ..base.process_attribution import ProcessAttribution
-from ..base.protocols import Admit, DeviceFault, DevicesBusy, KernelProcesses, NodeReading, TenantMemory
+from ..base.protocols import (
+    Admit,
+    DeviceFault,
+    DevicesBusy,
+    KernelProcesses,
+    NodeReading,
+    TenantMemory,
+)
 from .checkpoint_client import CheckpointClient
 from .checkpoint_journal import CheckpointJournal
 from .checkpoints import Checkpoints, MemoryReading
@@ -45,25 +54,45 @@ class NvidiaDevices:
 
     simulated = False
 
-    def __init__(self, nvml: Nvml, state_dir: Path, driver: CheckpointClient | None = None, cgroups: Cgroups | None = None) -> None:
-        """`driver`: the hand in the CUDA driver; `cgroups`: where kernels get theirs; None: the usual ones."""
+    def __init__(
+        self,
+        nvml: Nvml,
+        state_dir: Path,
+        driver: CheckpointClient | None = None,
+        cgroups: Cgroups | None = None,
+    ) -> None:
+        """`driver`: the hand in the CUDA driver; `cgroups`: where kernels get theirs; None: the
+        usual ones.
+        """
         self._nvml = nvml
         self.cgroups = cgroups or Cgroups.here()
-        self._limits = MemoryLimits(nvml, state_dir / "limits.json", len(nvml.gpus), lambda: self.cgroups.problem)
+        self._limits = MemoryLimits(
+            nvml, state_dir / "limits.json", len(nvml.gpus), lambda: self.cgroups.problem
+        )
         self._limiter = ThreadPoolExecutor(1, thread_name_prefix="gpushare-limits")
         self._owners = ProcessAttribution()
         self._sampler = GpuSampler(nvml, self._owners)
         self._places: dict[str, tuple[tuple[int, int], ...]] = {}
         self._kernels: Mapping[str, KernelProcesses] = {}
-        self._tiers: dict[str, str] = dict.fromkeys(TIERS, UNTESTED) | {"observe": "", "cooperate": ""}
+        self._tiers: dict[str, str] = dict.fromkeys(TIERS, UNTESTED) | {
+            "observe": "",
+            "cooperate": "",
+        }
         self._tiers_version = 0
         self._closed = threading.Event()
-        self._proof = SelfTestCache(state_dir / "proven.json", nvml.driver_version(), [gpu.uuid for gpu in nvml.gpus])
+        self._proof = SelfTestCache(
+            state_dir / "proven.json", nvml.driver_version(), [gpu.uuid for gpu in nvml.gpus]
+        )
         self.checkpointer = driver or CheckpointClient()
         self._copies = Checkpoints(
-            self.checkpointer, self, state_dir / "parked.json", [gpu.uuid for gpu in nvml.gpus], [gpu.model for gpu in nvml.gpus],
-            relocates=lambda: not self._tiers["relocate"], limited=lambda: not self._tiers["limit"],
-        )  # fmt: skip
+            self.checkpointer,
+            self,
+            state_dir / "parked.json",
+            [gpu.uuid for gpu in nvml.gpus],
+            [gpu.model for gpu in nvml.gpus],
+            relocates=lambda: not self._tiers["relocate"],
+            limited=lambda: not self._tiers["limit"],
+        )
         self._wake: Callable[[], None] = lambda: None
         self._sampler.look()
 
@@ -76,7 +105,7 @@ class NvidiaDevices:
         if stopped:
             self._nvml.close()
 
-    # ---- what is here ---------------------------------------------------------------------------------------------
+    # ---- what is here ----------------------------------------------------------------------------
 
     def reports(self) -> list[DeviceReport]:
         """The devices by index, as they were seen last."""
@@ -84,11 +113,21 @@ class NvidiaDevices:
         found = []
         for gpu in self._nvml.gpus:
             health, memory = self._sampler.health(gpu.index, now), sample.memory.get(gpu.index)
-            found.append(DeviceReport(
-                index=gpu.index, uuid=gpu.uuid, model=gpu.model, total_mib=gpu.total_mib, mig=gpu.mig, healthy=not health, health=health,
-                used_mib=-(-memory.used // MIB) if memory else 0, foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
-                foreign_processes=sample.account.foreign_processes.get(gpu.index, 0), utilization=sample.utilization.get(gpu.index),
-            ))  # fmt: skip
+            found.append(
+                DeviceReport(
+                    index=gpu.index,
+                    uuid=gpu.uuid,
+                    model=gpu.model,
+                    total_mib=gpu.total_mib,
+                    mig=gpu.mig,
+                    healthy=not health,
+                    health=health,
+                    used_mib=-(-memory.used // MIB) if memory else 0,
+                    foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
+                    foreign_processes=sample.account.foreign_processes.get(gpu.index, 0),
+                    utilization=sample.utilization.get(gpu.index),
+                )
+            )
         return found
 
     def driver(self) -> str:
@@ -104,11 +143,19 @@ class NvidiaDevices:
         return self._sampler.unlisted(everywhere=True)
 
     def environment(self) -> dict[str, str]:
-        """GPUs are counted as NVML counts them; and a kernel sees none before it has a share: it would take what is nobody's to give."""
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "", "GPUSHARE_HIDES_GPUS": "1"}
+        """GPUs are counted as NVML counts them; and a kernel sees none before it has a share: it
+        would take what is nobody's to give.
+        """
+        return {
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": "",
+            "GPUSHARE_HIDES_GPUS": "1",
+        }
 
     def tiers(self) -> tuple[list[str], dict[str, str]]:
-        """As far as they have been tested. A tier that not all devices have is there, and named again with those that lack it."""
+        """As far as they have been tested. A tier that not all devices have is there, and named
+        again with those that lack it.
+        """
         problems = {tier: why for tier, why in self._tiers.items() if why}
         cut = [str(gpu.index) for gpu in self._nvml.gpus if gpu.mig]
         if cut and not self._tiers["suspend"]:
@@ -132,7 +179,17 @@ class NvidiaDevices:
         sample, proven = self._sampler.last, self._proof.read()
         free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
         unlisted, in_use = self._sampler.unlisted(), any(sample.account.held.values())
-        bench = SelfTest(self._nvml.gpus, self.checkpointer, self._limits, self.cgroups, unlisted, free, proven, in_use, self._pids)
+        bench = SelfTest(
+            self._nvml.gpus,
+            self.checkpointer,
+            self._limits,
+            self.cgroups,
+            unlisted,
+            free,
+            proven,
+            in_use,
+            self._pids,
+        )
         self.found(tested(bench))
         self._proof.write(tier for tier in ("suspend", "relocate") if not self._tiers[tier])
         for name in self._kernels:
@@ -143,7 +200,7 @@ class NvidiaDevices:
             return [one.pid for one in self._nvml.processes(gpu)]
         return None
 
-    # ---- looking --------------------------------------------------------------------------------------------------
+    # ---- looking ---------------------------------------------------------------------------------
 
     def follow(self, kernels: Mapping[str, KernelProcesses]) -> None:
         """Whose processes are looked for from now on."""
@@ -162,7 +219,9 @@ class NvidiaDevices:
         threading.Thread(target=self._probe, name="gpushare-probe", daemon=True).start()
 
     def _probe(self) -> None:
-        """An agent that comes back in the middle of things goes on saving memory from its first moment on."""
+        """An agent that comes back in the middle of things goes on saving memory from its first
+        moment on.
+        """
         self.found(dict.fromkeys(self._proof.read(), ""))
         self._probe_once()
         while waits_for_room(self._tiers.values()) and not self._closed.wait(TRY_AGAIN_S):
@@ -173,7 +232,13 @@ class NvidiaDevices:
             self.probe()
         except Exception:  # a test that fails in a new way must leave the agent running
             log.exception("the self-test failed")
-            self.found({tier: "its test failed; the agent's log says how" for tier, why in self._tiers.items() if why == UNTESTED})
+            self.found(
+                {
+                    tier: "its test failed; the agent's log says how"
+                    for tier, why in self._tiers.items()
+                    if why == UNTESTED
+                }
+            )
 
     def hurry(self) -> None:
         """Look at once."""
@@ -197,28 +262,47 @@ class NvidiaDevices:
         foreign, used = {}, {}
         for gpu in self._nvml.gpus:
             slack = self._slack(sample, gpu.index)
-            stranger, lag = sample.account.foreign_mib.get(gpu.index, 0), sample.account.lagging.get(gpu.index, 0)
+            stranger, lag = (
+                sample.account.foreign_mib.get(gpu.index, 0),
+                sample.account.lagging.get(gpu.index, 0),
+            )
             foreign[gpu.index] = max(0, stranger - slack)
             held = sum(of.get(gpu.index, 0) for of in sample.account.held.values())
             used[gpu.index] = held + max(0, lag - max(0, slack - stranger))
-        kernels = {name: self._holding(name, sample, parked.get(name, NOTHING)) for name in {*sample.account.held, *parked}}
+        kernels = {
+            name: self._holding(name, sample, parked.get(name, NOTHING))
+            for name in {*sample.account.held, *parked}
+        }
         return NodeReading(used, kernels, foreign, sample.taken)
 
     def _slack(self, sample: GpuSample, gpu: int) -> int:
-        """What is offered to nobody, so that a little of the driver's own does not stand in anybody's way."""
+        """What is offered to nobody, so that a little of the driver's own does not stand in
+        anybody's way.
+        """
         memory = sample.memory.get(gpu)
-        return (memory.total - memory.reserved) // MIB - self._nvml.gpus[gpu].total_mib if memory else 0
+        return (
+            (memory.total - memory.reserved) // MIB - self._nvml.gpus[gpu].total_mib
+            if memory
+            else 0
+        )
 
     def _holding(self, name: str, sample: GpuSample, parked: CheckpointJournal) -> TenantMemory:
         held = sample.account.held.get(name, {})
-        processes = set(sample.account.processes.get(name, ())) | {(one.pid, one.start) for one in parked.processes}
+        processes = set(sample.account.processes.get(name, ())) | {
+            (one.pid, one.start) for one in parked.processes
+        }
         timed = not (sample.untimed & set(held))
         return TenantMemory(
-            held, parked.image if parked.suspended or parked.half_done else (), parked.suspended, parked.half_done, tuple(sorted(processes)),
-            sample.busy_ms.get(name, 0), timed,
-        )  # fmt: skip
+            held,
+            parked.image if parked.suspended or parked.half_done else (),
+            parked.suspended,
+            parked.half_done,
+            tuple(sorted(processes)),
+            sample.busy_ms.get(name, 0),
+            timed,
+        )
 
-    # ---- attaching ------------------------------------------------------------------------------------------------
+    # ---- attaching -------------------------------------------------------------------------------
 
     def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """Remember who may hold how much where."""
@@ -230,7 +314,9 @@ class NvidiaDevices:
             self._limit(name)
 
     def _limit(self, name: str) -> None:
-        """Let the driver enforce it: soft is the share, hard the cap, and nothing on GPUs that are not its own."""
+        """Let the driver enforce it: soft is the share, hard the cap, and nothing on GPUs that are
+        not its own.
+        """
         kin = self._kernels.get(name)
         if kin is None or not kin.leaf or "limit" not in self.tiers()[0]:
             return
@@ -251,7 +337,7 @@ class NvidiaDevices:
         """Since this agent started: the driver remembers nobody."""
         return set(self._places)
 
-    # ---- copying --------------------------------------------------------------------------------------------------
+    # ---- copying ---------------------------------------------------------------------------------
 
     def suspend(self, kernel_id: str, admit: Admit) -> int:
         """Save all memory of a kernel; returns MiB."""
@@ -285,20 +371,25 @@ class NvidiaDevices:
         self._wake()
 
     def _where(self, kernel_id: str) -> tuple[int, ...]:
-        """Its GPU per ordinal; of one that was attached before this agent started, where it holds memory."""
+        """Its GPU per ordinal; of one that was attached before this agent started, where it holds
+        memory.
+        """
         places = self._places.get(kernel_id)
         held = self._sampler.last.account.held.get(kernel_id, {})
         return tuple(gpu for gpu, _ in places) if places else tuple(sorted(held))
 
     def look(self) -> MemoryReading:
-        """For copies, in their threads: read anew; a GPU that does not answer has nothing free. Raises DevicesBusy when none does."""
+        """For copies, in their threads: read anew; a GPU that does not answer has nothing free.
+        Raises DevicesBusy when none does.
+        """
         sample = self._sampler.look()
         if not sample.memory:
             raise DevicesBusy("no GPU answers")
         account = sample.account
         held = {
-            name: {ProcessId(*process): account.each[process] for process in processes} for name, processes in account.processes.items()
-        }  # fmt: skip
+            name: {ProcessId(*process): account.each[process] for process in processes}
+            for name, processes in account.processes.items()
+        }
         free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
         strangers = frozenset(gpu for gpu, count in account.foreign_processes.items() if count)
         return MemoryReading(held, free, self._growth(sample), strangers)

@@ -1,7 +1,9 @@
-"""NVML, typed and thin: the only file that imports `pynvml`. Every failure is one `NvmlFailed`, so that each ability can be lost alone.
+"""NVML, typed and thin: the only file that imports `pynvml`. Every failure is one `NvmlFailed`, so
+that each ability can be lost alone.
 
-What differs between drivers 535 and 615 is known here and nowhere else. Amounts are bytes as NVML gives them; only the size that a GPU
-offers is MiB. Handles belong to the process that made them: a forked child must make its own `Nvml`.
+What differs between drivers 535 and 615 is known here and nowhere else. Amounts are bytes as NVML
+gives them; only the size that a GPU offers is MiB. Handles belong to the process that made them: a
+forked child must make its own `Nvml`.
 """
 
 from __future__ import annotations
@@ -23,12 +25,16 @@ __all__ = ["GpuEvent", "GpuFound", "NvmlMemory", "Nvml", "NvmlFailed", "ProcessU
 
 MIB: Final = 1 << 20
 UNOFFERED: Final = 512
-"""One 512th of a GPU (160 MiB of 80 GiB) is offered to nobody: the driver takes a little without saying for whom, and without this slack
-the last of several guarantees that fill a GPU would never fit."""
+"""One 512th of a GPU (160 MiB of 80 GiB) is offered to nobody: the driver takes a little without
+saying for whom, and without this slack the last of several guarantees that fill a GPU would never
+fit.
+"""
 ALL_OF_IT: Final = 0xFFFFFFFFFFFFFFFF
 ODD_LISTS: Final = ((535, 43), (535, 98))
-"""From the first of these drivers to just before the second, the third version of the process lists writes longer entries than callers
-know: https://github.com/XuehaiPan/nvitop/pull/89. Later ones lacked it for a while. The second version is right in all of them."""
+"""From the first of these drivers to just before the second, the third version of the process lists
+writes longer entries than callers know: https://github.com/XuehaiPan/nvitop/pull/89. Later ones
+lacked it for a while. The second version is right in all of them.
+"""
 WORDS: Final = {
     pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver was found on this machine (libnvidia-ml.so.1 is not there); install it, or in a "
     "container give it the GPUs (`docker run --gpus all`, the NVIDIA runtime class)",
@@ -38,14 +44,23 @@ WORDS: Final = {
     "mismatch); restart the machine",
     pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver (NVML: Insufficient Permissions); give it access to "
     "/dev/nvidiactl and /dev/nvidia*",
-}  # fmt: skip
-HEALTH_EVENTS: Final = {"xid": 0x8, "ecc": 0x2, "mig": 0x100, "unavailable": 0x4000, "recovery": 0x8000}
-"""nvmlEventTypeXidCriticalError, DoubleBitEccError, MigConfigChange, GpuUnavailableError, GpuRecoveryAction. As numbers: not every
-nvidia-ml-py names all of them."""
+}
+HEALTH_EVENTS: Final = {
+    "xid": 0x8,
+    "ecc": 0x2,
+    "mig": 0x100,
+    "unavailable": 0x4000,
+    "recovery": 0x8000,
+}
+"""nvmlEventTypeXidCriticalError, DoubleBitEccError, MigConfigChange, GpuUnavailableError,
+GpuRecoveryAction. As numbers: not every nvidia-ml-py names all of them.
+"""
 RECOVERY_ACTION: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 NONSENSE: Final = 100
-"""Percent. Some drivers put samples between the others whose numbers mean nothing (https://github.com/Syllo/nvtop/issues/110)."""
+"""Percent. Some drivers put samples between the others whose numbers mean nothing
+(https://github.com/Syllo/nvtop/issues/110).
+"""
 LONGEST_STORY: Final = 64
 """Events taken in one go: a GPU that fails sends many."""
 
@@ -74,18 +89,26 @@ class NvmlFailed(Exception):
 
     @property
     def is_shut(self) -> bool:
-        """The operating system refused it: a cgroup that cannot be opened, for instance because it is gone."""
+        """The operating system refused it: a cgroup that cannot be opened, for instance because it
+        is gone.
+        """
         return bool(self.code == pynvml.NVML_ERROR_OPERATING_SYSTEM)
 
     @property
     def is_lost(self) -> bool:
         """The GPU does not answer any more."""
-        return self.code in (pynvml.NVML_ERROR_GPU_IS_LOST, pynvml.NVML_ERROR_RESET_REQUIRED, pynvml.NVML_ERROR_GPU_NOT_FOUND)
+        return self.code in (
+            pynvml.NVML_ERROR_GPU_IS_LOST,
+            pynvml.NVML_ERROR_RESET_REQUIRED,
+            pynvml.NVML_ERROR_GPU_NOT_FOUND,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFound:
-    """One device that work can be given to: a GPU, or an instance (MIG) of one. `index` counts them from 0; `board` is the GPU's own."""
+    """One device that work can be given to: a GPU, or an instance (MIG) of one. `index` counts them
+    from 0; `board` is the GPU's own.
+    """
 
     index: int
     uuid: str
@@ -141,7 +164,9 @@ class Nvml:
         try:
             CALLS.make("nvmlInit", pynvml.nvmlInit)
         except pynvml.NVMLError as error:
-            raise Unavailable(WORDS.get(error.value, f"the NVIDIA driver does not start (NVML: {error})")) from None
+            raise Unavailable(
+                WORDS.get(error.value, f"the NVIDIA driver does not start (NVML: {error})")
+            ) from None
         self._pid = os.getpid()
         self._handles: list[Any] = []
         self._boards: dict[int, tuple[int, ...]] = {}
@@ -169,7 +194,9 @@ class Nvml:
         except pynvml.NVMLError as error:
             raise NvmlFailed(name, error.value, str(error)) from None
         except AttributeError:  # an older nvidia-ml-py
-            raise NvmlFailed(name, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found") from None
+            raise NvmlFailed(
+                name, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"
+            ) from None
 
     def _version(self) -> tuple[int, int]:
         major, _, rest = self.driver.partition(".")
@@ -180,7 +207,7 @@ class Nvml:
         """As NVIDIA writes it: `580.65.06`."""
         return self.driver
 
-    # ---- what is there ----------------------------------------------------------------------------------------------
+    # ---- what is there ---------------------------------------------------------------------------
 
     def _find(self) -> list[GpuFound]:
         found: list[GpuFound] = []
@@ -188,7 +215,10 @@ class Nvml:
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", board)
                 parts = self._parts(board, handle)
-                gpus = [self._describe(len(found) + i, part, board, mig) for i, (part, mig) in enumerate(parts)]
+                gpus = [
+                    self._describe(len(found) + i, part, board, mig)
+                    for i, (part, mig) in enumerate(parts)
+                ]
             except NvmlFailed as error:
                 self.notes.append(f"GPU {board} is not offered: it does not answer ({error.text}).")
                 continue
@@ -211,19 +241,26 @@ class Nvml:
         parts = []
         for number in range(self._call("nvmlDeviceGetMaxMigDeviceCount", handle)):
             with contextlib.suppress(NvmlFailed):  # numbers need not be dense
-                parts.append((self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), True))
+                parts.append(
+                    (self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), True)
+                )
         if not parts:
-            self.notes.append(f"GPU {board} is not offered: MIG is on, but it has no instances; make some, or turn MIG off.")
+            self.notes.append(
+                f"GPU {board} is not offered: MIG is on, but it has no instances; make some, or turn MIG off."
+            )
         return parts
 
     def _describe(self, index: int, handle: Any, board: int, mig: bool) -> GpuFound:
         minor = -1
         with contextlib.suppress(NvmlFailed):
             minor = self._call("nvmlDeviceGetMinorNumber", handle)
-        name, uuid = str(self._call("nvmlDeviceGetName", handle)), str(self._call("nvmlDeviceGetUUID", handle))
+        name, uuid = (
+            str(self._call("nvmlDeviceGetName", handle)),
+            str(self._call("nvmlDeviceGetUUID", handle)),
+        )
         return GpuFound(index, uuid, name, offered_mib(self._memory(handle)), mig, board, minor)
 
-    # ---- memory and processes ---------------------------------------------------------------------------------------
+    # ---- memory and processes --------------------------------------------------------------------
 
     def memory(self, gpu: int) -> NvmlMemory:
         """Of one device. Raises NvmlFailed."""
@@ -240,7 +277,9 @@ class Nvml:
         return NvmlMemory(told.total, told.used, told.free, told.reserved)
 
     def processes(self, gpu: int) -> list[ProcessUse]:
-        """Everyone with a context or a picture on the device, each once (in the larger of both lists' words). Raises NvmlFailed."""
+        """Everyone with a context or a picture on the device, each once (in the larger of both
+        lists' words). Raises NvmlFailed.
+        """
         found: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
             try:
@@ -251,7 +290,9 @@ class Nvml:
                 raise
             for one in listed:
                 known = found.get(one.pid)
-                found[one.pid] = one.usedGpuMemory if known is None else max(known, one.usedGpuMemory or 0)
+                found[one.pid] = (
+                    one.usedGpuMemory if known is None else max(known, one.usedGpuMemory or 0)
+                )
         return [ProcessUse(pid, size) for pid, size in sorted(found.items())]
 
     def _list(self, kind: str, handle: Any) -> Any:
@@ -265,19 +306,27 @@ class Nvml:
 
     def utilization(self, gpu: int) -> float:
         """Share of the last moment in which anything ran on the device, 0..1. Raises NvmlFailed."""
-        return min(1.0, float(self._call("nvmlDeviceGetUtilizationRates", self._handles[gpu]).gpu) / 100)
+        return min(
+            1.0, float(self._call("nvmlDeviceGetUtilizationRates", self._handles[gpu]).gpu) / 100
+        )
 
     def process_utilization(self, gpu: int, since_us: int) -> tuple[dict[int, float], int]:
-        """Share of the time per process since `since_us` (of an earlier answer; 0: what the driver remembers), and the latest time stamp.
-        Who did nothing is not in it. Raises NvmlFailed."""
+        """Share of the time per process since `since_us` (of an earlier answer; 0: what the driver
+        remembers), and the latest time stamp. Who did nothing is not in it. Raises NvmlFailed.
+        """
         samples: Sequence[Any] = ()
         for _ in range(3):  # somebody else may start to work between the two halves of the call
             try:
-                samples = self._call("nvmlDeviceGetProcessUtilization", self._handles[gpu], since_us)
+                samples = self._call(
+                    "nvmlDeviceGetProcessUtilization", self._handles[gpu], since_us
+                )
             except NvmlFailed as error:
                 if error.code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                     continue
-                if error.code not in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):  # nobody worked
+                if error.code not in (
+                    pynvml.NVML_SUCCESS,
+                    pynvml.NVML_ERROR_NOT_FOUND,
+                ):  # nobody worked
                     raise
             break
         shares: dict[int, float] = {}
@@ -286,10 +335,11 @@ class Nvml:
                 shares[one.pid] = max(shares.get(one.pid, 0.0), one.smUtil / NONSENSE)
         return shares, max((one.timeStamp for one in samples), default=since_us)
 
-    # ---- health ---------------------------------------------------------------------------------------------------
+    # ---- health ----------------------------------------------------------------------------------
 
     def listen(self) -> Callable[[], list[GpuEvent]]:
-        """Registers for what concerns the health of every GPU; the answer takes what has happened since, without waiting.
+        """Registers for what concerns the health of every GPU; the answer takes what has happened
+        since, without waiting.
 
         Raises NvmlFailed when there are no events at all here; a GPU without them is left out.
         """
@@ -297,13 +347,17 @@ class Nvml:
         registered = False
         for handle in self._board_handles:
             with contextlib.suppress(NvmlFailed):
-                wanted = self._call("nvmlDeviceGetSupportedEventTypes", handle) & sum(HEALTH_EVENTS.values())
+                wanted = self._call("nvmlDeviceGetSupportedEventTypes", handle) & sum(
+                    HEALTH_EVENTS.values()
+                )
                 self._call("nvmlDeviceRegisterEvents", handle, wanted, events)
                 registered = True
         if not registered:
             with contextlib.suppress(NvmlFailed):
                 self._call("nvmlEventSetFree", events)
-            raise NvmlFailed("nvmlDeviceRegisterEvents", pynvml.NVML_ERROR_NOT_SUPPORTED, "Not Supported")
+            raise NvmlFailed(
+                "nvmlDeviceRegisterEvents", pynvml.NVML_ERROR_NOT_SUPPORTED, "Not Supported"
+            )
         return lambda: self._happened(events)
 
     def _happened(self, events: Any) -> list[GpuEvent]:
@@ -316,15 +370,21 @@ class Nvml:
                     break
                 raise
             kind = next((name for name, bit in HEALTH_EVENTS.items() if told.eventType & bit), "")
-            found.append(GpuEvent(self._boards.get(_key(told.device), ()), kind, int(told.eventData)))
+            found.append(
+                GpuEvent(self._boards.get(_key(told.device), ()), kind, int(told.eventData))
+            )
         return found
 
     def recovery_action(self, gpu: int) -> int:
-        """What the driver wants done: 0 nothing, 1 reset, 2 restart of the machine, 3 and 4 drain (and reset). Raises NvmlFailed."""
+        """What the driver wants done: 0 nothing, 1 reset, 2 restart of the machine, 3 and 4 drain
+        (and reset). Raises NvmlFailed.
+        """
         board = self._handles[gpu] if not self.gpus[gpu].mig else self._board_of(gpu)
         value = self._call("nvmlDeviceGetFieldValues", board, [RECOVERY_ACTION])[0]
         if value.nvmlReturn != pynvml.NVML_SUCCESS:
-            raise NvmlFailed("nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action is not known")
+            raise NvmlFailed(
+                "nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action is not known"
+            )
         return int(value.value.uiVal)
 
     def is_unrepairable(self, gpu: int) -> bool:
@@ -335,10 +395,12 @@ class Nvml:
     def _board_of(self, gpu: int) -> Any:
         return self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", self._handles[gpu])
 
-    # ---- limits (driver 615 and later) ----------------------------------------------------------------------------
+    # ---- limits (driver 615 and later) -----------------------------------------------------------
 
     def supports_memory_limits(self) -> bool:
-        """Whether this library has the calls at all; whether this user may make them is another question."""
+        """Whether this library has the calls at all; whether this user may make them is another
+        question.
+        """
         try:
             pynvml._nvmlGetFunctionPointer("nvmlDeviceSetMemoryLimits_v1")
         except pynvml.NVMLError:
@@ -354,9 +416,13 @@ class Nvml:
         self._call("nvmlDeviceSetMemoryLimits_v1", self._handles[gpu], wanted)
 
     def memory_limits(self, gpu: int, cgroup: str) -> tuple[int | None, int | None, int]:
-        """Soft limit, hard limit (None: all that the device has) and what is used below the cgroup, in bytes. Raises NvmlFailed."""
+        """Soft limit, hard limit (None: all that the device has) and what is used below the cgroup,
+        in bytes. Raises NvmlFailed.
+        """
         told = pynvml.c_nvmlGetMemoryLimits_v1_t()
         told.nameSpace = cgroup.encode()
         self._call("nvmlDeviceGetMemoryLimits_v1", self._handles[gpu], told)
-        soft, hard = (None if value == ALL_OF_IT else int(value) for value in (told.softLimit, told.hardLimit))
+        soft, hard = (
+            None if value == ALL_OF_IT else int(value) for value in (told.softLimit, told.hardLimit)
+        )
         return soft, hard, int(told.currentUsed)

@@ -1,9 +1,11 @@
-"""Room for a restore: the neighbours hold still, and what is free is read again before anybody is asked to copy.
+"""Room for a restore: the neighbours hold still, and what is free is read again before anybody is
+asked to copy.
 
-A restore for which the GPU has no room destroys the saved state for ever (NVIDIA/cuda-checkpoint issue 44). Nothing stops a neighbour from
-taking memory between our look and the driver's; so each process of our other kernels on that GPU is locked for the moment, its calls
-wait. One that does not come to rest in time runs on, and all that it may still take by its cap is counted as taken. Where the driver
-itself enforces limits, nobody needs to be locked.
+A restore for which the GPU has no room destroys the saved state for ever (NVIDIA/cuda-checkpoint
+issue 44). Nothing stops a neighbour from taking memory between our look and the driver's; so each
+process of our other kernels on that GPU is locked for the moment, its calls wait. One that does not
+come to rest in time runs on, and all that it may still take by its cap is counted as taken. Where
+the driver itself enforces limits, nobody needs to be locked.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class MemoryView(Protocol):
 
 
 class NeighbourLocks:
-    """One at a time: per kernel (its processes), per GPU (its room). A GPU's lock is taken after a kernel's, never before."""
+    """One at a time: per kernel (its processes), per GPU (its room). A GPU's lock is taken after a
+    kernel's, never before.
+    """
 
     def __init__(self) -> None:
         self._kernels: dict[str, threading.RLock] = {}
@@ -74,7 +78,14 @@ class Quiescer:
     """Holds neighbours still."""
 
     def __init__(
-        self, driver: CheckpointClient, ground: MemoryView, record: CheckpointRecord, locks: NeighbourLocks, *, limited: Callable[[], bool], timeout_ms: int
+        self,
+        driver: CheckpointClient,
+        ground: MemoryView,
+        record: CheckpointRecord,
+        locks: NeighbourLocks,
+        *,
+        limited: Callable[[], bool],
+        timeout_ms: int,
     ) -> None:
         self._driver, self._ground, self._record, self._locks = driver, ground, record, locks
         self._steps = CheckpointSteps(driver)
@@ -82,8 +93,9 @@ class Quiescer:
 
     @contextmanager
     def room(self, kernel_id: str, need: Mapping[int, int]) -> Iterator[None]:
-        """While this is open, `need` (MiB per GPU) is free and stays free. Raises CopyFailed when it is not; nobody was touched then, or
-        everybody runs again."""
+        """While this is open, `need` (MiB per GPU) is free and stays free. Raises CopyFailed when
+        it is not; nobody was touched then, or everybody runs again.
+        """
         with ExitStack() as stack:
             for gpu in sorted(need):
                 stack.enter_context(self._locks.gpu(gpu))
@@ -96,17 +108,24 @@ class Quiescer:
             self._check(kernel_id, need, still)
             yield
 
-    def _neighbours(self, kernel_id: str, need: Mapping[int, int]) -> list[tuple[str, list[ProcessId]]]:
+    def _neighbours(
+        self, kernel_id: str, need: Mapping[int, int]
+    ) -> list[tuple[str, list[ProcessId]]]:
         found = []
         for name, processes in sorted(self._ground.look().held.items()):
-            beside = sorted((ident for ident, held in processes.items() if any(held.get(gpu) for gpu in need)), key=lambda i: i.pid)
+            beside = sorted(
+                (ident for ident, held in processes.items() if any(held.get(gpu) for gpu in need)),
+                key=lambda i: i.pid,
+            )
             if name != kernel_id and beside:
                 found.append((name, beside))
         return found
 
     @contextmanager
     def _held_still(self, name: str, idents: Sequence[ProcessId]) -> Iterator[bool]:
-        """Whether all of them are locked. A kernel that somebody copies right now is left alone: it is on its way out."""
+        """Whether all of them are locked. A kernel that somebody copies right now is left alone: it
+        is on its way out.
+        """
         lock = self._locks.kernel(name)
         if not lock.acquire(blocking=False):
             yield False
@@ -120,7 +139,11 @@ class Quiescer:
                 for ident in asked:
                     self._steps.unlock(ident)
                 self._record.put_back(name, before)
-            except (CudaError, OutcomeUnknown, CopyFailed) as error:  # it stays in doubt, and is set right by `settle`
+            except (
+                CudaError,
+                OutcomeUnknown,
+                CopyFailed,
+            ) as error:  # it stays in doubt, and is set right by `settle`
                 log.warning("kernel %s was held still and is not let go yet: %s", name, error)
             finally:
                 lock.release()
@@ -137,16 +160,34 @@ class Quiescer:
                 return False
         return True
 
-    def _check(self, kernel_id: str, need: Mapping[int, int], still: set[str] | None = None, *, bare: bool = False) -> None:
+    def _check(
+        self,
+        kernel_id: str,
+        need: Mapping[int, int],
+        still: set[str] | None = None,
+        *,
+        bare: bool = False,
+    ) -> None:
         """`bare`: only what is certain, before anybody is locked."""
         look = self._ground.look()
         for gpu, mib in need.items():
-            ours = {name: sum(of.get(gpu, 0) for of in processes.values()) for name, processes in look.held.items() if name != kernel_id}
+            ours = {
+                name: sum(of.get(gpu, 0) for of in processes.values())
+                for name, processes in look.held.items()
+                if name != kernel_id
+            }
             growing = {name for name, held in ours.items() if held} - (still or set())
             taken = 0 if bare else sum(look.growth.get(name, UNBOUNDED) for name in growing)
             free = look.free.get(gpu, 0)
-            # A margin that not even an empty GPU could give would keep an image that filled the GPU away for ever.
-            margin = min(MARGIN_MIB, max(0, free + sum(ours.values()) - mib)) if gpu in look.strangers and not bare else 0
+            # A margin that not even an empty GPU could give would keep an image that filled the GPU
+            # away for ever.
+            margin = (
+                min(MARGIN_MIB, max(0, free + sum(ours.values()) - mib))
+                if gpu in look.strangers and not bare
+                else 0
+            )
             if free < mib + taken + margin:
                 why = f"{mib} MiB must go to GPU {gpu}, where {free} MiB are free"
-                raise CopyFailed(why if free < mib else f"{why} and others do not hold still", for_good=False)
+                raise CopyFailed(
+                    why if free < mib else f"{why} and others do not hold still", for_good=False
+                )

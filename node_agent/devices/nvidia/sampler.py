@@ -1,7 +1,9 @@
-"""Looks at the GPUs again and again, in a thread of its own: the event loop never waits for a driver, and a driver that hangs stops nobody.
+"""Looks at the GPUs again and again, in a thread of its own: the event loop never waits for a
+driver, and a driver that hangs stops nobody.
 
-Once a second at rest; ten times a second while memory is moved or waited for; at once when a decision needs it. What a driver or a GPU
-cannot do is tried once, said in a sentence, and left alone from then on.
+Once a second at rest; ten times a second while memory is moved or waited for; at once when a
+decision needs it. What a driver or a GPU cannot do is tried once, said in a sentence, and left
+alone from then on.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ CLOSELY_S: Final = 0.1
 LEAST_S: Final = 0.01
 """Between two looks, however much somebody hurries."""
 SETTLED_MS: Final = 30_000
-"""Memory that nobody is named for is somebody's when it has been there for so long; until then the driver may be taking it back."""
+"""Memory that nobody is named for is somebody's when it has been there for so long; until then the
+driver may be taking it back.
+"""
 HEALTH_MS: Final = 10_000
 SILENT_MS: Final = 10_000
 """A driver that has not answered for so long has lost its GPUs for us."""
@@ -86,14 +90,18 @@ class GpuSampler:
         """(call, device): why it is not made any more."""
         self._silent: dict[int, str] = {}
         self._sick: dict[int, str] = {}
-        """What events said: it stays until the agent starts again, because nobody tells us that somebody repaired it."""
+        """What events said: it stays until the agent starts again, because nobody tells us that
+        somebody repaired it.
+        """
         self._due: dict[int, str] = {}
         self._broken: set[int] = set()
         self._checked = -HEALTH_MS
         self._timed = -BUSY_MS
         self._since: dict[int, int] = {}
         self._busy: dict[str, float] = {}
-        self._nameless: dict[int, deque[tuple[int, int]]] = {gpu.index: deque() for gpu in nvml.gpus}
+        self._nameless: dict[int, deque[tuple[int, int]]] = {
+            gpu.index: deque() for gpu in nvml.gpus
+        }
         self._listed: dict[int, list[ListedProcess]] = {}
         self._unseen: set[int] = set()
         self._estimated: set[int] = set()
@@ -109,7 +117,7 @@ class GpuSampler:
             log.warning("GPU errors are not heard of (%s): health is asked for instead", error)
             return list
 
-    # ---- life -----------------------------------------------------------------------------------------------------
+    # ---- life ------------------------------------------------------------------------------------
 
     def start(self, wake: Callable[[], None]) -> None:
         """Look from now on, and call `wake` from the thread when there is something new."""
@@ -152,26 +160,43 @@ class GpuSampler:
                 self._wake()
             time.sleep(LEAST_S)
 
-    # ---- one look -------------------------------------------------------------------------------------------------
+    # ---- one look --------------------------------------------------------------------------------
 
     def look(self) -> GpuSample:
         """Read every device anew. From any thread; two at once wait for each other."""
         with self._looking:
             now = monotonic_ms()
-            memory = {gpu.index: told for gpu in self._nvml.gpus if (told := self._memory(gpu.index)) is not None}
+            memory = {
+                gpu.index: told
+                for gpu in self._nvml.gpus
+                if (told := self._memory(gpu.index)) is not None
+            }
             for gpu in memory:
                 self._listed[gpu] = self._list(gpu)
             listed = [one for gpu in memory for one in self._listed[gpu]]
-            made = account({gpu: told.used for gpu, told in memory.items()}, listed, self._settled(now))
+            made = account(
+                {gpu: told.used for gpu, told in memory.items()}, listed, self._settled(now)
+            )
             self._note_nameless(now, made)
             if unknown := made.estimated - self._estimated:
                 self._estimated |= unknown
                 log.warning(ESTIMATED, min(unknown))
-            utilization = self._utilization(now, made) if now - self._timed >= BUSY_MS else self.last.utilization
+            utilization = (
+                self._utilization(now, made)
+                if now - self._timed >= BUSY_MS
+                else self.last.utilization
+            )
             self._hear(made)
             self._check_health(now)
             untimed = frozenset(gpu for call, gpu in self._without if call == "process_utilization")
-            sample = GpuSample(now, memory, made, {name: int(ms) for name, ms in self._busy.items()}, utilization, untimed)
+            sample = GpuSample(
+                now,
+                memory,
+                made,
+                {name: int(ms) for name, ms in self._busy.items()},
+                utilization,
+                untimed,
+            )
             if _without_time(sample) != _without_time(self.last):
                 self.version += 1
             self.last = sample
@@ -210,14 +235,18 @@ class GpuSampler:
         told = self._ask("processes", gpu, partial(self._nvml.processes, gpu))
         if told is None:
             return self._listed.get(gpu, [])
-        listed = [ListedProcess(gpu, one.pid, *_found(self._owners.of(one.pid), one.size)) for one in told]
+        listed = [
+            ListedProcess(gpu, one.pid, *_found(self._owners.of(one.pid), one.size)) for one in told
+        ]
         if gpu not in self._unseen and (unseen := [one.pid for one in listed if not one.start]):
             self._unseen.add(gpu)
             log.warning(UNSEEN, gpu, unseen[0])
         return listed
 
     def _settled(self, now: int) -> dict[int, int]:
-        """What has been nobody's for long. At first everything: whoever was here before us is no kernel that is leaving."""
+        """What has been nobody's for long. At first everything: whoever was here before us is no
+        kernel that is leaving.
+        """
         settled = {}
         for gpu, seen in self._nameless.items():
             while seen and now - seen[0][0] > SETTLED_MS:
@@ -228,11 +257,13 @@ class GpuSampler:
     def _note_nameless(self, now: int, made: MemoryAccount) -> None:
         for gpu, size in made.nameless.items():
             seen = self._nameless[gpu]
-            while seen and seen[-1][1] >= size:  # only the smallest since then can ever be the answer
+            while (
+                seen and seen[-1][1] >= size
+            ):  # only the smallest since then can ever be the answer
                 seen.pop()
             seen.append((now, size))
 
-    # ---- utilisation ----------------------------------------------------------------------------------------------
+    # ---- utilisation -----------------------------------------------------------------------------
 
     def _utilization(self, now: int, made: MemoryAccount) -> dict[int, float]:
         passed = min(now - self._timed, 2 * int(STEADY_S * 1000)) if self._timed >= 0 else 0
@@ -243,7 +274,11 @@ class GpuSampler:
             told = self._ask("utilization", gpu, partial(self._nvml.utilization, gpu))
             if told is not None:
                 found[gpu] = round(told, 2)
-            shares = self._ask("process_utilization", gpu, partial(self._nvml.process_utilization, gpu, self._since.get(gpu, 0)))
+            shares = self._ask(
+                "process_utilization",
+                gpu,
+                partial(self._nvml.process_utilization, gpu, self._since.get(gpu, 0)),
+            )
             if shares is None:
                 continue
             first = gpu not in self._since
@@ -253,13 +288,15 @@ class GpuSampler:
                     self._busy[owner[pid]] = self._busy.get(owner[pid], 0.0) + share * passed
         return found
 
-    # ---- health ---------------------------------------------------------------------------------------------------
+    # ---- health ----------------------------------------------------------------------------------
 
     def _hear(self, made: MemoryAccount) -> None:
         try:
             events = self._events()
         except NvmlFailed as error:
-            log.warning("GPU errors are not heard of any more (%s): health is asked for instead", error)
+            log.warning(
+                "GPU errors are not heard of any more (%s): health is asked for instead", error
+            )
             self._events = list
             return
         for event in events:
@@ -267,14 +304,19 @@ class GpuSampler:
                 self._judge(gpu, event, made)
 
     def _judge(self, gpu: int, event: GpuEvent, made: MemoryAccount) -> None:
-        sentence, did = unwell(event.kind, event.data), blamed(event.data) if event.kind == "xid" else ""
+        sentence, did = (
+            unwell(event.kind, event.data),
+            blamed(event.data) if event.kind == "xid" else "",
+        )
         if sentence:
             log.error("GPU %d: %s", gpu, sentence)
             self._sick.setdefault(gpu, sentence)
             self.version += 1
         elif did:
             who = self._suspect(gpu, made)
-            log.warning("GPU %d: XID %d in a process of %s: %s", gpu, event.data, who or "somebody", did)
+            log.warning(
+                "GPU %d: XID %d in a process of %s: %s", gpu, event.data, who or "somebody", did
+            )
             message = f"GPU error XID {event.data} in this kernel: {did}. CUDA does not recover from it: restart the kernel."
             self._faults.append(DeviceFault(gpu, who, message))
             self.version += 1
@@ -282,7 +324,9 @@ class GpuSampler:
             log.info("GPU %d: event %s %d", gpu, event.kind or "?", event.data)
 
     def _suspect(self, gpu: int, made: MemoryAccount) -> str:
-        """Whose process it was, when it can only have been one: nobody else is on the device, or nobody else was working."""
+        """Whose process it was, when it can only have been one: nobody else is on the device, or
+        nobody else was working.
+        """
         here = sorted(name for name, held in made.held.items() if gpu in held)
         if len(here) == 1 and not made.foreign_processes.get(gpu, 0):
             return here[0]
@@ -297,9 +341,16 @@ class GpuSampler:
         for gpu in (one.index for one in self._nvml.gpus):
             action = self._ask("recovery_action", gpu, partial(self._nvml.recovery_action, gpu))
             broken = self._ask("repair", gpu, partial(self._nvml.is_unrepairable, gpu))
-            due = needs_recovery(action or 0) or ("A part of its memory broke, and could not be replaced." if broken else "")
+            due = needs_recovery(action or 0) or (
+                "A part of its memory broke, and could not be replaced." if broken else ""
+            )
             if due != self._due.get(gpu, ""):
-                log.log(logging.ERROR if due else logging.INFO, "GPU %d: %s", gpu, due or "nothing has to be done about it any more")
+                log.log(
+                    logging.ERROR if due else logging.INFO,
+                    "GPU %d: %s",
+                    gpu,
+                    due or "nothing has to be done about it any more",
+                )
                 self._due[gpu] = due
                 self.version += 1
 
@@ -319,9 +370,17 @@ class GpuSampler:
         return taken
 
     def unlisted(self, *, everywhere: bool = False) -> str:
-        """Why nobody can be told apart on some device (or `everywhere`: on any); "": on all of them (on one of them) one can."""
-        found = {gpu: why for (call, gpu), why in sorted(self._without.items()) if call == "processes"}
-        return next(iter(found.values()), "") if not everywhere or len(found) == len(self._nvml.gpus) else ""
+        """Why nobody can be told apart on some device (or `everywhere`: on any); "": on all of them
+        (on one of them) one can.
+        """
+        found = {
+            gpu: why for (call, gpu), why in sorted(self._without.items()) if call == "processes"
+        }
+        return (
+            next(iter(found.values()), "")
+            if not everywhere or len(found) == len(self._nvml.gpus)
+            else ""
+        )
 
 
 def _found(owner: tuple[int, str], size: int | None) -> tuple[int, int | None, str]:
@@ -330,4 +389,3 @@ def _found(owner: tuple[int, str], size: int | None) -> tuple[int, int | None, s
 
 def _without_time(sample: GpuSample) -> tuple[object, ...]:
     return sample.memory, sample.account, sample.busy_ms, sample.utilization
-

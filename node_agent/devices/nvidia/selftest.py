@@ -1,9 +1,12 @@
-"""Which capability tiers this node has, found out by trying, and for each missing one why and what to do.
+"""Which capability tiers this node has, found out by trying, and for each missing one why and what
+to do.
 
-A toy process holds a few MiB on a GPU, is suspended and resumed, and says whether its bytes are right and which GPU it finds itself on. It
-is no child of the helper that suspends it, as kernels are none: what Yama or a sandbox forbids there is forbidden here. Everything has a
-deadline: the toy is killed, and a call that hangs costs the helper its life (`checkpointer`), never the agent. It takes no room from
-people who compute: without room, and while they do, what was proven before counts, else the test waits.
+A toy process holds a few MiB on a GPU, is suspended and resumed, and says whether its bytes are
+right and which GPU it finds itself on. It is no child of the helper that suspends it, as kernels
+are none: what Yama or a sandbox forbids there is forbidden here. Everything has a deadline: the toy
+is killed, and a call that hangs costs the helper its life (`checkpointer`), never the agent. It
+takes no room from people who compute: without room, and while they do, what was proven before
+counts, else the test waits.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ READY_S: Final = 60.0
 LOCK_MS: Final = 10_000
 ROOM_MIB: Final = 1024
 """For the toy: a CUDA context takes 300 to 600 MiB."""
-NO_ROOM: Final = "no GPU has the room for a test process (1 GiB); it is tested as soon as there is room"
+NO_ROOM: Final = (
+    "no GPU has the room for a test process (1 GiB); it is tested as soon as there is room"
+)
 OUT_OF_MEMORY: Final = "CUDA_ERROR_OUT_OF_MEMORY"
 INSTANCES: Final = "instances of a GPU (MIG) cannot be checkpointed; turn MIG off, or go without: there, who has to make room is told and restarted"
 NEEDS_OBSERVE: Final = "it needs the tier observe: "
@@ -77,8 +82,10 @@ class _LimitProbe(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SelfTest:
-    """What there is to try. `unlisted`: why the driver does not say who uses the GPUs, "" when it does; `free`: MiB per GPU index;
-    `proven`: tiers that a test has shown since this machine was started; `in_use`: kernels hold memory, so what is proven is not tried again."""
+    """What there is to try. `unlisted`: why the driver does not say who uses the GPUs, "" when it
+    does; `free`: MiB per GPU index; `proven`: tiers that a test has shown since this machine was
+    started; `in_use`: kernels hold memory, so what is proven is not tried again.
+    """
 
     gpus: Sequence[SelfTestGpu]
     checkpointer: CheckpointClient
@@ -93,7 +100,9 @@ class SelfTest:
 
 
 def tested(bench: SelfTest) -> dict[str, str]:
-    """For each tier "" or why it is missing. Blocks for seconds; never raises for what the machine does."""
+    """For each tier "" or why it is missing. Blocks for seconds; never raises for what the machine
+    does.
+    """
     observe = _observe(bench)
     suspend = f"{NEEDS_OBSERVE}{observe}" if observe else _suspend(bench)
     return {
@@ -116,7 +125,7 @@ def waits_for_room(problems: Iterable[str]) -> bool:
     return any(problem.endswith(NO_ROOM) for problem in problems)
 
 
-# ---- observe ----------------------------------------------------------------------------------------------------------------------------
+# ---- observe -------------------------------------------------------------------------------------
 
 
 def _observe(bench: SelfTest) -> str:
@@ -137,15 +146,16 @@ def _observe(bench: SelfTest) -> str:
 
 
 def is_first_namespace(proc: Path = Path("/proc")) -> bool:
-    """Whether this process sees all of the machine's processes. The driver of NVIDIA names them as they are called there
-    (NVIDIA/nvidia-docker issues 179 and 1483)."""
+    """Whether this process sees all of the machine's processes. The driver of NVIDIA names them as
+    they are called there (NVIDIA/nvidia-docker issues 179 and 1483).
+    """
     try:
         return os.readlink(proc / "self/ns/pid") == FIRST_NAMESPACE
     except OSError:
         return False
 
 
-# ---- limit ------------------------------------------------------------------------------------------------------------------------------
+# ---- limit ---------------------------------------------------------------------------------------
 
 
 def _limit(bench: SelfTest) -> str:
@@ -163,7 +173,7 @@ def _limit(bench: SelfTest) -> str:
     return bench.limits.problem()
 
 
-# ---- suspend ----------------------------------------------------------------------------------------------------------------------------
+# ---- suspend -------------------------------------------------------------------------------------
 
 
 def _suspend(bench: SelfTest) -> str:
@@ -199,7 +209,9 @@ def _roomiest(bench: SelfTest, gpus: Sequence[SelfTestGpu]) -> list[SelfTestGpu]
     return sorted(gpus, key=lambda gpu: (-bench.free.get(gpu.index, 0), gpu.index))
 
 
-def _tried(bench: SelfTest, tier: str, old: SelfTestGpu, new: SelfTestGpu, pairs: Sequence[tuple[str, str]]) -> str:
+def _tried(
+    bench: SelfTest, tier: str, old: SelfTestGpu, new: SelfTestGpu, pairs: Sequence[tuple[str, str]]
+) -> str:
     """A proof counts where trying would take room that people need."""
     room = all(bench.free.get(gpu.index, 0) >= ROOM_MIB for gpu in (old, new))
     problem = NO_ROOM
@@ -208,18 +220,28 @@ def _tried(bench: SelfTest, tier: str, old: SelfTestGpu, new: SelfTestGpu, pairs
     return "" if problem == NO_ROOM and tier in bench.proven else problem
 
 
-def _rotation(gpus: Sequence[SelfTestGpu], alike: Sequence[SelfTestGpu]) -> tuple[tuple[str, str], ...]:
-    """Every GPU of the machine: those of one model change places in a circle, the others stay. Less than all is refused by drivers."""
+def _rotation(
+    gpus: Sequence[SelfTestGpu], alike: Sequence[SelfTestGpu]
+) -> tuple[tuple[str, str], ...]:
+    """Every GPU of the machine: those of one model change places in a circle, the others stay. Less
+    than all is refused by drivers.
+    """
     names = [gpu.uuid for gpu in alike]
     after = dict(zip(names, [*names[1:], names[0]], strict=True))
     return tuple((gpu.uuid, after.get(gpu.uuid, gpu.uuid)) for gpu in gpus)
 
 
-def _round_trip(bench: SelfTest, old: SelfTestGpu, new: SelfTestGpu, pairs: Sequence[tuple[str, str]]) -> str:
+def _round_trip(
+    bench: SelfTest, old: SelfTestGpu, new: SelfTestGpu, pairs: Sequence[tuple[str, str]]
+) -> str:
     """A toy on `old` is suspended and comes back on `new`: "" or what went wrong."""
     driver = bench.checkpointer
     try:
-        with _SelfTestWorker([old.uuid, *(gpu.uuid for gpu in bench.gpus if gpu.uuid != old.uuid)] if pairs else [old.uuid]) as toy:
+        with _SelfTestWorker(
+            [old.uuid, *(gpu.uuid for gpu in bench.gpus if gpu.uuid != old.uuid)]
+            if pairs
+            else [old.uuid]
+        ) as toy:
             driver.lock(toy.pid, LOCK_MS)
             driver.checkpoint(toy.pid)
             _is(driver, toy, ProcessState.CHECKPOINTED)
@@ -241,7 +263,9 @@ def _round_trip(bench: SelfTest, old: SelfTestGpu, new: SelfTestGpu, pairs: Sequ
 
 
 def _is(driver: CheckpointClient, toy: _SelfTestWorker, state: ProcessState) -> None:
-    """The state is what every real suspend is judged by: a driver that does not tell it, or tells another, is of no use."""
+    """The state is what every real suspend is judged by: a driver that does not tell it, or tells
+    another, is of no use.
+    """
     found = driver.state(toy.pid)
     if found is not state:
         left = f"left a test process {found.name.lower()} that should be {state.name.lower()}"
@@ -278,12 +302,18 @@ class _SelfTestWorker:
     """One toy process; killed at the end, whatever happens."""
 
     def __init__(self, visible: Sequence[str]) -> None:
-        """It sees what a kernel sees: its own GPU first, the others too where memory is to be moved."""
+        """It sees what a kernel sees: its own GPU first, the others too where memory is to be
+        moved.
+        """
         env = os.environ | {"CUDA_VISIBLE_DEVICES": ",".join(visible), MARKER: SELF_TEST}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "node_agent.devices.nvidia.selftest_worker", visible[0]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env,
+            [sys.executable, "-m", "node_agent.devices.nvidia.selftest_worker", visible[0]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=env,
             start_new_session=True,
-        )  # fmt: skip
+        )
         self.pid = self._process.pid
 
     def __enter__(self) -> _SelfTestWorker:
@@ -316,7 +346,9 @@ class _SelfTestWorker:
         assert self._process.stdout is not None
         deadline, line = time.monotonic() + READY_S, b""
         while not line.endswith(b"\n"):
-            ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+            ready, _, _ = select.select(
+                [self._process.stdout], [], [], max(0.0, deadline - time.monotonic())
+            )
             if not ready:
                 raise _WorkerFailed("it did not answer in time")
             piece = os.read(self._process.stdout.fileno(), 4096)
@@ -329,5 +361,8 @@ class _SelfTestWorker:
         assert self._process.stderr is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(5)
-            return self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2] or "it died"
+            return (
+                self._process.stderr.read().decode(errors="replace").strip().rpartition("\n")[2]
+                or "it died"
+            )
         return "it died"

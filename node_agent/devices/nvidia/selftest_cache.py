@@ -1,8 +1,10 @@
-"""What the self-test has proven on this machine since it was started, kept for an agent that starts again.
+"""What the self-test has proven on this machine since it was started, kept for an agent that starts
+again.
 
-An agent that comes back while the GPUs are full cannot try anything: a test process needs room, and would take it from people who compute.
-What was proven with the same driver, GPUs and user since the machine was started is believed then; a machine that was restarted, or whose
-driver was updated, is tested anew.
+An agent that comes back while the GPUs are full cannot try anything: a test process needs room, and
+would take it from people who compute. What was proven with the same driver, GPUs and user since the
+machine was started is believed then; a machine that was restarted, or whose driver was updated, is
+tested anew.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ class SelfTestCache:
         self._machine = [_boot(), driver, os.geteuid(), *uuids]
 
     def read(self) -> frozenset[str]:
-        """The tiers that were proven here; none when the file is missing, damaged, or tells of another machine."""
+        """The tiers that were proven here; none when the file is missing, damaged, or tells of
+        another machine.
+        """
         try:
             body = json.loads(self._path.read_text(encoding="utf-8"))
             same = body["machine"] == self._machine
@@ -36,10 +40,14 @@ class SelfTestCache:
             return frozenset()
 
     def write(self, tiers: Iterable[str]) -> None:
-        """Replaced as a whole. A directory that cannot be written to costs a test at the next start, no more."""
+        """Replaced as a whole. A directory that cannot be written to costs a test at the next
+        start, no more.
+        """
         fresh = self._path.with_suffix(".new")
         with contextlib.suppress(OSError):
-            fresh.write_text(json.dumps({"machine": self._machine, "tiers": sorted(tiers)}), encoding="utf-8")
+            fresh.write_text(
+                json.dumps({"machine": self._machine, "tiers": sorted(tiers)}), encoding="utf-8"
+            )
             fresh.replace(self._path)
 
 

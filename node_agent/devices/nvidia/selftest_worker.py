@@ -1,7 +1,8 @@
-"""A process that holds a little memory on one GPU, for the self-test: `python -m node_agent.devices.nvidia.selftest_worker UUID`. One line in, one line out.
+"""A process that holds a little memory on one GPU, for the self-test: `python -m
+node_agent.devices.nvidia.selftest_worker UUID`. One line in, one line out.
 
-It says "ready", then answers every line with "right" or "wrong" (whether its bytes are what it wrote) and the UUID of the GPU that it finds
-itself on. An error ends it with the driver's words.
+It says "ready", then answers every line with "right" or "wrong" (whether its bytes are what it
+wrote) and the UUID of the GPU that it finds itself on. An error ends it with the driver's words.
 """
 
 from __future__ import annotations

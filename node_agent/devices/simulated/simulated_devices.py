@@ -1,4 +1,6 @@
-"""Simulated GPUs: the agent's side of the simulated node's file. Always called simulated, wherever a person looks."""
+"""Simulated GPUs: the agent's side of the simulated node's file. Always called simulated, wherever
+a person looks.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,29 @@ from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
 from ...system.cgroups import Cgroups
-from ..base.protocols import Admit, CopyFailed, DeviceFault, DevicesBusy, KernelProcesses, NodeReading, TenantMemory
+from ..base.protocols import (
+    Admit,
+    CopyFailed,
+    DeviceFault,
+    DevicesBusy,
+    KernelProcesses,
+    NodeReading,
+    TenantMemory,
+)
 
 __all__ = ["SimulatedDevices", "Simulation", "read_simulation"]
 
 MIB: Final = 1 << 20
 KNOWN: Final = {
-    "A100": "80GiB", "H100": "80GiB", "H200": "141GiB", "B200": "180GiB", "L40S": "48GiB", "L4": "24GiB", "T4": "16GiB", "V100": "32GiB",
-}  # fmt: skip
+    "A100": "80GiB",
+    "H100": "80GiB",
+    "H200": "141GiB",
+    "B200": "180GiB",
+    "L40S": "48GiB",
+    "L4": "24GiB",
+    "T4": "16GiB",
+    "V100": "32GiB",
+}
 MAX_GPUS: Final = 64
 PROMPTLY_S: Final = 0.05
 PATIENTLY_S: Final = 10.0
@@ -43,11 +60,20 @@ DEFAULT_MEMORY = "80GiB"
 """Of a model that is not in the table: nothing real depends on it."""
 
 
-def read_simulation(text: str, *, memory: str | None = None, copy_gib_s: float = 100.0) -> Simulation:
+def read_simulation(
+    text: str, *, memory: str | None = None, copy_gib_s: float = 100.0
+) -> Simulation:
     """`A100:2`, `A100-40GB:2` (model and number) or `2`. Raises InvalidInput."""
-    model, _, number = text.rpartition(":") if ":" in text else (("", "", text) if text.isdecimal() else (text, "", "1"))
+    model, _, number = (
+        text.rpartition(":")
+        if ":" in text
+        else (("", "", text) if text.isdecimal() else (text, "", "1"))
+    )
     if not number.isdecimal() or not 0 < int(number) <= MAX_GPUS:
-        raise InvalidInput(f"--simulate must be MODEL:N with 1 to {MAX_GPUS} GPUs, such as A100:2, got {text!r}", field="simulate")
+        raise InvalidInput(
+            f"--simulate must be MODEL:N with 1 to {MAX_GPUS} GPUs, such as A100:2, got {text!r}",
+            field="simulate",
+        )
     model, suffix = _model_and_size(model or "A100")
     size = memory or suffix or KNOWN.get(model.upper(), DEFAULT_MEMORY)
     return Simulation(model, int(number), read_memory(size, what="gpu memory"), copy_gib_s)
@@ -76,14 +102,21 @@ class SimulatedDevices:
     simulated = True
     cgroups = Cgroups(None, "simulated GPUs need no cgroups")
 
-    def __init__(self, path: Path, node: str, simulation: Simulation, *, for_all: bool = False) -> None:
+    def __init__(
+        self, path: Path, node: str, simulation: Simulation, *, for_all: bool = False
+    ) -> None:
         self.path, self.simulation = path, simulation
         model = f"Simulated {simulation.model}-{simulation.memory_mib // 1024}GB"
         size = simulation.memory_mib * MIB
-        gpus = [SimGpu(index, f"SIM-GPU-{node}-{index}", model, size) for index in range(simulation.count)]
+        gpus = [
+            SimGpu(index, f"SIM-GPU-{node}-{index}", model, size)
+            for index in range(simulation.count)
+        ]
         self._node = SimNode.create(path, gpus, timeout=PROMPTLY_S, for_all=for_all)
         self._copies = SimNode(path, timeout=PATIENTLY_S)
-        """Another connection for the copies in their threads: the event loop never waits for theirs."""
+        """Another connection for the copies in their threads: the event loop never waits for
+        theirs.
+        """
         self._gpus = gpus
         self._index = {gpu.uuid: gpu.index for gpu in gpus}
 
@@ -94,7 +127,10 @@ class SimulatedDevices:
 
     def reports(self) -> list[DeviceReport]:
         """The devices by index."""
-        return [DeviceReport(index=g.index, uuid=g.uuid, model=g.model, total_mib=g.total // MIB) for g in self._gpus]
+        return [
+            DeviceReport(index=g.index, uuid=g.uuid, model=g.model, total_mib=g.total // MIB)
+            for g in self._gpus
+        ]
 
     def environment(self) -> dict[str, str]:
         """Where kernels find the node."""
@@ -130,11 +166,19 @@ class SimulatedDevices:
             return self._node.version()
 
     def read(self) -> NodeReading:
-        """Everything at one moment, whole MiB (rounded up: a kernel never holds more than we think)."""
+        """Everything at one moment, whole MiB (rounded up: a kernel never holds more than we
+        think).
+        """
         with _promptly():
             reading = self._node.read_all()
-        used = {self._index[uuid]: -(-size // MIB) for uuid, size in reading.used.items() if uuid in self._index}
-        return NodeReading(used, {name: self._holding(known) for name, known in reading.kernels.items()})
+        used = {
+            self._index[uuid]: -(-size // MIB)
+            for uuid, size in reading.used.items()
+            if uuid in self._index
+        }
+        return NodeReading(
+            used, {name: self._holding(known) for name, known in reading.kernels.items()}
+        )
 
     def _holding(self, known: KernelReading) -> TenantMemory:
         held: dict[int, int] = {}
@@ -146,15 +190,24 @@ class SimulatedDevices:
             image[device] = -(-size // MIB)
         states = {state for _, _, state in known.processes}
         return TenantMemory(
-            {gpu: -(-size // MIB) for gpu, size in held.items()}, tuple(image), "checkpointed" in states, "locked" in states,
-            tuple((pid, start) for pid, start, _ in known.processes), known.busy_ms,
-        )  # fmt: skip
+            {gpu: -(-size // MIB) for gpu, size in held.items()},
+            tuple(image),
+            "checkpointed" in states,
+            "locked" in states,
+            tuple((pid, start) for pid, start, _ in known.processes),
+            known.busy_ms,
+        )
 
     def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
         """One transaction for all of them."""
         uuids = [gpu.uuid for gpu in self._gpus]
         with _promptly():
-            self._node.attach_all({name: [(uuids[gpu], cap * MIB) for gpu, cap in places] for name, places in kernels.items()})
+            self._node.attach_all(
+                {
+                    name: [(uuids[gpu], cap * MIB) for gpu, cap in places]
+                    for name, places in kernels.items()
+                }
+            )
 
     def attached(self) -> set[str]:
         """Kernels with a row in the file."""

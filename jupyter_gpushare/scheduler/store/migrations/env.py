@@ -1,4 +1,6 @@
-"""Run by Alembic: on the connection that `scheduler.store.database` opened (its locks, its transaction), never on one of its own."""
+"""Run by Alembic: on the connection that `scheduler.store.database` opened (its locks, its
+transaction), never on one of its own.
+"""
 
 from __future__ import annotations
 

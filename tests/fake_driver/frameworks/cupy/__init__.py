@@ -1,4 +1,6 @@
-"""Stands for CuPy on the played driver: its pool with a limit, read from the environment when the pool of a device is made."""
+"""Stands for CuPy on the played driver: its pool with a limit, read from the environment when the
+pool of a device is made.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Stands for JAX: reads the environment once, when its backend starts; two names for one thing are an error, as in jaxlib."""
+"""Stands for JAX: reads the environment once, when its backend starts; two names for one thing are
+an error, as in jaxlib.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ class _Config:
     """Flags by name: `read` and `update`, as jax/_src/config.py has them."""
 
     def __init__(self) -> None:
-        self._values = {"jax_cuda_visible_devices": os.environ.get("JAX_CUDA_VISIBLE_DEVICES", "all")}
+        self._values = {
+            "jax_cuda_visible_devices": os.environ.get("JAX_CUDA_VISIBLE_DEVICES", "all")
+        }
 
     def read(self, name: str) -> str:
         """KeyError: there is no such flag."""
@@ -29,9 +33,17 @@ config = _Config()
 
 def devices() -> list[str]:
     """Starts the backend."""
-    fraction, old = os.environ.get("XLA_CLIENT_MEM_FRACTION", ""), os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", "")
+    fraction, old = (
+        os.environ.get("XLA_CLIENT_MEM_FRACTION", ""),
+        os.environ.get("XLA_PYTHON_CLIENT_MEM_FRACTION", ""),
+    )
     if fraction and old:
-        raise ValueError("XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated.")
+        raise ValueError(
+            "XLA_CLIENT_MEM_FRACTION is specified together with XLA_PYTHON_CLIENT_MEM_FRACTION. Remove the latter one, it is deprecated."
+        )
     if not options:
-        options.update(fraction=fraction or old or "0.75", preallocate=os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "true"))
+        options.update(
+            fraction=fraction or old or "0.75",
+            preallocate=os.environ.get("XLA_PYTHON_CLIENT_PREALLOCATE", "true"),
+        )
     return ["cuda:0"]

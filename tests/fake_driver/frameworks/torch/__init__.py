@@ -1,5 +1,7 @@
-"""Stands for PyTorch on the played driver: the functions that sharing a GPU depends on, with the documented behaviour of its caching
-allocator. Tensors are runs of one byte value; that is enough to see whether memory came back right."""
+"""Stands for PyTorch on the played driver: the functions that sharing a GPU depends on, with the
+documented behaviour of its caching allocator. Tensors are runs of one byte value; that is enough to
+see whether memory came back right.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,11 @@ depends_on = None
 
 
 def upgrade() -> None:
-    op.create_table("meta", sql.Column("key", sql.String(64), primary_key=True), sql.Column("value", sql.Text, nullable=False))
+    op.create_table(
+        "meta",
+        sql.Column("key", sql.String(64), primary_key=True),
+        sql.Column("value", sql.Text, nullable=False),
+    )
     op.create_table(
         "workloads",
         sql.Column("id", sql.String(1000), primary_key=True),
@@ -36,13 +40,22 @@ def upgrade() -> None:
     )
     op.create_table(
         "events",
-        sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sql.Column(
+            "number",
+            sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
         sql.Column("workload", sql.String(1000), nullable=False, index=True),
         sql.Column("time", sql.String(64), nullable=False),
         sql.Column("kind", sql.String(32), nullable=False),
         sql.Column("message", sql.Text, nullable=False),
     )
-    op.create_table("nodes", sql.Column("name", sql.String(1000), primary_key=True), sql.Column("report", sql.Text, nullable=False))
+    op.create_table(
+        "nodes",
+        sql.Column("name", sql.String(1000), primary_key=True),
+        sql.Column("report", sql.Text, nullable=False),
+    )
     op.create_table(
         "usage",
         sql.Column("lease", sql.String(200), primary_key=True),

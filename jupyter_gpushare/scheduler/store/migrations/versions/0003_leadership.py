@@ -1,4 +1,6 @@
-"""One scheduler leads; and the id of a lease has room for the longest id of a workload (SQLite never minded)."""
+"""One scheduler leads; and the id of a lease has room for the longest id of a workload (SQLite
+never minded).
+"""
 
 from __future__ import annotations
 
@@ -22,4 +24,9 @@ def upgrade() -> None:
     )
     for table, column in (("leases", "id"), ("usage", "lease")):
         with op.batch_alter_table(table) as batch:
-            batch.alter_column(column, type_=sql.String(1100), existing_type=sql.String(200), existing_nullable=False)
+            batch.alter_column(
+                column,
+                type_=sql.String(1100),
+                existing_type=sql.String(200),
+                existing_nullable=False,
+            )

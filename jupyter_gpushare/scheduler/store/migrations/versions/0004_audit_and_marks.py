@@ -14,7 +14,12 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "audit",
-        sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sql.Column(
+            "number",
+            sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
         sql.Column("time_ms", sql.BigInteger, nullable=False, index=True),
         sql.Column("actor", sql.String(1000), nullable=False),
         sql.Column("action", sql.String(64), nullable=False),

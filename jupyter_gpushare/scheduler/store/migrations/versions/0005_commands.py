@@ -14,7 +14,12 @@ depends_on = None
 def upgrade() -> None:
     op.create_table(
         "outcomes",
-        sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sql.Column(
+            "number",
+            sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
         sql.Column("workload", sql.String(1000), nullable=False, index=True),
         sql.Column("pod", sql.String(1000), nullable=False),
         sql.Column("exit_code", sql.Integer, nullable=False),
@@ -22,7 +27,12 @@ def upgrade() -> None:
     )
     op.create_table(
         "logs",
-        sql.Column("number", sql.BigInteger().with_variant(sql.Integer, "sqlite"), primary_key=True, autoincrement=True),
+        sql.Column(
+            "number",
+            sql.BigInteger().with_variant(sql.Integer, "sqlite"),
+            primary_key=True,
+            autoincrement=True,
+        ),
         sql.Column("workload", sql.String(1000), nullable=False, index=True),
         sql.Column("lease", sql.String(1100), nullable=False, index=True),
         sql.Column("pod", sql.String(1000), nullable=False),

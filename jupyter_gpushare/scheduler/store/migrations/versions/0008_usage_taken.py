@@ -1,4 +1,6 @@
-"""Which report of each node's agent was counted last, so that one that is said again is counted once."""
+"""Which report of each node's agent was counted last, so that one that is said again is counted
+once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The pool: freed blocks are kept; a limit is asked before each new block; freeing frees the current device's only."""
+"""The pool: freed blocks are kept; a limit is asked before each new block; freeing frees the
+current device's only.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,15 @@ class _DevicePool:
         if self.limit and self.total + size > self.limit:
             self.free_all()
         if self.limit and self.total + size > self.limit:
-            raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes, limit set to: {self.limit:,} bytes).")
+            raise OutOfMemoryError(
+                f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes, limit set to: {self.limit:,} bytes)."
+            )
         try:
             pointer = self.gpu.alloc(size)
         except CudaError as error:
-            raise OutOfMemoryError(f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes).") from error
+            raise OutOfMemoryError(
+                f"Out of memory allocating {size:,} bytes (allocated so far: {self.total:,} bytes)."
+            ) from error
         self.total += size
         return pointer, size
 

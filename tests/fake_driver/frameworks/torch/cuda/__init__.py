@@ -18,10 +18,21 @@ from torch.cuda.memory import (
 )
 
 __all__ = [
-    "OutOfMemoryError", "current_device", "device_count", "empty_cache", "get_device_properties", "get_per_process_memory_fraction",
-    "is_available", "is_initialized", "memory", "memory_allocated", "memory_reserved", "set_device", "set_per_process_memory_fraction",
+    "OutOfMemoryError",
+    "current_device",
+    "device_count",
+    "empty_cache",
+    "get_device_properties",
+    "get_per_process_memory_fraction",
+    "is_available",
+    "is_initialized",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "set_device",
+    "set_per_process_memory_fraction",
     "synchronize",
-]  # fmt: skip
+]
 
 NO_DEVICE = 100
 _initialized = False
@@ -78,7 +89,9 @@ def is_available() -> bool:
 
 
 def get_device_properties(ordinal: int) -> Any:
-    """Name, total_memory, uuid (printed without its prefix): as they were when they were first asked for."""
+    """Name, total_memory, uuid (printed without its prefix): as they were when they were first
+    asked for.
+    """
     import uuid
 
     _lazy_init()
@@ -87,7 +100,12 @@ def get_device_properties(ordinal: int) -> Any:
     raw, total = ctypes.create_string_buffer(16), ctypes.c_size_t()
     _driver("cuDeviceGetUuid_v2", raw, ordinal)
     _driver("cuDeviceTotalMem_v2", ctypes.byref(total), ordinal)
-    return _properties.setdefault(ordinal, SimpleNamespace(name=f"cuda:{ordinal}", total_memory=total.value, uuid=uuid.UUID(bytes=raw.raw)))
+    return _properties.setdefault(
+        ordinal,
+        SimpleNamespace(
+            name=f"cuda:{ordinal}", total_memory=total.value, uuid=uuid.UUID(bytes=raw.raw)
+        ),
+    )
 
 
 def current_device() -> int:

@@ -1,4 +1,6 @@
-"""The caching allocator: freed blocks are kept, and its fraction is asked before each new segment, not before each tensor."""
+"""The caching allocator: freed blocks are kept, and its fraction is asked before each new segment,
+not before each tensor.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,14 @@ from typing import Any
 from tests.fake_driver.driver import CudaError, Gpu
 
 __all__ = [
-    "OutOfMemoryError", "allocator", "empty_cache", "get_per_process_memory_fraction", "memory_allocated", "memory_reserved",
+    "OutOfMemoryError",
+    "allocator",
+    "empty_cache",
+    "get_per_process_memory_fraction",
+    "memory_allocated",
+    "memory_reserved",
     "set_per_process_memory_fraction",
-]  # fmt: skip
+]
 
 SEGMENT = 2 << 20
 """Sizes are rounded up to this."""
@@ -37,7 +44,11 @@ class _Allocator:
 
     def take(self, count: int) -> _Block:
         size = -(-count // SEGMENT) * SEGMENT
-        cached = min((block for block in self.free if block.size >= size), key=lambda block: block.size, default=None)
+        cached = min(
+            (block for block in self.free if block.size >= size),
+            key=lambda block: block.size,
+            default=None,
+        )
         if cached is not None:
             self.free.remove(cached)
             self.allocated += cached.size
