@@ -103,7 +103,7 @@ class IdleCuller:
             spared |= {"suspend", "release"}
         return IdleKernel(
             rest.since, _works(book, now), rest.done, rest.told, rest.deadline, frozenset(spared)
-        )  # type: ignore[arg-type]  # only steps are stored
+        )
 
     # ---- moves -----------------------------------------------------------------------------------
 

@@ -28,6 +28,7 @@ from jupyter_gpushare.messages import (
 )
 
 from ..devices.base.protocols import TenantMemory
+from ..policy.idleness import Step
 from ..policy.placement import PlacedTenant
 from ..policy.snapshot import Tenant
 from ..system.processes import ProcessId, WatchedProcess
@@ -75,8 +76,8 @@ class IdleState:
     """
 
     since: int = 0
-    done: str = ""
-    told: str = ""
+    done: Step | Literal[""] = ""
+    told: Step | Literal[""] = ""
     deadline: int | None = None
     stamp: str | None = None
     giving_back: bool = False
