@@ -178,10 +178,6 @@ def agent(
         return _print_tiers(WatchedCall(find))
     if not scheduler:
         raise InvalidInput("the agent needs a scheduler: give its address", field="--scheduler")
-    host = {
-        "host_memory_mib": _size(host_memory, "--host-memory"),
-        "host_reserve_mib": _size(host_reserve, "--host-reserve"),
-    }
     tags = dict(_label(text) for text in labels)
     config = AgentConfig(
         node,
@@ -190,7 +186,8 @@ def agent(
         labels=tags,
         users=users,
         run_commands=run_commands,
-        **host,
+        host_memory_mib=_size(host_memory, "--host-memory"),
+        host_reserve_mib=_size(host_reserve, "--host-reserve"),
         **_machine(),
     )
     set_up(log_level, log_format, node=node)

@@ -8,10 +8,10 @@ import functools
 import getpass
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["token"]
 
+T = TypeVar("T")
 _COLUMNS: Final = ("id", "scope", "name", "for", "created", "expires", "state")
 
 
@@ -62,8 +63,8 @@ class _TokenStore:
         )
 
     def _ask(
-        self, here: Callable[[TokenService], Any], there: Callable[[SchedulerClient], Any]
-    ) -> Any:
+        self, here: Callable[[TokenService], T], there: Callable[[SchedulerClient], Awaitable[T]]
+    ) -> T:
         if not self._db_url and not self._state_dir:
             return ask(self._connect(), there)
         with self._database() as tokens:
