@@ -188,17 +188,17 @@ class SchedulerClient:
         """The service, its policy, and who is asking."""
         return await self._call("status", m.ServiceStatus)
 
-    async def cordon(self, node: str) -> m.NodeMark:
+    async def cordon(self, node: str) -> m.CordonStatus:
         """Nothing new on it."""
-        return await self._call("cordon", m.NodeMark, name=node)
+        return await self._call("cordon", m.CordonStatus, name=node)
 
-    async def uncordon(self, node: str) -> m.NodeMark:
+    async def uncordon(self, node: str) -> m.CordonStatus:
         """It takes work again."""
-        return await self._call("uncordon", m.NodeMark, name=node)
+        return await self._call("uncordon", m.CordonStatus, name=node)
 
-    async def drain(self, node: str) -> m.NodeMark:
+    async def drain(self, node: str) -> m.CordonStatus:
         """Everything on it is to leave; again: how far that is."""
-        return await self._call("drain", m.NodeMark, name=node)
+        return await self._call("drain", m.CordonStatus, name=node)
 
     async def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
         """What it would change."""

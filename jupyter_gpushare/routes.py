@@ -214,7 +214,7 @@ ROUTES: Final = (
         f"{API_ROOT}/nodes/{{name}}/cordon",
         "admin",
         "Place nothing new on this node; what runs there stays.",
-        m.NodeMark,
+        m.CordonStatus,
     ),
     Route(
         "uncordon",
@@ -222,7 +222,7 @@ ROUTES: Final = (
         f"{API_ROOT}/nodes/{{name}}/uncordon",
         "admin",
         "It takes work again.",
-        m.NodeMark,
+        m.CordonStatus,
     ),
     Route(
         "drain",
@@ -230,7 +230,7 @@ ROUTES: Final = (
         f"{API_ROOT}/nodes/{{name}}/drain",
         "admin",
         "Cordon it, and ask what runs there to leave, after a notice; again: how far that is.",
-        m.NodeMark,
+        m.CordonStatus,
     ),
     Route(
         "check_policy",

@@ -23,7 +23,7 @@ __all__ = ["cordon", "drain", "uncordon"]
 LOOK_S = 0.5
 
 
-def _show(mark: m.NodeMark, as_json: bool) -> int:
+def _show(mark: m.CordonStatus, as_json: bool) -> int:
     click.echo(json.dumps(m.to_json(mark), indent=2) if as_json else mark.message)
     return 0
 
@@ -79,7 +79,9 @@ def drain(
     return 0
 
 
-async def _drained(client: SchedulerClient, node: str, patience: float, quiet: bool) -> m.NodeMark:
+async def _drained(
+    client: SchedulerClient, node: str, patience: float, quiet: bool
+) -> m.CordonStatus:
     """Says each new sentence once."""
     loop, said = asyncio.get_running_loop(), ""
     deadline = loop.time() + patience

@@ -9,17 +9,17 @@ from .scheduler import LeaseBody, LeaseReport
 
 __all__ = [
     "AgentHello",
-    "AskAgain",
+    "WorkloadRequeued",
     "DeviceReport",
     "FromAgent",
     "LeaseChanged",
     "LeaseEvent",
-    "LeaseLetGo",
-    "LeaseUnwanted",
+    "LeaseReleased",
+    "LeaseRevoked",
     "LeaseUsage",
-    "LeaseWanted",
+    "LeaseUpdated",
     "LogChunk",
-    "LogTaken",
+    "LogAcknowledged",
     "NodeChangedReport",
     "NodeReport",
     "NodeRules",
@@ -27,7 +27,7 @@ __all__ = [
     "Pressure",
     "ToAgent",
     "UsageReport",
-    "UsageTaken",
+    "UsageAcknowledged",
 ]
 
 
@@ -83,7 +83,7 @@ class LeaseChanged(Tagged, frozen=True, kw_only=True, tag="lease_changed"):
     report: LeaseReport
 
 
-class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
+class LeaseReleased(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
     """The lease holds nothing on the GPU any more. `ended`: its process is gone for good and so is
     the workload; otherwise the holder lives and its workload is pending again. Repeated until the
     plan no longer contains the lease.
@@ -93,12 +93,12 @@ class LeaseLetGo(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
     ended: bool
     message: str = ""
     held: bool = False
-    """The idle rule gave it back: its workload asks for nothing until `AskAgain`."""
+    """The idle rule gave it back: its workload asks for nothing until `WorkloadRequeued`."""
     exit_code: int | None = None
     """The lease's command is over (then `ended` is true): this pod's alone, not its workload's."""
 
 
-class AskAgain(Tagged, frozen=True, kw_only=True, tag="ask_again"):
+class WorkloadRequeued(Tagged, frozen=True, kw_only=True, tag="ask_again"):
     """The owner of a workload that the idle rule had given back is at work again: it waits for a
     GPU like any other. Idempotent.
     """
@@ -117,7 +117,7 @@ class LogChunk(Tagged, frozen=True, kw_only=True, tag="log"):
     text: str
 
 
-class LogTaken(Tagged, frozen=True, kw_only=True, tag="log_taken"):
+class LogAcknowledged(Tagged, frozen=True, kw_only=True, tag="log_taken"):
     """Up to here what the command of this lease printed is kept; the agent goes on from there."""
 
     lease: str
@@ -134,7 +134,7 @@ class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
     happened since then took.
 
     `life` and `number` name the rows: the agent says them again under the same name until
-    `UsageTaken` answers, and they are counted once. Number 0 (an older agent, or no rows) is
+    `UsageAcknowledged` answers, and they are counted once. Number 0 (an older agent, or no rows) is
     counted as it comes, and not answered.
     """
 
@@ -165,10 +165,10 @@ FromAgent = (
     AgentHello
     | NodeChangedReport
     | LeaseChanged
-    | LeaseLetGo
+    | LeaseReleased
     | LeaseEvent
     | UsageReport
-    | AskAgain
+    | WorkloadRequeued
     | LogChunk
 )
 
@@ -204,14 +204,14 @@ class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):
     leases: list[LeaseBody]
 
 
-class LeaseWanted(Tagged, frozen=True, kw_only=True, tag="lease_wanted"):
+class LeaseUpdated(Tagged, frozen=True, kw_only=True, tag="lease_wanted"):
     """One lease is new or changed (`wanted`, `limit_mib`)."""
 
     revision: int
     lease: LeaseBody
 
 
-class LeaseUnwanted(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
+class LeaseRevoked(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
     """One lease is over: its holder gave it back, or its workload ended. The kernel lives on
     without a GPU; what it still holds is taken (suspended into host memory when it can be).
     """
@@ -220,11 +220,11 @@ class LeaseUnwanted(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
     lease: str
 
 
-class UsageTaken(Tagged, frozen=True, kw_only=True, tag="usage_taken"):
+class UsageAcknowledged(Tagged, frozen=True, kw_only=True, tag="usage_taken"):
     """The rows of this report are on the scheduler's disk."""
 
     life: str
     number: int
 
 
-ToAgent = Plan | LeaseWanted | LeaseUnwanted | LogTaken | UsageTaken
+ToAgent = Plan | LeaseUpdated | LeaseRevoked | LogAcknowledged | UsageAcknowledged

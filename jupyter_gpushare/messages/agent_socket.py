@@ -12,14 +12,14 @@ from .common import Body, ErrorDetail, Event, ExpectedWait, Json, ReasonBody, Sh
 from .jupyter import Kernel
 
 __all__ = [
-    "ActDone",
-    "Answer",
-    "Ask",
-    "Asked",
+    "KernelActionDone",
+    "RelayedResponse",
+    "RpcRequest",
+    "RelayedRequest",
     "CachesDropped",
     "CellCancel",
     "CellEnd",
-    "CellGo",
+    "CellAllowed",
     "CellRefused",
     "CellStart",
     "CellWait",
@@ -28,29 +28,29 @@ __all__ = [
     "EndKernel",
     "FromKernel",
     "FromServer",
-    "KernelAct",
+    "KernelActionRequest",
     "KernelDevice",
     "KernelGone",
-    "KernelHappened",
+    "KernelEvent",
     "KernelHello",
     "KernelLaunched",
-    "KernelOutlook",
+    "KernelRequestState",
     "KernelPing",
-    "KernelPushed",
+    "KernelUpdate",
     "KernelReported",
     "KernelWelcome",
     "NoticeGiven",
-    "NoticeOver",
+    "NoticeEnded",
     "RegisterKernel",
     "Registered",
     "RelaunchKernel",
-    "Reply",
+    "RpcResponse",
     "ServerHello",
     "ServerWelcome",
     "ToKernel",
     "ToServer",
     "TiersFound",
-    "Told",
+    "NotebookMessage",
 ]
 
 
@@ -90,7 +90,7 @@ class CellEnd(Tagged, frozen=True, kw_only=True, tag="cell_end"):
     n: int
 
 
-class Ask(Tagged, frozen=True, kw_only=True, tag="ask"):
+class RpcRequest(Tagged, frozen=True, kw_only=True, tag="ask"):
     """A question of a person in a kernel (magics, `gpu` functions). Actions: status, request,
     release, why, what-if, suspend, resume, pin, unpin, queue, nodes, history. The agent answers
     what it knows and relays the rest to the kernel's server.
@@ -109,7 +109,9 @@ class KernelPing(Tagged, frozen=True, kw_only=True, tag="ping"):
     """The interpreter is alive."""
 
 
-FromKernel = KernelHello | CellStart | CellCancel | CellEnd | Ask | CachesDropped | KernelPing
+FromKernel = (
+    KernelHello | CellStart | CellCancel | CellEnd | RpcRequest | CachesDropped | KernelPing
+)
 
 
 class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
@@ -118,7 +120,7 @@ class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
     kernel: Kernel
 
 
-class CellGo(Tagged, frozen=True, kw_only=True, tag="cell_go"):
+class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
     n: int
     waited_ms: int = 0
     message: str = ""
@@ -152,7 +154,7 @@ class KernelDevice(Body, frozen=True, kw_only=True):
     visible: str
 
 
-class KernelPushed(Tagged, frozen=True, kw_only=True, tag="kernel"):
+class KernelUpdate(Tagged, frozen=True, kw_only=True, tag="kernel"):
     """This kernel's state or its caps changed. `cap_mib`: what it may hold at most on its GPU right
     now. `devices`: the same for each of its GPUs, for the frameworks in the kernel; empty: leave
     them alone (simulated GPUs, no share, memory saved or being copied).
@@ -173,7 +175,7 @@ class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
     take_mib: int
 
 
-class NoticeOver(Tagged, frozen=True, kw_only=True, tag="notice_over"):
+class NoticeEnded(Tagged, frozen=True, kw_only=True, tag="notice_over"):
     message: str
 
 
@@ -187,7 +189,7 @@ class EndCell(Tagged, frozen=True, kw_only=True, tag="end_cell"):
     message: str
 
 
-class Told(Tagged, frozen=True, kw_only=True, tag="told"):
+class NotebookMessage(Tagged, frozen=True, kw_only=True, tag="told"):
     """Something to show once in the notebook, under the next cell: what happened, why, what was
     kept or lost.
     """
@@ -195,8 +197,8 @@ class Told(Tagged, frozen=True, kw_only=True, tag="told"):
     message: str
 
 
-class Reply(Tagged, frozen=True, kw_only=True, tag="reply"):
-    """Answer to an `Ask`: a body, or an error with the words of the one who refused."""
+class RpcResponse(Tagged, frozen=True, kw_only=True, tag="reply"):
+    """Answer to an `RpcRequest`: a body, or an error with the words of the one who refused."""
 
     n: int
     body: Json | None = None
@@ -205,16 +207,16 @@ class Reply(Tagged, frozen=True, kw_only=True, tag="reply"):
 
 ToKernel = (
     KernelWelcome
-    | CellGo
+    | CellAllowed
     | CellWait
     | CellRefused
-    | KernelPushed
+    | KernelUpdate
     | NoticeGiven
-    | NoticeOver
+    | NoticeEnded
     | DropCaches
     | EndCell
-    | Told
-    | Reply
+    | NotebookMessage
+    | RpcResponse
 )
 
 
@@ -255,7 +257,7 @@ class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
     restarting: bool
 
 
-class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
+class KernelRequestState(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
     """What the server knows of the request of this kernel: pending with a reason, or nothing asked."""
 
     kernel_id: str
@@ -272,14 +274,14 @@ class KernelOutlook(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
     """
 
 
-class KernelAct(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
+class KernelActionRequest(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
     n: int
     kernel_id: str
     action: Literal["suspend", "resume", "pin", "unpin"]
 
 
-class Answer(Tagged, frozen=True, kw_only=True, tag="answer"):
-    """Answer to an `Asked`."""
+class RelayedResponse(Tagged, frozen=True, kw_only=True, tag="answer"):
+    """Answer to an `RelayedRequest`."""
 
     n: int
     body: Json | None = None
@@ -287,7 +289,13 @@ class Answer(Tagged, frozen=True, kw_only=True, tag="answer"):
 
 
 FromServer = (
-    ServerHello | RegisterKernel | KernelLaunched | KernelGone | KernelOutlook | KernelAct | Answer
+    ServerHello
+    | RegisterKernel
+    | KernelLaunched
+    | KernelGone
+    | KernelRequestState
+    | KernelActionRequest
+    | RelayedResponse
 )
 
 
@@ -325,7 +333,7 @@ class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
     kernel: Kernel
 
 
-class KernelHappened(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
+class KernelEvent(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
     kernel_id: str
     event: Event
 
@@ -350,8 +358,8 @@ class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
     deadline_ms: int
 
 
-class Asked(Tagged, frozen=True, kw_only=True, tag="asked"):
-    """A kernel's `Ask` that the agent relays: request, release, why, what-if, queue, nodes."""
+class RelayedRequest(Tagged, frozen=True, kw_only=True, tag="asked"):
+    """A kernel's `RpcRequest` that the agent relays: request, release, why, what-if, queue, nodes."""
 
     n: int
     kernel_id: str
@@ -359,8 +367,8 @@ class Asked(Tagged, frozen=True, kw_only=True, tag="asked"):
     body: Json
 
 
-class ActDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
-    """Answer to a `KernelAct`."""
+class KernelActionDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
+    """Answer to a `KernelActionRequest`."""
 
     n: int
     error: ErrorDetail | None = None
@@ -371,9 +379,9 @@ ToServer = (
     | TiersFound
     | Registered
     | KernelReported
-    | KernelHappened
+    | KernelEvent
     | RelaunchKernel
     | EndKernel
-    | Asked
-    | ActDone
+    | RelayedRequest
+    | KernelActionDone
 )

@@ -27,7 +27,7 @@ __all__ = [
     "LogText",
     "Logs",
     "LeaseRules",
-    "NodeMark",
+    "CordonStatus",
     "PodRequest",
     "PodView",
     "PolicyAffected",
@@ -38,7 +38,7 @@ __all__ = [
     "SchedulerState",
     "ServiceChanged",
     "ServiceStatus",
-    "TogetherRequest",
+    "TopologyRequest",
     "TokenRequest",
     "TokenView",
     "Tokens",
@@ -75,7 +75,7 @@ class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: dict[str, str] = field(default_factory=dict)
 
 
-class TogetherRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TopologyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Pods that belong together: in one domain of level `required` of the topology `name`, and if
     possible in one of `preferred`.
     """
@@ -92,7 +92,7 @@ class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str
     min_pods: int | None = None
-    topology: TogetherRequest | None = None
+    topology: TopologyRequest | None = None
     groups: list[GroupRequest] = field(default_factory=list)
 
 
@@ -121,7 +121,7 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     preemptible: bool | None = None
     min_pods: int | None = None
     groups: list[GroupRequest] = field(default_factory=list)
-    topology: TogetherRequest | None = None
+    topology: TopologyRequest | None = None
     node_pools: list[str] = field(default_factory=list)
     command: CommandRequest | None = None
     """Every pod is a process that runs this; null: whoever asks runs something by itself (a
@@ -323,7 +323,7 @@ class PolicyCheck(Body, frozen=True, kw_only=True):
     affected: list[PolicyAffected] = field(default_factory=list)
 
 
-class NodeMark(Body, frozen=True, kw_only=True):
+class CordonStatus(Body, frozen=True, kw_only=True):
     """What an admin said about a node, and how far it is: `leases` are those that are still held on
     it.
     """

@@ -14,33 +14,33 @@ from msgspec import UNSET
 
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
-    ActDone,
-    Answer,
-    Ask,
-    Asked,
     CachesDropped,
+    CellAllowed,
     CellCancel,
     CellEnd,
-    CellGo,
     CellRefused,
     CellStart,
     ErrorDetail,
     FromKernel,
     FromServer,
     Kernel,
-    KernelAct,
+    KernelActionDone,
+    KernelActionRequest,
     KernelGone,
     KernelHello,
     KernelLaunched,
-    KernelOutlook,
     KernelPing,
+    KernelRequestState,
     KernelWelcome,
+    NotebookMessage,
     Registered,
     RegisterKernel,
-    Reply,
+    RelayedRequest,
+    RelayedResponse,
+    RpcRequest,
+    RpcResponse,
     ServerHello,
     ServerWelcome,
-    Told,
     to_json,
 )
 
@@ -121,7 +121,7 @@ class MessageHandlers:
             )
         )
         for message in book.told:
-            line.send(Told(message=message))
+            line.send(NotebookMessage(message=message))
         book.told.clear()
         book.last_key, book.last_devices, self._node.dirty = None, (), True
         self._node.wake()
@@ -186,7 +186,7 @@ class MessageHandlers:
                 self._cell_end(book, n)
             case CellCancel(n=n):
                 self._cell_cancel(book, n)
-            case Ask():
+            case RpcRequest():
                 self._ask(book, body)
             case CachesDropped():
                 book.caches = self._node.clock() if book.caches is not None else None
@@ -205,7 +205,7 @@ class MessageHandlers:
             node.wake()
             return
         if body.exempt:
-            node.ports.to_kernel(book.kernel_id, CellGo(n=body.n))
+            node.ports.to_kernel(book.kernel_id, CellAllowed(n=body.n))
             return
         if body.wait:
             book.gave_up = False
@@ -262,29 +262,31 @@ class MessageHandlers:
         book.cells.discard(n)
         self._node.wake()
 
-    def _ask(self, book: KernelRecord, body: Ask) -> None:
+    def _ask(self, book: KernelRecord, body: RpcRequest) -> None:
         if body.action in ("suspend", "resume", "pin", "unpin"):
             self._spawn(self._act_for_kernel(book, body))
         elif body.action == "status":
-            self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
         else:
             self._relay(book, body)
 
-    def _reply(self, kernel_id: str, body: Reply) -> None:
+    def _reply(self, kernel_id: str, body: RpcResponse) -> None:
         self._node.ports.to_kernel(kernel_id, body)
 
-    def _relay(self, book: KernelRecord, body: Ask) -> None:
+    def _relay(self, book: KernelRecord, body: RpcRequest) -> None:
         n = next(self._numbers)
         if not self._node.ports.to_server(
-            book.server, Asked(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body)
+            book.server,
+            RelayedRequest(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body),
         ):
             if body.action == "history":  # its server knows more, but what we know is true as well
                 self._reply(
-                    book.kernel_id, Reply(n=body.n, body={"events": to_json(list(book.events))})
+                    book.kernel_id,
+                    RpcResponse(n=body.n, body={"events": to_json(list(book.events))}),
                 )
                 return
             error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
-            self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, error=problem_of(error)))
             return
         timer = asyncio.get_running_loop().call_later(RELAY_S, self._relay_late, n)
         self._relayed[n] = book.kernel_id, body.n, timer
@@ -293,7 +295,7 @@ class MessageHandlers:
         kernel_id, asked, _ = self._relayed.pop(n)
         self._reply(
             kernel_id,
-            Reply(
+            RpcResponse(
                 n=asked,
                 error=problem_of(Unavailable("this kernel's Jupyter server did not answer")),
             ),
@@ -308,9 +310,9 @@ class MessageHandlers:
         match body:
             case RegisterKernel():
                 self._spawn(self._register(server, uid, body))
-            case KernelAct():
+            case KernelActionRequest():
                 self._spawn(self._act_for_server(server, self._own(body.kernel_id, uid), body))
-            case KernelLaunched() | KernelGone() | KernelOutlook() if (
+            case KernelLaunched() | KernelGone() | KernelRequestState() if (
                 self._own(body.kernel_id, uid) is None
             ):
                 log.debug(
@@ -322,12 +324,12 @@ class MessageHandlers:
                 self._lifecycle.launched(body)
             case KernelGone():
                 self._lifecycle.gone(body)
-            case KernelOutlook():
+            case KernelRequestState():
                 self._outlook(body)
-            case Answer(n=n) if n in self._relayed and self._asked(n) == server:
+            case RelayedResponse(n=n) if n in self._relayed and self._asked(n) == server:
                 kernel_id, asked, timer = self._relayed.pop(n)
                 timer.cancel()
-                self._reply(kernel_id, Reply(n=asked, body=body.body, error=body.error))
+                self._reply(kernel_id, RpcResponse(n=asked, body=body.body, error=body.error))
             case _:
                 pass  # an answer that came too late, or a second hello
 
@@ -350,7 +352,7 @@ class MessageHandlers:
             answer = Registered(n=body.n, env={}, error=problem_of(error))
         self._node.ports.to_server(server, answer)
 
-    def _outlook(self, body: KernelOutlook) -> None:
+    def _outlook(self, body: KernelRequestState) -> None:
         book = self._node.books.get(body.kernel_id)
         if book is None or book.outlook == body:
             return
@@ -369,16 +371,16 @@ class MessageHandlers:
 
     # ---- what owners ask for ---------------------------------------------------------------------
 
-    async def _act_for_kernel(self, book: KernelRecord, body: Ask) -> None:
+    async def _act_for_kernel(self, book: KernelRecord, body: RpcRequest) -> None:
         try:
             await self._wishes.grant(book, body.action)
         except GpuShareError as error:
-            self._reply(book.kernel_id, Reply(n=body.n, error=problem_of(error)))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, error=problem_of(error)))
         else:
-            self._reply(book.kernel_id, Reply(n=body.n, body=to_json(self._view(book))))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
 
     async def _act_for_server(
-        self, server: str, book: KernelRecord | None, body: KernelAct
+        self, server: str, book: KernelRecord | None, body: KernelActionRequest
     ) -> None:
         error: ErrorDetail | None = None
         try:
@@ -389,7 +391,7 @@ class MessageHandlers:
             await self._wishes.grant(book, body.action)
         except GpuShareError as problem:
             error = problem_of(problem)
-        self._node.ports.to_server(server, ActDone(n=body.n, error=error))
+        self._node.ports.to_server(server, KernelActionDone(n=body.n, error=error))
 
     def _spawn(self, work: Coroutine[None, None, None]) -> None:
         task = asyncio.ensure_future(work)

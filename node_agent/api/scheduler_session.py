@@ -21,14 +21,14 @@ from jupyter_gpushare.messages import (
     AgentHello,
     DeviceReport,
     FromAgent,
-    LeaseUnwanted,
-    LeaseWanted,
-    LogTaken,
+    LeaseRevoked,
+    LeaseUpdated,
+    LogAcknowledged,
     NodeChangedReport,
     NodeReport,
     Plan,
     ToAgent,
-    UsageTaken,
+    UsageAcknowledged,
 )
 from jupyter_gpushare.version import __version__
 
@@ -69,8 +69,8 @@ class SchedulerSession:
         self._node, self._leases, self._open = node, leases, link_factory
         self._queue: asyncio.Queue[FromAgent] | None = None
         self.connected = asyncio.Event()
-        self.on_log: Callable[[LogTaken], None] = lambda _order: None
-        self.on_usage: Callable[[UsageTaken], None] = lambda _order: None
+        self.on_log: Callable[[LogAcknowledged], None] = lambda _order: None
+        self.on_usage: Callable[[UsageAcknowledged], None] = lambda _order: None
         self._told_node: NodeReport | None = None
         self._told_at = 0
 
@@ -203,13 +203,13 @@ class SchedulerSession:
             match order:
                 case Plan():
                     self._leases.plan(order)
-                case LeaseWanted():
+                case LeaseUpdated():
                     self._leases.wanted(order)
-                case LeaseUnwanted():
+                case LeaseRevoked():
                     self._leases.unwanted(order)
-                case LogTaken():
+                case LogAcknowledged():
                     self.on_log(order)
-                case UsageTaken():
+                case UsageAcknowledged():
                     self.on_usage(order)
             self._node.wake()
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from jupyter_gpushare.messages import CommandRequest, LeaseBody, LogChunk, LogTaken, stamp
+from jupyter_gpushare.messages import CommandRequest, LeaseBody, LogAcknowledged, LogChunk, stamp
 
 from ..state.kernel_record import KernelRecord, wall_ms
 from ..state.node import NodeRuntime
@@ -91,7 +91,7 @@ class BatchRunner:
             self.step(self._node.clock())
             await asyncio.sleep(STEP_S)
 
-    def taken(self, order: LogTaken) -> None:
+    def taken(self, order: LogAcknowledged) -> None:
         """The scheduler has kept a log up to here."""
         run = self._runs.get(order.lease)
         if run is not None:

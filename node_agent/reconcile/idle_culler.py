@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from jupyter_gpushare.messages import AskAgain, LeaseRules, NoticeGiven, NoticeOver, stamp
+from jupyter_gpushare.messages import LeaseRules, NoticeEnded, NoticeGiven, WorkloadRequeued, stamp
 
 from ..policy.idleness import CancelWarning, IdleAction, IdleKernel, SendWarning, next_move
 from ..state.kernel_record import IdleState, KernelRecord, wall_ms
@@ -130,7 +130,7 @@ class IdleCuller:
     def _forget(self, book: KernelRecord) -> None:
         rest = book.rest
         if rest.deadline is not None:
-            self._node.ports.to_kernel(book.kernel_id, NoticeOver(message=""))
+            self._node.ports.to_kernel(book.kernel_id, NoticeEnded(message=""))
         rest.told, rest.deadline, rest.stamp = "", None, None
 
     def _give_back(self, book: KernelRecord) -> None:
@@ -167,7 +167,7 @@ def ask_again(node: NodeRuntime, book: KernelRecord, now: int) -> None:
     rest = book.rest
     if rest.lease is not None and now - rest.asked >= ASK_EVERY_MS:
         rest.asked = now
-        node.ports.to_scheduler(AskAgain(workload=rest.lease.workload))
+        node.ports.to_scheduler(WorkloadRequeued(workload=rest.lease.workload))
 
 
 def _rules(book: KernelRecord) -> LeaseRules | None:

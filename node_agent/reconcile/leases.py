@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from jupyter_gpushare.messages import (
     LeaseBody,
-    LeaseUnwanted,
-    LeaseWanted,
+    LeaseRevoked,
+    LeaseUpdated,
+    NoticeEnded,
     NoticeGiven,
-    NoticeOver,
     Plan,
     stamp_ms,
 )
@@ -67,11 +67,11 @@ class LeaseAssignments:
         for body in node.ends.values():
             node.ports.to_scheduler(body)
 
-    def wanted(self, order: LeaseWanted) -> None:
+    def wanted(self, order: LeaseUpdated) -> None:
         """One lease is new or changed."""
         self._want(order.lease)
 
-    def unwanted(self, order: LeaseUnwanted) -> None:
+    def unwanted(self, order: LeaseRevoked) -> None:
         """One lease is over; its kernel lives on without a GPU."""
         self._acknowledged(order.lease)
         book = self._node.holder(order.lease)
@@ -111,7 +111,7 @@ class LeaseAssignments:
             and lease.wanted == "hold"
         ):
             node.ports.to_kernel(
-                book.kernel_id, NoticeOver(message="The rule was changed: the GPU stays.")
+                book.kernel_id, NoticeEnded(message="The rule was changed: the GPU stays.")
             )
         book.lease, book.unwanted, node.dirty = lease, False, True
         if lease.kernel_id is not None and not book.registered and book.gone_at is None:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
-from jupyter_gpushare.messages import NoticeOver
+from jupyter_gpushare.messages import NoticeEnded
 
 from ..devices.base.protocols import CopyFailed
 from ..state.kernel_record import KernelRecord, about
@@ -143,7 +143,7 @@ class MemoryMover:
             node.happened(book, "suspended", node.story.suspended(mib, asker, reason, own))
         if book.notice is not None:
             book.notice, book.notice_stamp = None, None
-            node.ports.to_kernel(book.kernel_id, NoticeOver(message=""))
+            node.ports.to_kernel(book.kernel_id, NoticeEnded(message=""))
         if book.computes(node.clock()) and not book.held_back:
             book.stalled = node.clock()
         self.moved(book, old, asker)

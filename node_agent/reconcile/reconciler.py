@@ -15,7 +15,14 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from jupyter_gpushare.messages import CellGo, CellWait, DropCaches, NoticeGiven, NoticeOver, stamp
+from jupyter_gpushare.messages import (
+    CellAllowed,
+    CellWait,
+    DropCaches,
+    NoticeEnded,
+    NoticeGiven,
+    stamp,
+)
 
 from ..devices.base.protocols import DevicesBusy, KernelProcesses, TenantMemory
 from ..policy.caps import caps
@@ -467,7 +474,8 @@ class Reconciler:
         self._node.took["gate_wait"].append(now - question.since)
         message, book.resumed = book.resumed, ""
         self._node.ports.to_kernel(
-            book.kernel_id, CellGo(n=question.n, waited_ms=now - question.since, message=message)
+            book.kernel_id,
+            CellAllowed(n=question.n, waited_ms=now - question.since, message=message),
         )
 
     def _wait(self, book: KernelRecord, step: WaitStep, now: int) -> None:
@@ -503,7 +511,7 @@ class Reconciler:
 
     def _end_notice(self, book: KernelRecord, text: str) -> None:
         book.notice, book.notice_stamp = None, None
-        self._node.ports.to_kernel(book.kernel_id, NoticeOver(message=text))
+        self._node.ports.to_kernel(book.kernel_id, NoticeEnded(message=text))
 
     def _let_go(self, book: KernelRecord) -> None:
         if book.lease is not None and not book.unwanted:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from jupyter_gpushare.messages import UsageReport, UsageTaken
+from jupyter_gpushare.messages import UsageAcknowledged, UsageReport
 
 from ..policy.lending import lent
 from ..state.node import NodeRuntime
@@ -105,7 +105,7 @@ class UsageSampler:
         for each in took.values():  # of these only the latest are worth keeping
             del each[: None if delivered else -LONGEST_STORY]
 
-    def taken(self, order: UsageTaken) -> None:
+    def taken(self, order: UsageAcknowledged) -> None:
         """The scheduler has a report on its disk."""
         if self._node.tally.taken(order.life, order.number):
             self._node.dirty = True

@@ -17,9 +17,9 @@ from msgspec import Struct, field
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
     Event,
-    KernelOutlook,
+    KernelRequestState,
     LeaseBody,
-    LeaseLetGo,
+    LeaseReleased,
     NodeRules,
     decode,
     encode,
@@ -48,7 +48,7 @@ class _JournalKernel(Struct, kw_only=True):
     pid: int | None = None
     start: int | None = None
     ever_connected: bool = False
-    outlook: KernelOutlook | None = None
+    outlook: KernelRequestState | None = None
     lease: LeaseBody | None = None
     home: list[int] = field(default_factory=list)
     site: list[int] = field(default_factory=list)
@@ -66,7 +66,7 @@ class _JournalKernel(Struct, kw_only=True):
 class _JournalFile(Struct, kw_only=True):
     rules: NodeRules = NodeRules()
     kernels: list[_JournalKernel] = field(default_factory=list)
-    ends: list[LeaseLetGo] = field(default_factory=list)
+    ends: list[LeaseReleased] = field(default_factory=list)
     tally: UsageOutbox = field(default_factory=UsageOutbox)
 
 

@@ -18,7 +18,7 @@ from jupyter_gpushare.messages import (
     EventKind,
     Kernel,
     KernelDevice,
-    KernelOutlook,
+    KernelRequestState,
     KernelState,
     LeaseBody,
     LeaseReport,
@@ -131,7 +131,7 @@ class KernelRecord:
     question: GateRequest | None = None
     gave_up: bool = False
     idle_since: int = 0
-    outlook: KernelOutlook | None = None
+    outlook: KernelRequestState | None = None
 
     lease: LeaseBody | None = None
     home: tuple[int, ...] = ()

@@ -19,16 +19,16 @@ from jupyter_gpushare.messages import (
     EventKind,
     FromAgent,
     KernelDevice,
-    KernelHappened,
-    KernelPushed,
+    KernelEvent,
     KernelReported,
+    KernelUpdate,
     LeaseChanged,
     LeaseEvent,
-    LeaseLetGo,
+    LeaseReleased,
     NodeRules,
+    NotebookMessage,
     TiersFound,
     ToKernel,
-    Told,
     ToServer,
 )
 from jupyter_gpushare.simnode import now_ms
@@ -127,7 +127,7 @@ class NodeRuntime:
         self.totals = {device.index: device.total_mib for device in reports}
         self.rules = NodeRules()
         self.books: dict[str, KernelRecord] = {}
-        self.ends: dict[str, LeaseLetGo] = {}
+        self.ends: dict[str, LeaseReleased] = {}
         """Let-go's that the scheduler has not acknowledged yet, by lease."""
         self.tally = UsageOutbox()
         """GPU time that the scheduler has not acknowledged yet."""
@@ -203,7 +203,7 @@ class NodeRuntime:
         made = event(kind, message)
         book.events.append(made)
         log.info("kernel %s: %s: %s", book.kernel_id, kind, message, extra=about(book))
-        self.ports.to_server(book.server, KernelHappened(kernel_id=book.kernel_id, event=made))
+        self.ports.to_server(book.server, KernelEvent(kernel_id=book.kernel_id, event=made))
         if book.lease is not None:
             self.ports.to_scheduler(LeaseEvent(lease=book.lease.id, event=made))
         if tell:
@@ -211,7 +211,7 @@ class NodeRuntime:
 
     def tell(self, book: KernelRecord, message: str) -> None:
         """Show it once in the notebook; kept until its kernel is connected."""
-        if not self.ports.to_kernel(book.kernel_id, Told(message=message)):
+        if not self.ports.to_kernel(book.kernel_id, NotebookMessage(message=message)):
             book.told.append(message)
             del book.told[:-10]
             self.dirty = True
@@ -265,7 +265,7 @@ class NodeRuntime:
         cap = book.last_caps[0][1] if book.last_caps else 0
         book.last_devices = self._devices_of(book)
         self.ports.to_kernel(
-            book.kernel_id, KernelPushed(kernel=seen, cap_mib=cap, devices=list(book.last_devices))
+            book.kernel_id, KernelUpdate(kernel=seen, cap_mib=cap, devices=list(book.last_devices))
         )
 
     def unsavable(self, book: KernelRecord, now: int) -> str:
@@ -294,7 +294,7 @@ class NodeRuntime:
                 seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
                 self.ports.to_kernel(
                     book.kernel_id,
-                    KernelPushed(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)),
+                    KernelUpdate(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)),
                 )
 
     def _devices_of(self, book: KernelRecord) -> tuple[KernelDevice, ...]:
@@ -357,7 +357,9 @@ class NodeRuntime:
         exit_code: int | None = None,
     ) -> None:
         """Say that a lease holds nothing any more, and keep saying it until it is acknowledged."""
-        body = LeaseLetGo(lease=lease, ended=ended, message=message, held=held, exit_code=exit_code)
+        body = LeaseReleased(
+            lease=lease, ended=ended, message=message, held=held, exit_code=exit_code
+        )
         self.ends[lease] = body
         self.dirty = True
         self.ports.to_scheduler(body)

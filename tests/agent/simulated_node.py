@@ -21,16 +21,16 @@ from pathlib import Path
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
     AgentHello,
+    KernelEvent,
     KernelGone,
-    KernelHappened,
     KernelLaunched,
-    KernelOutlook,
     KernelReported,
+    KernelRequestState,
     LeaseBody,
     LeaseEvent,
-    LeaseLetGo,
-    LeaseUnwanted,
-    LeaseWanted,
+    LeaseReleased,
+    LeaseRevoked,
+    LeaseUpdated,
     NodeRules,
     Plan,
     Registered,
@@ -40,8 +40,8 @@ from jupyter_gpushare.messages import (
     ServerWelcome,
     Share,
     ToServer,
+    UsageAcknowledged,
     UsageReport,
-    UsageTaken,
     decode,
     encode,
 )
@@ -128,11 +128,13 @@ class FakeScheduler:
         elif isinstance(body, LeaseEvent):
             self.events.append((body.lease, body.event.kind, body.event.message))
         elif (
-            isinstance(body, LeaseLetGo) and self.acknowledges and self.leases.pop(body.lease, None)
+            isinstance(body, LeaseReleased)
+            and self.acknowledges
+            and self.leases.pop(body.lease, None)
         ):
-            self._tell(LeaseUnwanted(revision=self._next(), lease=body.lease))
+            self._tell(LeaseRevoked(revision=self._next(), lease=body.lease))
         elif isinstance(body, UsageReport) and body.number and self.acknowledges:
-            orders.put_nowait(UsageTaken(life=body.life, number=body.number))
+            orders.put_nowait(UsageAcknowledged(life=body.life, number=body.number))
 
     def use(self, **rules) -> None:
         import msgspec
@@ -177,7 +179,7 @@ class FakeScheduler:
             **more,
         )
         self.leases[body.id] = body
-        self._tell(LeaseWanted(revision=self._next(), lease=body))
+        self._tell(LeaseUpdated(revision=self._next(), lease=body))
 
     def evict(
         self,
@@ -193,13 +195,13 @@ class FakeScheduler:
         import msgspec
 
         self.leases[body.id] = msgspec.structs.replace(body, **changes)
-        self._tell(LeaseWanted(revision=self._next(), lease=self.leases[body.id]))
+        self._tell(LeaseUpdated(revision=self._next(), lease=self.leases[body.id]))
 
     def end(self, kernel_id: str) -> None:
         for body in list(self.leases.values()):
             if body.kernel_id == kernel_id:
                 del self.leases[body.id]
-                self._tell(LeaseUnwanted(revision=self._next(), lease=body.id))
+                self._tell(LeaseRevoked(revision=self._next(), lease=body.id))
 
     def kinds(self, kernel_id: str) -> list[str]:
         return [kind for lease, kind, _ in self.events if lease.startswith(kernel_id + ".")]
@@ -296,7 +298,7 @@ class FakeServer:
                     self._replies.pop(n).set_result(body)
                 case KernelReported(kernel=kernel):
                     self.reported[kernel.kernel_id] = kernel
-                case KernelHappened(kernel_id=kernel_id, event=event):
+                case KernelEvent(kernel_id=kernel_id, event=event):
                     self.events.append((kernel_id, event.kind, event.message))
                 case RelaunchKernel(kernel_id=kernel_id) as body:
                     self.relaunches.append(body)
@@ -342,7 +344,7 @@ class FakeServer:
         await self.launch(kernel_id)
 
     def outlook(self, kernel_id: str, pending: bool, **more) -> None:
-        self.send(KernelOutlook(kernel_id=kernel_id, pending=pending, **more))
+        self.send(KernelRequestState(kernel_id=kernel_id, pending=pending, **more))
 
     def kinds(self, kernel_id: str) -> list[str]:
         return [kind for name, kind, _ in self.events if name == kernel_id]

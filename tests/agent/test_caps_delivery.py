@@ -4,7 +4,7 @@ and never while its memory is away.
 
 from __future__ import annotations
 
-from jupyter_gpushare.messages import CellGo, KernelPushed
+from jupyter_gpushare.messages import CellAllowed, KernelUpdate
 from tests.agent.nvidia_node import GpuNode
 from tests.agent.simulated_node import GIB, play
 
@@ -36,13 +36,13 @@ def test_a_cell_is_let_go_after_its_kernel_knows_what_it_may_hold():
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await a.run("p = gpu.alloc(60 << 30)")
             await world.until(
-                lambda: world.to("b", KernelPushed)[-1].cap_mib < 30 * GIB,
+                lambda: world.to("b", KernelUpdate)[-1].cap_mib < 30 * GIB,
                 "b is told of the little that is left",
             )
-            before = len(world.to("b", CellGo))
+            before = len(world.to("b", CellAllowed))
             await b.run("pass")
-            said = world.to("b", KernelPushed, CellGo)
-            go = said.index(world.to("b", CellGo)[before])
+            said = world.to("b", KernelUpdate, CellAllowed)
+            go = said.index(world.to("b", CellAllowed)[before])
             assert said[go - 1].devices[0].cap_mib >= 39 * GIB, "its share, before it is let go"
 
     play(story())
@@ -53,15 +53,15 @@ def test_while_its_memory_is_away_it_is_told_no_caps():
         async with Overheard() as world:
             a = await world.kernel("a", request=40 * GIB)
             await a.run("p = gpu.alloc(10 << 30)")
-            assert world.to("a", KernelPushed)[-1].devices[0].visible == world.machine.uuids[0]
-            mark = len(world.to("a", KernelPushed))
+            assert world.to("a", KernelUpdate)[-1].devices[0].visible == world.machine.uuids[0]
+            mark = len(world.to("a", KernelUpdate))
             await a.ask("suspend")
             assert world.state(a) == "checkpointed"
             await world.until(
-                lambda: world.to("a", KernelPushed)[-1].kernel.state == "suspended",
+                lambda: world.to("a", KernelUpdate)[-1].kernel.state == "suspended",
                 "it is told that it is suspended",
             )
-            said = [body.devices for body in world.to("a", KernelPushed)[mark:]]
+            said = [body.devices for body in world.to("a", KernelUpdate)[mark:]]
             left = said.index([])  # before it, its cell's end may still have been told
             assert said[left:] == [[]] * len(said[left:])
 

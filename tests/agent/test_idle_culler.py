@@ -8,14 +8,14 @@ import asyncio
 import textwrap
 
 from jupyter_gpushare.messages import (
-    AskAgain,
     EndKernel,
     KernelGone,
-    KernelOutlook,
-    LeaseLetGo,
+    KernelRequestState,
+    LeaseReleased,
     LeaseRules,
     ReasonBody,
     Share,
+    WorkloadRequeued,
     stamp,
     stamp_ms,
 )
@@ -103,7 +103,7 @@ def test_the_gpu_is_given_back_and_asked_for_again_by_the_next_cell():
         async with World(notice_ms=100) as world:
             a = await working(world, suspend=300, release=900)
             await world.until(lambda: messages(world, "released"), "given back")
-            (gone,) = [body for body in world.scheduler.heard if isinstance(body, LeaseLetGo)]
+            (gone,) = [body for body in world.scheduler.heard if isinstance(body, LeaseReleased)]
             assert gone.held
             assert not gone.ended
             assert "projects.vision.rules.idle.release" in gone.message
@@ -111,20 +111,20 @@ def test_the_gpu_is_given_back_and_asked_for_again_by_the_next_cell():
                 "announced"
             )
             world.server.send(
-                KernelOutlook(
+                KernelRequestState(
                     kernel_id="a",
                     pending=True,
                     request=Share(gpu=0.5),
                     reason=ReasonBody(code="Held", message="Held."),
                 )
             )
-            assert not any(isinstance(body, AskAgain) for body in world.scheduler.heard), (
+            assert not any(isinstance(body, WorkloadRequeued) for body in world.scheduler.heard), (
                 "nobody works"
             )
 
             mark = a.start(INTACT)
             await world.until(
-                lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard),
+                lambda: any(isinstance(body, WorkloadRequeued) for body in world.scheduler.heard),
                 "asked for again",
             )
             world.scheduler.grant("a", gpu=1, request=HALF, lease="a.1@2", rules=rules())
@@ -143,11 +143,13 @@ def test_what_was_given_back_survives_the_agent():
             await world.agent.stop()
             await world.start_agent()
             await world.server.connect()
-            world.server.send(KernelOutlook(kernel_id="a", pending=True, request=Share(gpu=0.5)))
+            world.server.send(
+                KernelRequestState(kernel_id="a", pending=True, request=Share(gpu=0.5))
+            )
             await world.until(lambda: world.book("a").connected, "the kernel is back")
             mark = a.start(INTACT)
             await world.until(
-                lambda: any(isinstance(body, AskAgain) for body in world.scheduler.heard),
+                lambda: any(isinstance(body, WorkloadRequeued) for body in world.scheduler.heard),
                 "asked for again",
             )
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.1@2")
@@ -184,7 +186,8 @@ def test_the_kernel_goes_last_and_by_its_server():
             await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
             await world.until(
                 lambda: (
-                    [b.ended for b in world.scheduler.heard if isinstance(b, LeaseLetGo)] == [True]
+                    [b.ended for b in world.scheduler.heard if isinstance(b, LeaseReleased)]
+                    == [True]
                 ),
                 "its lease ended",
             )

@@ -16,7 +16,7 @@ from jupyter_gpushare.messages import (
     KernelGone,
     KernelLaunched,
     LeaseChanged,
-    LeaseLetGo,
+    LeaseReleased,
     Share,
 )
 from node_agent.system.processes import ProcessId, kill_one, started, tree_of
@@ -29,8 +29,8 @@ result = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]
 """
 
 
-def let_gos(world: World) -> list[LeaseLetGo]:
-    return [body for body in world.scheduler.heard if isinstance(body, LeaseLetGo)]
+def let_gos(world: World) -> list[LeaseReleased]:
+    return [body for body in world.scheduler.heard if isinstance(body, LeaseReleased)]
 
 
 def is_gone(pid: int) -> bool:

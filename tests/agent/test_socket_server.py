@@ -16,12 +16,12 @@ import pytest
 
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import (
-    Answer,
-    Asked,
     ErrorDetail,
-    KernelAct,
+    KernelActionRequest,
     KernelLaunched,
     ReasonBody,
+    RelayedRequest,
+    RelayedResponse,
     Share,
 )
 from node_agent.app import Agent
@@ -203,9 +203,9 @@ def test_questions_of_a_notebook_are_answered_here_or_by_its_server():
             for action in ("queue", "history"):
                 asked = asyncio.ensure_future(a.ask(action))
                 relayed = await world.server.answers.get()
-                assert isinstance(relayed, Asked)
+                assert isinstance(relayed, RelayedRequest)
                 world.server.send(
-                    Answer(
+                    RelayedResponse(
                         n=relayed.n, error=ErrorDetail(code="unavailable", message="no scheduler")
                     )
                 )
@@ -230,7 +230,7 @@ def test_suspend_and_resume_by_word_keep_the_contents():
             assert (await a.ask("resume"))["body"]["state"] == "attached"
             assert (await a.ask("suspend"))["body"]["state"] == "suspended"
             assert (await a.run("result = bufs[0].sum() == 7 * bufs[0].nbytes"))["result"] is True
-            world.server.send(KernelAct(n=9, kernel_id="a", action="pin"))
+            world.server.send(KernelActionRequest(n=9, kernel_id="a", action="pin"))
             assert (await world.server.answers.get()).error is None
             assert world.book("a").pinned
 

@@ -8,7 +8,7 @@ import asyncio
 import os
 import signal
 
-from jupyter_gpushare.messages import KernelAct
+from jupyter_gpushare.messages import KernelActionRequest
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
 from node_agent.system.host_memory import HostReading
 from tests.agent.nvidia_node import GpuNode
@@ -379,13 +379,13 @@ def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
                 "import time\nfor turn in range(400):\n    gpu.read(p, 1)\n    time.sleep(0.05)\nresult = turn"
             )
             await a.hear("running", mark)
-            world.server.send(KernelAct(n=76, kernel_id="a", action="suspend"))
+            world.server.send(KernelActionRequest(n=76, kernel_id="a", action="suspend"))
             await world.until(
                 lambda: world.state(a) == "checkpointed" and world.book("a").transit is None,
                 "saved",
             )
             assert world.book("a").held_back
-            world.server.send(KernelAct(n=77, kernel_id="a", action="resume"))
+            world.server.send(KernelActionRequest(n=77, kernel_id="a", action="resume"))
             await world.until(lambda: world.state(a) == "running", "brought back")
             os.kill(a.pid, signal.SIGINT)
             assert "KeyboardInterrupt" in (await a.hear("error", mark))["error"]

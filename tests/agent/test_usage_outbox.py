@@ -4,7 +4,7 @@ broken links and kills of the agent.
 
 from __future__ import annotations
 
-from jupyter_gpushare.messages import UsageReport, UsageTaken
+from jupyter_gpushare.messages import UsageAcknowledged, UsageReport
 from node_agent.reconcile.usage_sampler import UsageSampler
 from node_agent.state.journal import AgentJournal
 from node_agent.state.usage_outbox import UsageOutbox
@@ -42,7 +42,7 @@ def test_what_is_not_taken_is_said_again_and_what_came_since_comes_after_it():
             await world.until(lambda: len(told(world)) == 2, "said again")
             first, again = told(world)
             assert (first.number, first.rows) == (again.number, again.rows)
-            world.agent.session.on_usage(UsageTaken(life=first.life, number=first.number))
+            world.agent.session.on_usage(UsageAcknowledged(life=first.life, number=first.number))
             usage.report()
             await world.until(lambda: len(told(world)) == 3, "the next one")
             assert [

@@ -26,15 +26,15 @@ from click.testing import CliRunner
 from jupyter_gpushare.cli import gpushare
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import (
-    ActDone,
-    Answer,
-    Asked,
     CommandRequest,
-    KernelAct,
+    KernelActionDone,
+    KernelActionRequest,
     KernelGone,
     KernelLaunched,
-    KernelOutlook,
+    KernelRequestState,
     LeaseBody,
+    RelayedRequest,
+    RelayedResponse,
     Share,
 )
 from node_agent.socket import socket_server
@@ -102,10 +102,10 @@ class Box(World):
             await server.connect()
 
 
-async def answered(server: FakeServer, kernel_id: str, action: str = "suspend") -> ActDone:
-    server.send(KernelAct(n=99, kernel_id=kernel_id, action=action))
+async def answered(server: FakeServer, kernel_id: str, action: str = "suspend") -> KernelActionDone:
+    server.send(KernelActionRequest(n=99, kernel_id=kernel_id, action=action))
     while True:
-        if isinstance(said := await asyncio.wait_for(server.answers.get(), 5), ActDone):
+        if isinstance(said := await asyncio.wait_for(server.answers.get(), 5), KernelActionDone):
             return said
 
 
@@ -158,7 +158,7 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
                 "kernel_id",
             )
             assert "belongs to somebody else" in taken.error.message
-            box.his.send(KernelOutlook(kernel_id="a", pending=False, refuses="by bob"))
+            box.his.send(KernelRequestState(kernel_id="a", pending=False, refuses="by bob"))
             box.his.send(KernelGone(kernel_id="a", restarting=False))
             assert (await box.his.register("b2")).error is None, (
                 "what was said before has been heard by now"
@@ -290,13 +290,15 @@ def test_nobody_answers_what_another_was_asked(people: People):
             a = await box.hers.launch("a")
             mark = len(a.said)
             a.process.stdin.write(b'{"ask": "request"}\n')
-            while not isinstance(asked := await asyncio.wait_for(box.hers.answers.get(), 5), Asked):
+            while not isinstance(
+                asked := await asyncio.wait_for(box.hers.answers.get(), 5), RelayedRequest
+            ):
                 pass
-            box.his.send(Answer(n=asked.n, body={"by": "bob"}))
+            box.his.send(RelayedResponse(n=asked.n, body={"by": "bob"}))
             assert (await box.his.register("b")).error is None, (
                 "what was said before has been heard by now"
             )
-            box.hers.send(Answer(n=asked.n, body={"by": "alice"}))
+            box.hers.send(RelayedResponse(n=asked.n, body={"by": "alice"}))
             assert (await a.hear("reply", mark))["reply"]["body"] == {"by": "alice"}
 
     play(story())

@@ -104,11 +104,11 @@ class FakeAgent:
                         del self.holds[id_]
                     for lease in order.leases:
                         await self._take(link, lease)
-                case m.LeaseWanted(lease=lease):
+                case m.LeaseUpdated(lease=lease):
                     await self._take(link, lease)
-                case m.LeaseUnwanted(lease=id_):
+                case m.LeaseRevoked(lease=id_):
                     self.holds.pop(id_, None)
-                case m.UsageTaken(life=life, number=number):
+                case m.UsageAcknowledged(life=life, number=number):
                     self.tally.taken(life, number)
             await self._seen()
 
@@ -121,7 +121,7 @@ class FakeAgent:
         if lease.wanted == "evict":
             self.holds.pop(lease.id, None)
             await link.send(
-                m.LeaseLetGo(lease=lease.id, ended=False, message="Saved to host memory.")
+                m.LeaseReleased(lease=lease.id, ended=False, message="Saved to host memory.")
             )
         else:
             self.holds[lease.id] = lease

@@ -93,7 +93,7 @@ def test_the_owner_gets_nothing_before_a_slow_agent_let_go(tmp_path: Path):
             await client.submit(asking("owner", 1, project="vision"))
             await agent.until(
                 lambda: (
-                    isinstance(agent.orders[-1], m.LeaseWanted)
+                    isinstance(agent.orders[-1], m.LeaseUpdated)
                     and agent.orders[-1].lease.wanted == "evict"
                 )
             )
@@ -268,7 +268,7 @@ def test_what_an_agent_cannot_know_is_not_taken(tmp_path: Path):
                 lease=lease, held_ms=-1, busy_ms=2**70, used_mib_ms=0, borrowed_mib_ms=0
             )
             for lie in (
-                m.LeaseLetGo(lease=lease, ended=True),
+                m.LeaseReleased(lease=lease, ended=True),
                 m.LeaseChanged(report=m.LeaseReport(lease=lease, state="lost")),
                 m.LeaseEvent(
                     lease=lease, event=m.Event(time=m.stamp(0), kind="killed", message="A lie.")

@@ -81,14 +81,14 @@ def test_a_drain_asks_everything_to_leave_with_notice_and_says_how_far_it_is(hou
     wanted = [
         order.lease
         for order in house.listener.orders
-        if isinstance(order, m.LeaseWanted) and order.lease.wanted == "evict"
+        if isinstance(order, m.LeaseUpdated) and order.lease.wanted == "evict"
     ]
     assert {lease.id for lease in wanted} == {a.id, b.id}
     assert {lease.notice_ms for lease in wanted} == {10_000}
     assert "drained by root" in wanted[0].message
-    house.service.agent_said("n0", m.LeaseLetGo(lease=a.id, ended=False))
+    house.service.agent_said("n0", m.LeaseReleased(lease=a.id, ended=False))
     assert house.service.marks.drain("root", "n0").leases == 1
-    house.service.agent_said("n0", m.LeaseLetGo(lease=b.id, ended=False))
+    house.service.agent_said("n0", m.LeaseReleased(lease=b.id, ended=False))
     house.service.run_cycle()
     assert "is drained" in house.service.marks.mark("n0").message
     assert state(house, "a") == state(house, "b") == ("pending", "NodeNotReady")

@@ -105,7 +105,7 @@ class Lives:
             told.kept.discard(b)
             told.unsure.add(b)
             await link.send(
-                m.LeaseLetGo(lease=lease.id, ended=True, message="Its process is gone.")
+                m.LeaseReleased(lease=lease.id, ended=True, message="Its process is gone.")
             )
             await agent.until(lambda: held() == set())
 

@@ -118,7 +118,7 @@ def test_what_could_not_be_committed_is_decided_when_the_store_is_back(tmp_path:
         bench.tick()
     assert bench.state("a") == "pending"
     assert not any(
-        isinstance(order, m.LeaseWanted) and order.lease.workload == "a" for order in bench.orders
+        isinstance(order, m.LeaseUpdated) and order.lease.workload == "a" for order in bench.orders
     )
     bench.tick()
     assert bench.state("a") == "running"

@@ -98,7 +98,7 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                     )
                 )
                 await link.send(
-                    m.AskAgain(workload="nobody")
+                    m.WorkloadRequeued(workload="nobody")
                 )  # answered in order: what was said before is taken now
                 async with asyncio.timeout(20):
                     while not value(found := await scraped(doors), "gpushare_resume_seconds_count"):

@@ -167,7 +167,7 @@ def test_a_removed_project_drains(house: House):
     )
     (taken,) = [lease for lease in house.leases() if lease.wanted == "evict"]
     assert taken.notice_ms == 10_000
-    house.service.agent_said("n0", m.LeaseLetGo(lease=taken.id, ended=False))
+    house.service.agent_said("n0", m.LeaseReleased(lease=taken.id, ended=False))
     house.service.run_cycle()
     assert state(house, "mine") == "running"
     assert state(house, taken.workload) == "pending UnknownProject"
@@ -244,7 +244,7 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                 evicted = [
                     order.lease
                     for order in agent.orders
-                    if isinstance(order, m.LeaseWanted) and order.lease.wanted == "evict"
+                    if isinstance(order, m.LeaseUpdated) and order.lease.wanted == "evict"
                 ]
                 assert len({lease.id for lease in evicted}) == 1
                 assert evicted[0].notice_ms == 10_000

@@ -225,8 +225,8 @@ def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
             assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.Plan)
             for nonsense in (b'{"type": "poem"}', b"{", b'{"type": "lease_changed"}', b""):
                 await wire.send(nonsense)
-            await wire.send(m.encode(m.LeaseLetGo(lease="x@y", ended=True)))
-            assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.LeaseUnwanted)
+            await wire.send(m.encode(m.LeaseReleased(lease="x@y", ended=True)))
+            assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.LeaseRevoked)
             assert (await doors.admin.status()).agents == ["n0"]
 
     asyncio.run(story())
@@ -238,7 +238,7 @@ def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
             open_house(tmp_path) as doors,
             doors.admin.transport.connect("/api/v1/agent", {}) as wire,
         ):
-            await wire.send(m.encode(m.LeaseLetGo(lease="x@y", ended=True)))
+            await wire.send(m.encode(m.LeaseReleased(lease="x@y", ended=True)))
             with pytest.raises(Unavailable, match="hello"):
                 await anext(aiter(wire))
 

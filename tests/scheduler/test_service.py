@@ -103,7 +103,7 @@ def test_two_halves_share_and_a_whole_one_fits_beside(house: House):
     leases = [view.pods[0].lease for view in (a, b, c)]
     assert [lease.planned_gpus for lease in leases] == [[0], [0], [1]]
     assert [lease.request_mib for lease in leases] == [MIB // 2, MIB // 2, MIB]
-    assert [type(order) for order in house.listener.orders] == [m.Plan, *[m.LeaseWanted] * 3]
+    assert [type(order) for order in house.listener.orders] == [m.Plan, *[m.LeaseUpdated] * 3]
 
 
 def test_asking_twice_with_one_id_is_asking_once(house: House):
@@ -174,7 +174,7 @@ def test_an_ended_workload_frees_its_place_and_stays_ended(house: House):
 
 def test_a_process_that_is_gone_ends_its_workload(house: House):
     lease = house.ask("a").pods[0].lease
-    gone = m.LeaseLetGo(lease=lease.id, ended=True, message="Its process is gone.")
+    gone = m.LeaseReleased(lease=lease.id, ended=True, message="Its process is gone.")
     house.service.agent_said("n0", gone)
     house.service.agent_said("n0", gone)  # repeated until the plan lacks it
     assert house.leases() == []
@@ -190,7 +190,7 @@ def test_an_evicted_kernel_asks_again_with_its_age(house: House):
     lease = house.ask("borrower", 2, project="course").pods[0].lease
     assert lease is not None
     house.ask("owner", 1, project="vision")
-    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseWanted)][
+    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseUpdated)][
         -1
     ]
     assert (wanted.id, wanted.wanted) == (lease.id, "evict")
@@ -198,7 +198,7 @@ def test_an_evicted_kernel_asks_again_with_its_age(house: House):
     assert house.service.shown.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
     house.start()  # an eviction survives a restart as well
     house.joined()
-    house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False))
+    house.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
     house.service.run_cycle()
     assert house.service.shown.workload(ALICE, "owner").state == "running"
     again = house.service.shown.workload(ALICE, "borrower")
@@ -247,7 +247,7 @@ def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
 def test_what_somebody_says_with_a_zero_in_it_is_kept_as_far_as_it_can_be(house: House):
     """The message of an agent must not keep a lease from ending."""
     lease = house.ask("a").pods[0].lease
-    house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=True, message="Ended\0."))
+    house.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=True, message="Ended\0."))
     assert house.leases() == []
     assert house.store.is_ended("a")
 
@@ -388,7 +388,9 @@ def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(
                 house.service.end(ALICE, f"{rest[0]}{i // 6}")
             elif what in ("gone", "let go") and leases:
                 lease = leases[rest[0] % len(leases)]
-                house.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=what == "gone"))
+                house.service.agent_said(
+                    "n0", m.LeaseReleased(lease=lease.id, ended=what == "gone")
+                )
                 house.service.run_cycle()
             elif what == "restart":
                 before = {lease.id: lease for lease in house.leases()}

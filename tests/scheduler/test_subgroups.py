@@ -43,7 +43,7 @@ def read(**given: object) -> Workload:
 
 
 def test_the_tree_arrives_as_it_was_sent():
-    together = m.TogetherRequest(name="fabric", required="block", preferred="rack")
+    together = m.TopologyRequest(name="fabric", required="block", preferred="rack")
     workload = read(topology=together)
     assert workload.groups == (
         SubGroup("server", 1),
@@ -80,15 +80,15 @@ MISTAKES = {
     "a name twice": ({"pods": POD, "groups": [leaf("a"), leaf("a")]}, "groups"),
     "no name": ({"pods": [m.PodRequest()], "groups": [leaf("")]}, "groups"),
     "too deep": ({"pods": [m.PodRequest(group="0")], "groups": [deep(20)]}, "groups"),
-    "an unknown topology": ({"topology": m.TogetherRequest(name="mesh")}, "topology"),
+    "an unknown topology": ({"topology": m.TopologyRequest(name="mesh")}, "topology"),
     "an unknown level": (
-        {"topology": m.TogetherRequest(name="fabric", required="room")},
+        {"topology": m.TopologyRequest(name="fabric", required="room")},
         "topology",
     ),
     "an unknown level of a group": (
         {
             "pods": POD,
-            "groups": [leaf("a", topology=m.TogetherRequest(name="fabric", preferred="room"))],
+            "groups": [leaf("a", topology=m.TopologyRequest(name="fabric", preferred="room"))],
         },
         "topology",
     ),

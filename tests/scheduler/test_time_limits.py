@@ -42,7 +42,7 @@ class Termed(House):
         return self.service.records[workload].leases["kernel"]
 
     def wanted(self) -> list[m.LeaseBody]:
-        return [order.lease for order in self.listener.orders if isinstance(order, m.LeaseWanted)]
+        return [order.lease for order in self.listener.orders if isinstance(order, m.LeaseUpdated)]
 
     def gone(self) -> list[m.WorkloadGone]:
         return [frame for frame in self.listener.frames if isinstance(frame, m.WorkloadGone)]
@@ -55,7 +55,7 @@ class Termed(House):
         ]
 
     def lets_go(self, lease: m.LeaseBody, **more) -> None:
-        self.service.agent_said("n0", m.LeaseLetGo(lease=lease.id, ended=False, **more))
+        self.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False, **more))
 
 
 @pytest.fixture
@@ -216,11 +216,11 @@ def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(
     assert house.service.shown.workload(ALICE, "a").reason.code == "Held", (
         "a restart does not give it back either"
     )
-    house.service.agent_said("other", m.AskAgain(workload="a"))
+    house.service.agent_said("other", m.WorkloadRequeued(workload="a"))
     house.service.run_cycle()
     assert house.leases() == [], "only its own node may speak for it"
     for _ in range(2):
-        house.service.agent_said("n0", m.AskAgain(workload="a"))
+        house.service.agent_said("n0", m.WorkloadRequeued(workload="a"))
     house.service.run_cycle()
     assert house.service.shown.workload(ALICE, "a").state == "running"
     assert house.service.shown.workload(ADMIN, "a").reason is None

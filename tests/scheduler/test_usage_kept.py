@@ -38,7 +38,7 @@ class Agent:
         self.used = 0
         self.up: deque[m.UsageReport] = deque(maxlen=3)
         """What was under way lately, and may arrive again."""
-        self.down: deque[m.UsageTaken] = deque()
+        self.down: deque[m.UsageAcknowledged] = deque()
 
     def use(self, dice: random.Random) -> None:
         for lease in self.leases:
@@ -95,9 +95,9 @@ class Lab:
     def _to(self, agent: Agent):
         def send(order: m.ToAgent) -> None:
             match order:
-                case m.LeaseWanted(lease=lease):
+                case m.LeaseUpdated(lease=lease):
                     agent.leases.append(lease.id)
-                case m.UsageTaken():
+                case m.UsageAcknowledged():
                     agent.down.append(order)
 
         return send

@@ -62,7 +62,7 @@ class BatchCommands:
                 with self.ledger.store.transaction() as write:
                     write.logged(record.id, body.id, body.pod, chunk.stop, text)
             kept = self._kept[body.id] = chunk.stop
-        self.ledger.fleet.send(node, m.LogTaken(lease=body.id, stop=kept))
+        self.ledger.fleet.send(node, m.LogAcknowledged(lease=body.id, stop=kept))
 
     def _kept_of(self, lease: str) -> int:
         if lease not in self._kept:

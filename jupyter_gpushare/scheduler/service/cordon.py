@@ -49,14 +49,14 @@ class Cordons:
     def is_cordoned(self, node: str) -> bool:
         return node in self._marks
 
-    def cordon(self, actor: str, node: str) -> m.NodeMark:
+    def cordon(self, actor: str, node: str) -> m.CordonStatus:
         """Nothing new is placed there. Raises NotFound. A node that is draining goes on draining."""
         self.ledger.fleet.report(node)
         if node not in self._marks:
             self._put(actor, "cordon", node, _Cordon(draining=False, actor=actor))
         return self.mark(node)
 
-    def drain(self, actor: str, node: str) -> m.NodeMark:
+    def drain(self, actor: str, node: str) -> m.CordonStatus:
         """Cordoned, and everything leaves; asked again, it says how far that is. Raises NotFound."""
         self.ledger.fleet.report(node)
         if node not in self._marks or not self._marks[node].draining:
@@ -64,18 +64,18 @@ class Cordons:
         self._evict(node)
         return self.mark(node)
 
-    def uncordon(self, actor: str, node: str) -> m.NodeMark:
+    def uncordon(self, actor: str, node: str) -> m.CordonStatus:
         """It takes work again; what was told to leave leaves, and may come back. Raises NotFound."""
         self.ledger.fleet.report(node)
         if node in self._marks:
             self._put(actor, "uncordon", node, None)
         return self.mark(node)
 
-    def mark(self, node: str) -> m.NodeMark:
+    def mark(self, node: str) -> m.CordonStatus:
         """How it stands."""
         mark, here = self._marks.get(node), self._here(node)
         draining = mark is not None and mark.draining
-        return m.NodeMark(
+        return m.CordonStatus(
             node=node,
             cordoned=mark is not None,
             draining=draining,

@@ -86,12 +86,12 @@ class AgentReports:
             case m.LeaseChanged(report=report):
                 if not self._reported(node, report):
                     self.ledger.fleet.send(
-                        node, m.LeaseUnwanted(revision=self.ledger.revision, lease=report.lease)
+                        node, m.LeaseRevoked(revision=self.ledger.revision, lease=report.lease)
                     )
-            case m.LeaseLetGo(lease=lease):
+            case m.LeaseReleased(lease=lease):
                 self.let_go(node, message)
                 self.ledger.fleet.send(
-                    node, m.LeaseUnwanted(revision=self.ledger.revision, lease=lease)
+                    node, m.LeaseRevoked(revision=self.ledger.revision, lease=lease)
                 )
             case m.LeaseEvent(lease=lease, event=event):
                 if (record := self._holder(node, lease)) is not None:
@@ -101,7 +101,7 @@ class AgentReports:
             case m.LogChunk(lease=lease):
                 if (record := self._holder(node, lease)) is not None:
                     self.commands.printed(node, record, record.lease(lease), message)
-            case m.AskAgain(workload=workload):
+            case m.WorkloadRequeued(workload=workload):
                 self.terms.ask_again(node, workload)
             case m.UsageReport():
                 self._used(node, message)
@@ -113,7 +113,9 @@ class AgentReports:
         for row in report.rows:
             _check_usage(row)
         if self.accounts.is_written(node, report):  # the answer was lost on its way
-            self.ledger.fleet.send(node, m.UsageTaken(life=report.life, number=report.number))
+            self.ledger.fleet.send(
+                node, m.UsageAcknowledged(life=report.life, number=report.number)
+            )
         else:
             self.accounts.add(node, report, self._whose(node, report.rows), self._device_mib(node))
 
@@ -165,7 +167,7 @@ class AgentReports:
             self.ledger.changed(record)
         return True
 
-    def let_go(self, node: str, message: m.LeaseLetGo) -> None:
+    def let_go(self, node: str, message: m.LeaseReleased) -> None:
         record = self.ledger.holder(message.lease)
         if record is None:
             return  # it was told before, or its owner was quicker
@@ -240,7 +242,7 @@ class AgentReports:
         for record in list(self.ledger.records.values()):
             for lease in [body for body in record.leases.values() if body.node == node]:
                 self.let_go(
-                    node, m.LeaseLetGo(lease=lease.id, ended=False, message="Its node is lost.")
+                    node, m.LeaseReleased(lease=lease.id, ended=False, message="Its node is lost.")
                 )
 
 

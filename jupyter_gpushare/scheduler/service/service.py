@@ -256,7 +256,7 @@ class SchedulerService(UnitOfWork):
             if lease.id not in record.started:
                 self.outlook.over(record, granted=True, pool=lease.pool)
                 record.started[lease.id], record.waits_since, record.look_at = now, None, 0
-            self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
+            self.fleet.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
         self.lots.explain(decisions, {record.id for record, _ in given})
         return decisions
 

@@ -22,13 +22,13 @@ __all__ = ["alternatives_of", "what_if_answer"]
 
 SHARES: Final = (MILLI, 500, 250, 100)
 """Smaller shares that are tried as alternatives, in milli-GPU."""
-Ask = Callable[[m.WorkloadRequest], WhatIf]
+RpcRequest = Callable[[m.WorkloadRequest], WhatIf]
 Wait = Callable[[WhatIf], m.ExpectedWait | None]
 
 
 def what_if_answer(
     request: m.WorkloadRequest,
-    ask: Ask,
+    ask: RpcRequest,
     records: Mapping[str, WorkloadRecord],
     fleet: NodeRegistry,
     pools: list[str],
@@ -60,7 +60,7 @@ def what_if_answer(
 
 
 def alternatives_of(
-    request: m.WorkloadRequest, ask: Ask, pools: list[str]
+    request: m.WorkloadRequest, ask: RpcRequest, pools: list[str]
 ) -> Iterator[m.Alternative]:
     """The largest smaller share that would start now, and of every other pool that has room the
     largest share that would start there.
@@ -96,7 +96,7 @@ def _smaller(request: m.WorkloadRequest) -> Iterator[tuple[m.WorkloadRequest, di
             )
 
 
-def _starts(request: m.WorkloadRequest, ask: Ask) -> bool:
+def _starts(request: m.WorkloadRequest, ask: RpcRequest) -> bool:
     try:
         return ask(request).starts_now
     except GpuShareError:

@@ -44,7 +44,7 @@ def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, .
     return tuple(_group(group, policy, sizes) for group in request.groups)
 
 
-def read_together(given: m.TogetherRequest | None, policy: Policy) -> TopologyConstraint | None:
+def read_together(given: m.TopologyRequest | None, policy: Policy) -> TopologyConstraint | None:
     """A topology constraint whose topology and levels the policy knows. Raises InvalidInput."""
     if given is None:
         return None

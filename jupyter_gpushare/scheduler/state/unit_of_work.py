@@ -273,7 +273,7 @@ class UnitOfWork:
         del self.records[record.id]
         self.ended += 1
         for lease in record.leases.values():
-            self.fleet.send(lease.node, m.LeaseUnwanted(revision=self.revision, lease=lease.id))
+            self.fleet.send(lease.node, m.LeaseRevoked(revision=self.revision, lease=lease.id))
         gone = m.WorkloadGone(
             revision=self.revision,
             id=record.id,
@@ -317,7 +317,7 @@ class UnitOfWork:
         """Tells agents and owner of leases whose new form is committed."""
         for lease in leases:
             record.leases[lease.pod] = lease
-            self.fleet.send(lease.node, m.LeaseWanted(revision=self.revision, lease=lease))
+            self.fleet.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
         self.changed(record)
 
     # -- announcing --

@@ -139,7 +139,7 @@ class UsageAccounting:
             if row.lease in whose:
                 known.add(*whose[row.lease], device_mib, row)
 
-    def write(self, now: int, most: int | None = None) -> list[tuple[str, m.UsageTaken]]:
+    def write(self, now: int, most: int | None = None) -> list[tuple[str, m.UsageAcknowledged]]:
         """Writes the reports of so many leases (whole nodes, one at least; None: all) in one
         transaction; what could not be written is kept. Gives what is to be answered to which node.
         Raises StoreUnavailable.
@@ -167,7 +167,8 @@ class UsageAccounting:
             del self._open[name]
         self._written |= last
         return [
-            (name, m.UsageTaken(life=life, number=number)) for name, (life, number) in last.items()
+            (name, m.UsageAcknowledged(life=life, number=number))
+            for name, (life, number) in last.items()
         ]
 
     def _next(self, most: int | None) -> dict[str, _NodeUsage]:

@@ -18,9 +18,9 @@ from msgspec import structs
 
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
-    ActDone,
     FromServer,
-    KernelAct,
+    KernelActionDone,
+    KernelActionRequest,
     Registered,
     RegisterKernel,
     ServerHello,
@@ -99,7 +99,7 @@ class AgentClient:
                 self.welcome, self._writer = message, writer
                 self.connected.set()
                 self._on_welcome(message)
-            case Registered(n=n) | ActDone(n=n):
+            case Registered(n=n) | KernelActionDone(n=n):
                 answer = self._answers.get(n)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
@@ -167,7 +167,7 @@ class AgentClient:
             raise refusal(answer.error.code, answer.error.message)
         return answer.env
 
-    async def act(self, message: KernelAct, within: float) -> None:
+    async def act(self, message: KernelActionRequest, within: float) -> None:
         """Suspend, resume, pin or unpin.
 
         Raises:
@@ -175,11 +175,11 @@ class AgentClient:
             GpuShareError: the agent refused; its words.
         """
         answer = await self._ask(message, within)
-        assert isinstance(answer, ActDone)
+        assert isinstance(answer, KernelActionDone)
         if answer.error is not None:
             raise refusal(answer.error.code, answer.error.message)
 
-    async def _ask(self, message: RegisterKernel | KernelAct, within: float) -> ToServer:
+    async def _ask(self, message: RegisterKernel | KernelActionRequest, within: float) -> ToServer:
         answer: asyncio.Future[ToServer] = asyncio.get_running_loop().create_future()
         self._answers[message.n] = answer
         try:

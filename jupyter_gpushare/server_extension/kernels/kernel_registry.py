@@ -14,8 +14,8 @@ from jupyter_gpushare.messages import (
     Event,
     ExpectedWait,
     Kernel,
-    KernelOutlook,
     KernelRequest,
+    KernelRequestState,
     KernelState,
     LeaseBody,
     MemoryMib,
@@ -279,11 +279,11 @@ class KernelRegistry:
             events=list(entry.events),
         )
 
-    def outlook(self, kernel_id: str) -> KernelOutlook:
+    def outlook(self, kernel_id: str) -> KernelRequestState:
         """What the agent needs to know of the request."""
         entry = self._entries[kernel_id]
         request, limit = self._shares(entry)
-        return KernelOutlook(
+        return KernelRequestState(
             kernel_id=kernel_id,
             pending=entry.state == "pending",
             project=entry.workload.project if entry.workload else None,

@@ -10,12 +10,12 @@ from typing import Any, Protocol
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
 from jupyter_gpushare.messages import (
-    Answer,
-    Asked,
     ErrorDetail,
     Kernel,
     KernelHistory,
     KernelRequest,
+    RelayedRequest,
+    RelayedResponse,
     WhatIfAnswer,
     convert,
     to_json,
@@ -39,10 +39,10 @@ class KernelRpcHandler(Protocol):
     def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory: ...
 
 
-async def answer(sharing: KernelRpcHandler, asked: Asked, log: Logger) -> Answer:
+async def answer(sharing: KernelRpcHandler, asked: RelayedRequest, log: Logger) -> RelayedResponse:
     """Does it and answers: a body, or the error in the words of whoever refused."""
     try:
-        return Answer(n=asked.n, body=await _body(sharing, asked))
+        return RelayedResponse(n=asked.n, body=await _body(sharing, asked))
     except GpuShareError as error:
         detail = ErrorDetail(
             code=error.code,
@@ -52,10 +52,10 @@ async def answer(sharing: KernelRpcHandler, asked: Asked, log: Logger) -> Answer
     except Exception:
         log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
         detail = ErrorDetail(code="error", message="the Jupyter server failed; its log says why")
-    return Answer(n=asked.n, error=detail)
+    return RelayedResponse(n=asked.n, error=detail)
 
 
-async def _body(sharing: KernelRpcHandler, asked: Asked) -> Any:
+async def _body(sharing: KernelRpcHandler, asked: RelayedRequest) -> Any:
     kernel_id = asked.kernel_id
     match asked.action:
         case "request":

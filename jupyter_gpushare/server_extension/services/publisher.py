@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from jupyter_gpushare.messages import (
     Event,
     Kernel,
-    KernelOutlook,
+    KernelRequestState,
     Status,
     StreamEvent,
     StreamKernel,
@@ -44,7 +44,7 @@ class Publisher:
         self._directory, self._histories, self._is_ours = directory, histories, is_ours
         self._broadcast, self._machine, self._jupyter = broadcast, machine, jupyter
         self._shown: dict[str, Kernel] = {}
-        self._told: dict[str, KernelOutlook] = {}
+        self._told: dict[str, KernelRequestState] = {}
         self._shown_status: Status | None = None
 
     def changed(self, kernel_ids: Iterable[str]) -> None:

@@ -18,19 +18,19 @@ import msgspec
 from jupyter_gpushare.client import ConnectionLost
 from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
-    ActDone,
-    Asked,
     EndKernel,
     Event,
     Kernel,
-    KernelAct,
-    KernelHappened,
+    KernelActionDone,
+    KernelActionRequest,
+    KernelEvent,
     KernelHistory,
     KernelReported,
     KernelRequest,
     QueueHistory,
     Registered,
     RelaunchKernel,
+    RelayedRequest,
     SchedulerState,
     ServerWelcome,
     ServiceChanged,
@@ -260,7 +260,7 @@ class GpuShareService:
         """Suspend, resume, pin or unpin."""
         self._need(kernel_id)
         await self._machine.act(
-            KernelAct(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S
+            KernelActionRequest(n=self._machine.number(), kernel_id=kernel_id, action=action), ACT_S
         )
         return self.kernel(kernel_id)
 
@@ -364,20 +364,20 @@ class GpuShareService:
         match message:
             case KernelReported(kernel=kernel):
                 self._changed(self._directory.agent_said(kernel))
-            case KernelHappened(kernel_id=kernel_id, event=event):
+            case KernelEvent(kernel_id=kernel_id, event=event):
                 self._changed(self._directory.happened(kernel_id, event))
             case RelaunchKernel():
                 self._spawn(relaunch(self._jupyter, message, self._log))
             case EndKernel():
                 self._spawn(end_idle(self._jupyter, message, self._log))
-            case Asked():
+            case RelayedRequest():
                 self._spawn(self._answer(message))
             case TiersFound():
                 self._telling.status(self._status())
-            case Registered() | ActDone() | ServerWelcome():
+            case Registered() | KernelActionDone() | ServerWelcome():
                 pass  # answers that nobody waits for any more
 
-    async def _answer(self, asked: Asked) -> None:
+    async def _answer(self, asked: RelayedRequest) -> None:
         self._machine.tell(await answer(self, asked, self._log))
 
     def _status(self) -> Status:
