@@ -3,6 +3,12 @@ module.exports = {
   testEnvironment: 'node',
   testRegex: 'src/__tests__/.*\\.spec\\.ts$',
   transform: {
-    '\\.tsx?$': ['ts-jest', { tsconfig: { module: 'commonjs', esModuleInterop: true, target: 'ES2020', jsx: 'react' }, diagnostics: false }]
+    '\\.tsx?$': [
+      'ts-jest',
+      {
+        tsconfig: { module: 'commonjs', esModuleInterop: true, target: 'ES2020', jsx: 'react' },
+        diagnostics: false
+      }
+    ]
   }
 };

@@ -51,7 +51,7 @@ export function shortId(id: string): string {
 /** A GPU beside its node's name: its number where the id ends in one (SIM-GPU-n0-1, n0/1), else the beginning of its UUID. */
 export function gpuName(id: string): string {
   const number = /^SIM-GPU-.*-(\d+)$|\/(\d+)$/.exec(id);
-  return number === null ? id.replace(/^GPU-/i, '').slice(0, 8) : number[1] ?? number[2];
+  return number === null ? id.replace(/^GPU-/i, '').slice(0, 8) : (number[1] ?? number[2]);
 }
 
 /** The notebook's file name; the whole path is the tooltip. */

@@ -1,6 +1,6 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 
-/** A chip that is half filled: half a GPU. */
+/** A chip that is half pathWith: half a GPU. */
 export const gpuIcon = new LabIcon({
   name: 'jupyter-gpushare:gpu',
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">

@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { kernelName, secondsLeft, timeLeft } from './format';
 import { Event, EventKind, Kernel } from './schema';
-import { INews, LOST, SILENT } from './state';
+import { IKernelEvent, LOST, SILENT } from './state';
 
 export type Tone = 'info' | 'success' | 'warning' | 'error';
 
@@ -23,9 +23,14 @@ const TONES: { readonly [kind in EventKind]?: Tone } = {
 };
 
 /** The message for an event; null when it is none of those worth interrupting for. */
-export function messageOf({ kernel, event }: INews, trans: TranslationBundle): IMessage | null {
+export function messageOf(
+  { kernel, event }: IKernelEvent,
+  trans: TranslationBundle
+): IMessage | null {
   const tone = TONES[event.kind];
-  return tone === undefined ? null : { tone, text: `${kernelName(kernel)}: ${words(event, trans)}` };
+  return tone === undefined
+    ? null
+    : { tone, text: `${kernelName(kernel)}: ${words(event, trans)}` };
 }
 
 /**
@@ -34,7 +39,9 @@ export function messageOf({ kernel, event }: INews, trans: TranslationBundle): I
  */
 function words(event: Event, trans: TranslationBundle): string {
   return event.kind === 'killed'
-    ? trans.__('restarted, because its GPU memory was needed and could not be saved. Its variables are lost.')
+    ? trans.__(
+        'restarted, because its GPU memory was needed and could not be saved. Its variables are lost.'
+      )
     : event.message;
 }
 
@@ -45,7 +52,11 @@ export function countdown(kernel: Kernel, now: number, trans: TranslationBundle)
   }
   return secondsLeft(kernel.notice_deadline, now) === 0
     ? null
-    : trans.__('%1: GPU memory will be taken back in %2.', kernelName(kernel), timeLeft(kernel.notice_deadline, now));
+    : trans.__(
+        '%1: GPU memory will be taken back in %2.',
+        kernelName(kernel),
+        timeLeft(kernel.notice_deadline, now)
+      );
 }
 
 const DEATHS = ['killed', 'lost', 'evicted'];
@@ -54,11 +65,14 @@ const RECENT_MS = 60_000;
 
 /** Why a kernel died, as far as its GPU share is concerned. Pure. */
 export function deathReason(kernel: Kernel | null, now: number, trans: TranslationBundle): string {
-  const event = kernel === null ? undefined : [...kernel.events].reverse().find(one => isDeath(one, now));
+  const event =
+    kernel === null ? undefined : [...kernel.events].reverse().find(one => isDeath(one, now));
   if (event !== undefined) {
     return trans.__('GPU share: %1', event.message);
   }
-  return trans.__('GPU share did not do this: no GPU memory was taken from this kernel. Often the machine ran out of memory (RAM), or the program crashed.');
+  return trans.__(
+    'GPU share did not do this: no GPU memory was taken from this kernel. Often the machine ran out of memory (RAM), or the program crashed.'
+  );
 }
 
 function isDeath(event: Event, now: number): boolean {
@@ -80,5 +94,7 @@ export function problemText(problem: string | null, trans: TranslationBundle): s
 /** What a server says, as a sentence: errors of programs begin small and end without a full stop. */
 export function sentence(text: string): string {
   const words = text.trim();
-  return words === '' ? '' : `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? '' : '.'}`;
+  return words === ''
+    ? ''
+    : `${words[0].toUpperCase()}${words.slice(1)}${/[.!?…]$/.test(words) ? '' : '.'}`;
 }

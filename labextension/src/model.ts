@@ -1,21 +1,23 @@
-/** State, kept true by the wire and changed by facts only. */
+/** State, kept true by the client and changed by facts only. */
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { ProjectsWatch } from './projectsWatch';
+import { ProjectsPoll } from './projectsPoll';
 import { KernelRequest, Status, StreamFrame, WhatIfAnswer } from './schema';
-import { Action, Fact, INITIAL, INews, IState, news, reduce } from './state';
+import { Action, Fact, INITIAL, IKernelEvent, IState, news, reduce } from './state';
 import { IChoice, IGpuShare } from './tokens';
-import { describe, IWireListener, Refused, Wire } from './wire';
+import { errorText, IStreamListener, RequestError, ApiClient } from './apiClient';
 
-export class GpuShare implements IGpuShare, IWireListener {
-  constructor(makeWire: (listener: IWireListener) => Wire = listener => new Wire(listener)) {
-    this.wire = makeWire(this);
-    this.projects = new ProjectsWatch(
-      () => this.wire.projects(),
+export class GpuShare implements IGpuShare, IStreamListener {
+  constructor(
+    makeClient: (listener: IStreamListener) => ApiClient = listener => new ApiClient(listener)
+  ) {
+    this.client = makeClient(this);
+    this.projects = new ProjectsPoll(
+      () => this.client.projects(),
       fact => this.apply(fact)
     );
-    this.wire.start();
+    this.client.start();
   }
 
   get state(): IState {
@@ -30,7 +32,7 @@ export class GpuShare implements IGpuShare, IWireListener {
     return this._changed;
   }
 
-  get news(): ISignal<this, INews> {
+  get news(): ISignal<this, IKernelEvent> {
     return this._news;
   }
 
@@ -39,7 +41,7 @@ export class GpuShare implements IGpuShare, IWireListener {
   }
 
   async request(kernelId: string, body: KernelRequest): Promise<boolean> {
-    const accepted = await this.ask(kernelId, 'request', () => this.wire.request(kernelId, body));
+    const accepted = await this.ask(kernelId, 'request', () => this.client.request(kernelId, body));
     if (accepted) {
       this._chosen.emit({ kernelId, request: body });
     }
@@ -55,7 +57,7 @@ export class GpuShare implements IGpuShare, IWireListener {
   }
 
   whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer> {
-    return this.wire.whatIf(body, kernelId);
+    return this.client.whatIf(body, kernelId);
   }
 
   watchProjects(): IDisposable {
@@ -68,7 +70,7 @@ export class GpuShare implements IGpuShare, IWireListener {
   }
 
   retry(): void {
-    this.wire.retry();
+    this.client.retry();
   }
 
   onSnapshot(status: Status): void {
@@ -86,24 +88,33 @@ export class GpuShare implements IGpuShare, IWireListener {
   private async carryOut(kernelId: string, action: Exclude<Action, 'request'>): Promise<unknown> {
     switch (action) {
       case 'release':
-        return this.wire.release(kernelId);
+        return this.client.release(kernelId);
       case 'move': // saved first; what is brought back goes where there is room
-        await this.wire.act(kernelId, 'suspend');
-        return this.wire.act(kernelId, 'resume');
+        await this.client.act(kernelId, 'suspend');
+        return this.client.act(kernelId, 'resume');
       default:
-        return this.wire.act(kernelId, action);
+        return this.client.act(kernelId, action);
     }
   }
 
-  private async ask(kernelId: string, action: Action, call: () => Promise<unknown>): Promise<boolean> {
+  private async ask(
+    kernelId: string,
+    action: Action,
+    call: () => Promise<unknown>
+  ): Promise<boolean> {
     this.apply({ type: 'asked', kernelId, action });
     try {
       await call();
       this.apply({ type: 'answered', kernelId });
       return true;
     } catch (error) {
-      const field = error instanceof Refused ? error.field : null;
-      this.apply({ type: 'refused', kernelId, action, refusal: { message: describe(error), field } });
+      const field = error instanceof RequestError ? error.field : null;
+      this.apply({
+        type: 'refused',
+        kernelId,
+        action,
+        refusal: { message: errorText(error), field }
+      });
       return false;
     }
   }
@@ -118,10 +129,10 @@ export class GpuShare implements IGpuShare, IWireListener {
     }
   }
 
-  private readonly wire: Wire;
-  private readonly projects: ProjectsWatch;
+  private readonly client: ApiClient;
+  private readonly projects: ProjectsPoll;
   private _state: IState = INITIAL;
   private readonly _changed = new Signal<this, void>(this);
-  private readonly _news = new Signal<this, INews>(this);
+  private readonly _news = new Signal<this, IKernelEvent>(this);
   private readonly _chosen = new Signal<this, IChoice>(this);
 }

@@ -7,8 +7,16 @@ import { IState } from './state';
 /** The key in a notebook's metadata under which its choice is kept. */
 export const METADATA_KEY = 'gpushare';
 
-/** Of a remembered request only these words are believed: a notebook may come from anywhere. */
-const WORDS = ['preset', 'gpu', 'gpu_memory', 'gpu_limit', 'project', 'node_pools', 'priority_class'] as const;
+/** Of a savedRequest request only these words are believed: a notebook may come from anywhere. */
+const WORDS = [
+  'preset',
+  'gpu',
+  'gpu_memory',
+  'gpu_limit',
+  'project',
+  'node_pools',
+  'priority_class'
+] as const;
 
 export function kernelIdOf(panel: NotebookPanel): string | null {
   return panel.sessionContext.session?.kernel?.id ?? null;
@@ -28,12 +36,14 @@ export function notebooksOf(notebooks: INotebookTracker, kernelId: string): Note
 }
 
 /** The share that the notebook was last given by choice; null when it remembers none. */
-export function remembered(panel: NotebookPanel): KernelRequest | null {
+export function savedRequest(panel: NotebookPanel): KernelRequest | null {
   const kept: unknown = panel.model?.sharedModel.getMetadata(METADATA_KEY);
   if (typeof kept !== 'object' || kept === null) {
     return null;
   }
-  const words = Object.entries(kept).filter(([name]) => (WORDS as readonly string[]).includes(name));
+  const words = Object.entries(kept).filter(([name]) =>
+    (WORDS as readonly string[]).includes(name)
+  );
   return words.length === 0 ? null : (Object.fromEntries(words) as KernelRequest);
 }
 
@@ -41,19 +51,19 @@ export function remembered(panel: NotebookPanel): KernelRequest | null {
 const chosenHere = new Set<string>();
 
 /** Take note that a share was chosen for the notebook at this path, by somebody who need not be told of it. */
-export function chosenFor(path: string): void {
+export function markChosen(path: string): void {
   chosenHere.add(path);
 }
 
-export function isChosenHere(panel: NotebookPanel): boolean {
+export function isChosenInThisPage(panel: NotebookPanel): boolean {
   return chosenHere.has(panel.context.path);
 }
 
 /** Keep a choice in the notebook (null: none), unless it is kept already: an unchanged notebook must not look changed. */
-export function remember(panel: NotebookPanel, request: KernelRequest | null): void {
+export function saveRequest(panel: NotebookPanel, request: KernelRequest | null): void {
   const shared = panel.model?.sharedModel;
-  chosenFor(panel.context.path);
-  if (shared === undefined || JSON.stringify(remembered(panel)) === JSON.stringify(request)) {
+  markChosen(panel.context.path);
+  if (shared === undefined || JSON.stringify(savedRequest(panel)) === JSON.stringify(request)) {
     return;
   }
   if (request === null) {
@@ -64,6 +74,11 @@ export function remember(panel: NotebookPanel, request: KernelRequest | null): v
 }
 
 /** Whether nobody has asked anything for this kernel yet: what was released must not come back by a reload of the page. */
-export function isUntouched(kernel: Kernel): boolean {
-  return kernel.state === 'detached' && kernel.events.length === 0 && kernel.workload === null && kernel.reason === null;
+export function hasNoHistory(kernel: Kernel): boolean {
+  return (
+    kernel.state === 'detached' &&
+    kernel.events.length === 0 &&
+    kernel.workload === null &&
+    kernel.reason === null
+  );
 }

@@ -4,7 +4,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { countdown, messageOf } from './messages';
 import { Kernel } from './schema';
-import { INews } from './state';
+import { IKernelEvent } from './state';
 import { IGpuShare } from './tokens';
 
 const SHOWN_MS = 15_000;
@@ -27,7 +27,7 @@ export class Notifier {
     this.gpushare.changed.connect(() => this.follow());
   }
 
-  private tell(item: INews): void {
+  private tell(item: IKernelEvent): void {
     const message = messageOf(item, this.trans);
     if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
       return; // a notice is told by its countdown, which ends when the notice does
@@ -38,7 +38,9 @@ export class Notifier {
   /** Begin, continue or end the countdowns as the kernels' deadlines say. */
   private follow(): void {
     const kernels = this.gpushare.state.status?.kernels ?? [];
-    const noticed = kernels.filter(kernel => kernel.notice_deadline !== null && this.options.isWanted());
+    const noticed = kernels.filter(
+      kernel => kernel.notice_deadline !== null && this.options.isWanted()
+    );
     const announced = noticed.filter(kernel => !this.options.isInSight(kernel.kernel_id));
     announced.forEach(kernel => this.count(kernel));
     const still = new Set(announced.map(kernel => kernel.kernel_id));

@@ -12,7 +12,10 @@ import { IKernelActions } from './views/kernelCard';
 import { Panel } from './views/panel';
 
 /** What the views of a kernel ask for, answered by the model. The same functions always, so that cards are not drawn for nothing. */
-export function kernelActions(gpushare: IGpuShare, openNotebook: (path: string) => void): IKernelActions {
+export function kernelActions(
+  gpushare: IGpuShare,
+  openNotebook: (path: string) => void
+): IKernelActions {
   return {
     onRequest: (id, request) => void gpushare.request(id, request),
     onAct: (id, action) => void gpushare.act(id, action),

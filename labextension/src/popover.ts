@@ -34,7 +34,10 @@ export class Popover extends Widget {
         this.onKey(event as KeyboardEvent);
         break;
       case 'pointerdown':
-        if (!this.node.contains(event.target as Node) && !this.anchor.contains(event.target as Node)) {
+        if (
+          !this.node.contains(event.target as Node) &&
+          !this.anchor.contains(event.target as Node)
+        ) {
           this.dispose();
         }
         break;
@@ -87,9 +90,16 @@ export class Popover extends Widget {
   /** Below its button, inside the window. */
   private place(): void {
     const at = this.anchor.getBoundingClientRect();
-    const left = Math.max(MARGIN, Math.min(at.left, window.innerWidth - this.node.offsetWidth - MARGIN));
+    const left = Math.max(
+      MARGIN,
+      Math.min(at.left, window.innerWidth - this.node.offsetWidth - MARGIN)
+    );
     const top = at.bottom + MARGIN;
-    Object.assign(this.node.style, { left: `${left}px`, top: `${top}px`, maxHeight: `${window.innerHeight - top - MARGIN}px` });
+    Object.assign(this.node.style, {
+      left: `${left}px`,
+      top: `${top}px`,
+      maxHeight: `${window.innerHeight - top - MARGIN}px`
+    });
   }
 
   private observer: ResizeObserver | null = null;

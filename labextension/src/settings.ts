@@ -19,7 +19,10 @@ const DEFAULTS: ISettings = { notifications: true, launcherCards: true, useRemem
 export type ReadSettings = () => ISettings;
 
 /** Loads them; until they are there, and without a registry, the defaults hold. `changed` is called after each change. */
-export function followSettings(registry: ISettingRegistry | null, changed: () => void = () => undefined): ReadSettings {
+export function followSettings(
+  registry: ISettingRegistry | null,
+  changed: () => void = () => undefined
+): ReadSettings {
   let now = DEFAULTS;
   void registry?.load(PLUGIN_ID).then(settings => {
     const read = () => {

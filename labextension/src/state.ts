@@ -21,12 +21,12 @@ export type Connection = 'loading' | 'live' | 'stale' | 'failed';
 export type Action = 'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move';
 
 /** An action on one kernel that was asked and not answered, or that was refused. */
-export interface IAsked {
+export interface IPendingAction {
   readonly action: Action;
-  readonly refusal: IRefusal | null;
+  readonly refusal: IRequestError | null;
 }
 
-export interface IRefusal {
+export interface IRequestError {
   readonly message: string;
   /** The field of the request that is wrong, when one is. */
   readonly field: string | null;
@@ -45,7 +45,7 @@ export interface IState {
   /** Of the last frame, to resume from; null before the first. */
   readonly revision: number | null;
   readonly status: Status | null;
-  readonly asked: { readonly [kernelId: string]: IAsked };
+  readonly asked: { readonly [kernelId: string]: IPendingAction };
   readonly projects: ITable<ProjectRow>;
 }
 
@@ -55,7 +55,12 @@ export type Fact =
   | { readonly type: 'disconnected'; readonly at: number; readonly problem: string }
   | { readonly type: 'asked'; readonly kernelId: string; readonly action: Action }
   | { readonly type: 'answered'; readonly kernelId: string }
-  | { readonly type: 'refused'; readonly kernelId: string; readonly action: Action; readonly refusal: IRefusal }
+  | {
+      readonly type: 'refused';
+      readonly kernelId: string;
+      readonly action: Action;
+      readonly refusal: IRequestError;
+    }
   | { readonly type: 'dismissed'; readonly kernelId: string }
   | { readonly type: 'projects'; readonly rows: readonly ProjectRow[] }
   | { readonly type: 'projectsFailed'; readonly problem: string };
@@ -98,7 +103,13 @@ export function reduce(state: IState, fact: Fact): IState {
 }
 
 function withFrame(state: IState, frame: StreamFrame): IState {
-  const live: IState = { ...state, connection: 'live', problem: null, staleSince: null, revision: frame.revision };
+  const live: IState = {
+    ...state,
+    connection: 'live',
+    problem: null,
+    staleSince: null,
+    revision: frame.revision
+  };
   if (frame.type === 'state') {
     // a full state counts even with a smaller revision: the server was restarted and counts anew
     return { ...live, status: frame.status };
@@ -127,7 +138,7 @@ function disconnected(state: IState, at: number, problem: string): IState {
   return { ...state, connection: 'stale', problem, staleSince: state.staleSince ?? at };
 }
 
-function withAsked(state: IState, kernelId: string, asked: IAsked | null): IState {
+function withAsked(state: IState, kernelId: string, asked: IPendingAction | null): IState {
   const { [kernelId]: _previous, ...others } = state.asked;
   return { ...state, asked: asked === null ? others : { ...others, [kernelId]: asked } };
 }
@@ -165,7 +176,7 @@ export function sameEvent(a: Event, b: Event): boolean {
 }
 
 /** One event of one kernel. */
-export interface INews {
+export interface IKernelEvent {
   readonly kernel: Kernel;
   readonly event: Event;
 }
@@ -176,7 +187,7 @@ export interface INews {
  * Nothing is news in the first state, nor of a kernel seen for the first time: its past is no message to anybody.
  * After a lost connection everything that happened meanwhile is.
  */
-export function news(before: IState, after: IState): INews[] {
+export function news(before: IState, after: IState): IKernelEvent[] {
   const known = new Map((before.status?.kernels ?? []).map(kernel => [kernel.kernel_id, kernel]));
   return (after.status?.kernels ?? []).flatMap(kernel => {
     const previous = known.get(kernel.kernel_id);
@@ -184,7 +195,7 @@ export function news(before: IState, after: IState): INews[] {
   });
 }
 
-function newEvents(previous: Kernel, kernel: Kernel): INews[] {
+function newEvents(previous: Kernel, kernel: Kernel): IKernelEvent[] {
   return kernel.events
     .filter(event => !previous.events.some(known => sameEvent(known, event)))
     .map(event => ({ kernel, event }));

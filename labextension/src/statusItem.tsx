@@ -27,7 +27,12 @@ export class StatusItem extends ReactWidget {
   protected render(): JSX.Element {
     const { text, hint } = total(this.gpushare.state, this.trans);
     return (
-      <button className="jp-GpuShare-status-button" title={hint} onClick={this.showPanel} data-connection={this.gpushare.state.connection}>
+      <button
+        className="jp-GpuShare-status-button"
+        title={hint}
+        onClick={this.showPanel}
+        data-connection={this.gpushare.state.connection}
+      >
         <gpuIcon.react tag="span" className="jp-GpuShare-control-icon" />
         <span>{text}</span>
       </button>

@@ -1,18 +1,34 @@
 /** My share in a few words: of one kernel for its notebook's toolbar, of all kernels for the status bar. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { expectedShort } from './expected';
-import { gpuNumber, gpuText, kernelName, memoryText, secondsLeft, stateText, timeLeft } from './format';
+import { expectedShort } from './expectedWait';
+import {
+  gpuNumber,
+  gpuText,
+  kernelName,
+  memoryText,
+  secondsLeft,
+  stateText,
+  timeLeft
+} from './format';
 import { problemText } from './messages';
 import { Kernel, Share, Status } from './schema';
 import { IState } from './state';
 
 /** "GPU ½ · bursting 61 GiB": what the notebook's toolbar shows. A kernel that is not known yet has no more to say than "GPU". */
-export function kernelSummary(kernel: Kernel | null, now: number, trans: TranslationBundle): string {
+export function kernelSummary(
+  kernel: Kernel | null,
+  now: number,
+  trans: TranslationBundle
+): string {
   if (kernel === null) {
     return trans.__('GPU');
   }
-  if (kernel.state === 'detached' && kernel.notice_deadline === null && kernel.cell_waits === null) {
+  if (
+    kernel.state === 'detached' &&
+    kernel.notice_deadline === null &&
+    kernel.cell_waits === null
+  ) {
     return trans.__('No GPU');
   }
   const what = happening(kernel, now, trans);
@@ -53,8 +69,13 @@ export function kernelHint(kernel: Kernel | null, trans: TranslationBundle): str
   if (kernel === null) {
     return trans.__("This notebook's share of a GPU");
   }
-  const waits = [kernel.reason?.message, kernel.expected_wait?.message].filter(part => part !== undefined).join(' ');
-  return kernel.cell_waits ?? (waits !== '' ? waits : trans.__("This notebook's share of a GPU: request, change, release"));
+  const waits = [kernel.reason?.message, kernel.expected_wait?.message]
+    .filter(part => part !== undefined)
+    .join(' ');
+  return (
+    kernel.cell_waits ??
+    (waits !== '' ? waits : trans.__("This notebook's share of a GPU: request, change, release"))
+  );
 }
 
 export interface ITotal {
@@ -66,16 +87,27 @@ export interface ITotal {
 export function total(state: IState, trans: TranslationBundle): ITotal {
   const { status, connection } = state;
   if (status === null) {
-    return { text: trans.__('GPU …'), hint: state.problem === null ? trans.__('Asking the server…') : problemText(state.problem, trans) };
+    return {
+      text: trans.__('GPU …'),
+      hint:
+        state.problem === null ? trans.__('Asking the server…') : problemText(state.problem, trans)
+    };
   }
-  const lines = status.kernels.filter(kernel => kernel.state !== 'detached').map(kernel => `${kernelName(kernel)}: ${kernelSummary(kernel, 0, trans)}`);
+  const lines = status.kernels
+    .filter(kernel => kernel.state !== 'detached')
+    .map(kernel => `${kernelName(kernel)}: ${kernelSummary(kernel, 0, trans)}`);
   const hint = [
     connection === 'live' ? '' : problemText(state.problem, trans),
     status.simulated ? trans.__('Simulated GPUs') : '',
-    ...(lines.length === 0 ? [trans.__('None of my notebooks has a share of a GPU')] : lines.slice(0, LINES)),
+    ...(lines.length === 0
+      ? [trans.__('None of my notebooks has a share of a GPU')]
+      : lines.slice(0, LINES)),
     lines.length > LINES ? trans.__('… and %1 more', lines.length - LINES) : ''
   ];
-  const text = connection === 'live' ? totalText(status, trans) : trans.__('%1 (old)', totalText(status, trans));
+  const text =
+    connection === 'live'
+      ? totalText(status, trans)
+      : trans.__('%1 (old)', totalText(status, trans));
   return { text, hint: hint.filter(line => line !== '').join('\n') };
 }
 
@@ -83,10 +115,16 @@ const LINES = 12;
 
 function totalText(status: Status, trans: TranslationBundle): string {
   const waiting = status.kernels.filter(kernel => kernel.state === 'pending').length;
-  const holding = status.kernels.filter(kernel => kernel.state !== 'detached' && kernel.state !== 'pending');
+  const holding = status.kernels.filter(
+    kernel => kernel.state !== 'detached' && kernel.state !== 'pending'
+  );
   const used = holding.reduce((sum, kernel) => sum + kernel.memory_mib.used, 0);
   const share = holding.length === 0 ? trans.__('no GPU') : heldText(holding, trans);
-  return [share, used > 0 ? memoryText(used) : '', waiting > 0 ? trans.__('%1 waiting', waiting) : '']
+  return [
+    share,
+    used > 0 ? memoryText(used) : '',
+    waiting > 0 ? trans.__('%1 waiting', waiting) : ''
+  ]
     .filter(part => part !== '')
     .join(' · ');
 }
@@ -95,5 +133,10 @@ function totalText(status: Status, trans: TranslationBundle): string {
 function heldText(kernels: readonly Kernel[], trans: TranslationBundle): string {
   const gpus = kernels.reduce((sum, kernel) => sum + (kernel.request.gpu ?? 0), 0);
   const memory = kernels.reduce((sum, kernel) => sum + (kernel.request.gpu_memory_mib ?? 0), 0);
-  return [gpus > 0 || memory === 0 ? gpuText(gpus) : '', memory > 0 ? trans.__('%1 share', memoryText(memory)) : ''].filter(part => part !== '').join(' + ');
+  return [
+    gpus > 0 || memory === 0 ? gpuText(gpus) : '',
+    memory > 0 ? trans.__('%1 share', memoryText(memory)) : ''
+  ]
+    .filter(part => part !== '')
+    .join(' + ');
 }

@@ -4,7 +4,7 @@ import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
 
 import { KernelRequest, WhatIfAnswer } from './schema';
-import { Action, INews, IState } from './state';
+import { Action, IKernelEvent, IState } from './state';
 
 /** What was asked for a kernel and accepted: a request, or null for giving its share back. */
 export interface IChoice {
@@ -17,7 +17,7 @@ export interface IGpuShare {
   /** After every change of `state`. */
   readonly changed: ISignal<IGpuShare, void>;
   /** Every event of my kernels, once, as it becomes known. */
-  readonly news: ISignal<IGpuShare, INews>;
+  readonly news: ISignal<IGpuShare, IKernelEvent>;
   /** After a person's request or release was accepted. */
   readonly chosen: ISignal<IGpuShare, IChoice>;
   /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. Resolves to whether it was accepted. */

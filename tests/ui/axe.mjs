@@ -22,13 +22,20 @@ export async function seriousProblems(page, selector) {
     // what is outside of our part is JupyterLab's own; only our elements are asked about
     const { violations, passes, incomplete } = await window.axe.run({ include: [[selector]] });
     document.body.style.height = '';
-    const contrasts = [...passes, ...violations, ...incomplete].filter(({ id }) => id === 'color-contrast').flatMap(({ nodes }) => nodes);
+    const contrasts = [...passes, ...violations, ...incomplete]
+      .filter(({ id }) => id === 'color-contrast')
+      .flatMap(({ nodes }) => nodes);
     if (contrasts.length === 0) {
       return [`no text of ${selector} was looked at`];
     }
     return violations
       .filter(({ impact }) => impact === 'serious' || impact === 'critical')
-      .flatMap(({ id, nodes }) => nodes.map(node => `${id}: ${node.target.join(' ')}: ${node.failureSummary}\n${node.html.slice(0, 200)}`));
+      .flatMap(({ id, nodes }) =>
+        nodes.map(
+          node =>
+            `${id}: ${node.target.join(' ')}: ${node.failureSummary}\n${node.html.slice(0, 200)}`
+        )
+      );
   }, selector);
 }
 
@@ -36,7 +43,10 @@ export const THEMES = ['JupyterLab Light', 'JupyterLab Dark', 'JupyterLab Dark H
 
 /** Change JupyterLab's theme and wait until the page has it. */
 export async function useTheme(page, name) {
-  await page.evaluate(name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name }), name);
+  await page.evaluate(
+    name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name }),
+    name
+  );
   await page.waitForFunction(name => document.body.dataset.jpThemeName === name, name);
   await page.locator('#jupyterlab-splash').waitFor({ state: 'detached' }); // it hides the page meanwhile
 }

@@ -8,7 +8,16 @@ const require = createRequire(new URL('../../labextension/package.json', import.
 const { chromium } = require('playwright-core');
 
 // what Chromium itself writes when a server refuses or is away, and JupyterLab when a kernel is killed; the scripts make all of it happen
-const NOISE = [/favicon/, /source map/i, /ERR_CONNECTION/, /WebSocket connection to/, /status of (400|503|504)/, /debugger state/, /subshell creation failed/, /Directory not found/];
+const NOISE = [
+  /favicon/,
+  /source map/i,
+  /ERR_CONNECTION/,
+  /WebSocket connection to/,
+  /status of (400|503|504)/,
+  /debugger state/,
+  /subshell creation failed/,
+  /Directory not found/
+];
 
 /** Open JupyterLab, run the story in it, and fail on whatever the page complains about. */
 export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
@@ -22,12 +31,18 @@ export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
     page.setDefaultTimeout(30_000);
     const complain = text => NOISE.some(pattern => pattern.test(text)) || complaints.push(text);
     // Jupyter's server answers 404 for a folder while a file in it is being renamed, as every save does; a person closes that and goes on
-    await page.addLocatorHandler(page.locator('.jp-Dialog', { hasText: 'Directory not found' }), dialog => dialog.locator('.jp-Dialog-button').last().click());
+    await page.addLocatorHandler(
+      page.locator('.jp-Dialog', { hasText: 'Directory not found' }),
+      dialog => dialog.locator('.jp-Dialog-button').last().click()
+    );
     page.on('pageerror', error => complain(String(error)));
-    const ofSaving = line => /status of 404/.test(line.text()) && line.location().url.includes('/api/contents');
+    const ofSaving = line =>
+      /status of 404/.test(line.text()) && line.location().url.includes('/api/contents');
     page.on('console', line => line.type() === 'error' && !ofSaving(line) && complain(line.text()));
     await page.goto(url, { timeout: 60_000 });
-    await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, { timeout: 60_000 });
+    await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, {
+      timeout: 60_000
+    });
     await page.evaluate(() => window.jupyterapp.restored);
     const lab = new Lab(page, complaints);
     await lab.learn();
@@ -52,7 +67,10 @@ export class Lab {
 
   /** Run a command of JupyterLab's. */
   command(id, args = {}) {
-    return this.page.evaluate(([id, args]) => window.jupyterapp.commands.execute(id, args).then(() => undefined), [id, args]);
+    return this.page.evaluate(
+      ([id, args]) => window.jupyterapp.commands.execute(id, args).then(() => undefined),
+      [id, args]
+    );
   }
 
   async showPanel() {
@@ -73,7 +91,9 @@ export class Lab {
 
   /** The card of one notebook in the sidebar. */
   card(name) {
-    return this.panel.locator('.jp-GpuShare-card', { has: this.page.locator('.jp-GpuShare-name', { hasText: name }) });
+    return this.panel.locator('.jp-GpuShare-card', {
+      has: this.page.locator('.jp-GpuShare-name', { hasText: name })
+    });
   }
 
   /** A new notebook with a running kernel, under this name. */
@@ -83,7 +103,11 @@ export class Lab {
       // not made and then renamed: a listing of the folder in between makes Jupyter's server say that the folder is not there
       const content = { cells: [], metadata: {}, nbformat: 4, nbformat_minor: 5 };
       await app.serviceManager.contents.save(name, { type: 'notebook', format: 'json', content });
-      const widget = await app.commands.execute('docmanager:open', { path: name, factory: 'Notebook', kernel: { name: 'python3' } });
+      const widget = await app.commands.execute('docmanager:open', {
+        path: name,
+        factory: 'Notebook',
+        kernel: { name: 'python3' }
+      });
       await widget.context.ready;
       await widget.sessionContext.ready;
     }, name);
@@ -94,14 +118,20 @@ export class Lab {
     await this.page.evaluate(async () => {
       const app = window.jupyterapp;
       const there = [...app.shell.widgets('main')].find(widget => widget.id.startsWith('launcher'));
-      there === undefined ? await app.commands.execute('launcher:create') : app.shell.activateById(there.id);
+      there === undefined
+        ? await app.commands.execute('launcher:create')
+        : app.shell.activateById(there.id);
     });
     await this.page.locator('.jp-LauncherCard:visible').first().waitFor();
   }
 
   /** Give the notebook in front, which has just been made, another name; its kernel runs and its server knows it by that name. */
   async rename(name) {
-    await this.page.waitForFunction(() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel !== undefined && window.jupyterapp.shell.currentWidget.context.isReady);
+    await this.page.waitForFunction(
+      () =>
+        window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel !== undefined &&
+        window.jupyterapp.shell.currentWidget.context.isReady
+    );
     await this.page.evaluate(async name => {
       const { context } = window.jupyterapp.shell.currentWidget;
       await context.save();
@@ -165,7 +195,12 @@ export class Lab {
         }
         const outputs = cell.model.outputs.toJSON();
         const text = outputs
-          .map(out => out.text ?? out.data?.['text/plain'] ?? [out.ename, out.evalue].filter(Boolean).join(': '))
+          .map(
+            out =>
+              out.text ??
+              out.data?.['text/plain'] ??
+              [out.ename, out.evalue].filter(Boolean).join(': ')
+          )
           .map(part => (Array.isArray(part) ? part.join('') : part))
           .join('\n');
         const prompt = cell.promptNode?.textContent ?? '';
@@ -195,7 +230,11 @@ export class Lab {
   async shot(name, folder) {
     mkdirSync(folder, { recursive: true });
     // notifications fly in and out: a picture in between shows half of them
-    await this.page.waitForFunction(() => document.querySelector('.Toastify--animate') === null, undefined, { timeout: 5000 }).catch(() => undefined);
+    await this.page
+      .waitForFunction(() => document.querySelector('.Toastify--animate') === null, undefined, {
+        timeout: 5000
+      })
+      .catch(() => undefined);
     await this.page.screenshot({ path: join(folder, `${name}.png`) });
   }
 }

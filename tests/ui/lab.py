@@ -49,15 +49,15 @@ def demo(*options: str) -> Iterator[str]:
 
 @contextmanager
 def scripted() -> Iterator[str]:
-    """JupyterLab with the scripted API of scripted.py; gives its URL with its token."""
+    """JupyterLab with the scripted API of scripted_server.py; gives its URL with its token."""
     extensions = {
-        "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted": True}}
+        "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted_server": True}}
     }
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
         (work := Path(folder) / "work").mkdir()
         command = [
             sys.executable,
-            str(HERE / "scripted.py"),
+            str(HERE / "scripted_server.py"),
             "--no-browser",
             f"--port={free_port()}",
             "--allow-root",
@@ -96,7 +96,8 @@ def running(
         "JUPYTER_CONFIG_PATH": str(config),  # the demo has a config directory of its own
         "JUPYTER_DATA_DIR": str(folder / "data"),
         "JUPYTER_RUNTIME_DIR": str(folder / "run"),
-        "PYTHONPATH": str(HERE),
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(ROOT)]),
+        "JUPYTER_PATH": str(built_extension(folder)),
         "PYTHONUNBUFFERED": "1",
     }
     log = folder / "log.txt"
@@ -120,6 +121,14 @@ def running(
             process.wait()
             if must_end:
                 raise
+
+
+def built_extension(folder: Path) -> Path:
+    """A data directory with the front end that was built in this checkout; it is searched first."""
+    extensions = folder / "share" / "labextensions"
+    extensions.mkdir(parents=True)
+    (extensions / "jupyter-gpushare").symlink_to(ROOT / "jupyter_gpushare" / "labextension")
+    return folder / "share"
 
 
 def url_of(process: subprocess.Popen[bytes], log: Path) -> str:

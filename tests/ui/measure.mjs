@@ -6,14 +6,17 @@
  * - many (the scripted server): frames while 500 kernels, and a large cluster's dashboard, are scrolled through
  */
 import { inLab } from './browser.mjs';
-import { largeCluster } from './cluster.mjs';
-import { kernel, scriptOf } from './script.mjs';
+import { largeCluster } from './cluster_fixtures.mjs';
+import { kernel, scriptedServer } from './scripted_server.mjs';
 
 const [url, what] = process.argv.slice(2);
 const OURS = '/extensions/jupyter-gpushare/';
 const SCHEDULERS = ['requested', 'granted', 'released', 'evicted'];
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
-const rank = (numbers, share) => [...numbers].sort((a, b) => a - b)[Math.min(numbers.length - 1, Math.floor(share * numbers.length))];
+const rank = (numbers, share) =>
+  [...numbers].sort((a, b) => a - b)[
+    Math.min(numbers.length - 1, Math.floor(share * numbers.length))
+  ];
 
 /** ms per event of the scheduler's, for so many changes of one kernel's share. */
 async function delays(lab, changes) {
@@ -29,19 +32,41 @@ async function delays(lab, changes) {
       );
       fresh.forEach(time => seen.add(time.dateTime));
       // the frame in which it is drawn is over when the one after it begins
-      if (fresh.length > 0) requestAnimationFrame(() => requestAnimationFrame(() => fresh.forEach(time => window.__delays.push(Date.now() - Date.parse(time.dateTime)))));
+      if (fresh.length > 0)
+        requestAnimationFrame(() =>
+          requestAnimationFrame(() =>
+            fresh.forEach(time => window.__delays.push(Date.now() - Date.parse(time.dateTime)))
+          )
+        );
     };
     look();
-    new MutationObserver(look).observe(document.querySelector('#jupyter-gpushare'), { childList: true, subtree: true, characterData: true });
+    new MutationObserver(look).observe(document.querySelector('#jupyter-gpushare'), {
+      childList: true,
+      subtree: true,
+      characterData: true
+    });
   }, SCHEDULERS);
   for (let i = 0; i < changes; i++) {
-    await page.evaluate(async gpu => {
-      const kernels = await (await fetch('/gpushare/api/status', { headers: { Authorization: `token ${new URL(document.baseURI).searchParams.get('token') ?? ''}` } })).json();
-      const { kernel_id } = kernels.kernels[0];
-      const xsrf = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? '';
-      const answer = await fetch(`/gpushare/api/kernels/${kernel_id}`, { method: 'POST', headers: { 'X-XSRFToken': xsrf }, body: JSON.stringify({ gpu }) });
-      if (!answer.ok) throw new Error(await answer.text());
-    }, i % 2 === 0 ? 0.5 : 0.25);
+    await page.evaluate(
+      async gpu => {
+        const kernels = await (
+          await fetch('/gpushare/api/status', {
+            headers: {
+              Authorization: `token ${new URL(document.baseURI).searchParams.get('token') ?? ''}`
+            }
+          })
+        ).json();
+        const { kernel_id } = kernels.kernels[0];
+        const xsrf = /_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? '';
+        const answer = await fetch(`/gpushare/api/kernels/${kernel_id}`, {
+          method: 'POST',
+          headers: { 'X-XSRFToken': xsrf },
+          body: JSON.stringify({ gpu })
+        });
+        if (!answer.ok) throw new Error(await answer.text());
+      },
+      i % 2 === 0 ? 0.5 : 0.25
+    );
     await page.waitForTimeout(700);
   }
   return page.evaluate(() => window.__delays);
@@ -56,12 +81,15 @@ async function share(page, ms) {
   await page.waitForTimeout(ms);
   const { profile } = await session.send('Profiler.stop');
   await session.detach();
-  const parents = new Map(profile.nodes.flatMap(node => (node.children ?? []).map(child => [child, node.id])));
+  const parents = new Map(
+    profile.nodes.flatMap(node => (node.children ?? []).map(child => [child, node.id]))
+  );
   const nodes = new Map(profile.nodes.map(node => [node.id, node]));
   const ours = new Map();
   const isOurs = id => {
     if (id === undefined) return false;
-    if (!ours.has(id)) ours.set(id, nodes.get(id).callFrame.url.includes(OURS) || isOurs(parents.get(id)));
+    if (!ours.has(id))
+      ours.set(id, nodes.get(id).callFrame.url.includes(OURS) || isOurs(parents.get(id)));
     return ours.get(id);
   };
   const busy = sum(profile.samples.map((id, i) => (isOurs(id) ? profile.timeDeltas[i] : 0)));
@@ -89,57 +117,79 @@ function frames(page, selector, pixels = 60) {
   );
 }
 
-const summary = intervals => ({ frames: intervals.length, median: rank(intervals, 0.5), p95: rank(intervals, 0.95), worst: Math.max(...intervals) });
+const summary = intervals => ({
+  frames: intervals.length,
+  median: rank(intervals, 0.5),
+  p95: rank(intervals, 0.95),
+  worst: Math.max(...intervals)
+});
 
 function manyKernels(count) {
   const states = ['attached', 'suspended', 'pending', 'detached'];
-  return Array.from({ length: count }, (_, i) => kernel({ kernel_id: `k${i}`, name: `work/notebook-${i}.ipynb`, state: states[i % 4] }));
+  return Array.from({ length: count }, (_, i) =>
+    kernel({ kernel_id: `k${i}`, name: `work/notebook-${i}.ipynb`, state: states[i % 4] })
+  );
 }
 
-await inLab(url, async lab => {
-  const { page } = lab;
-  if (what === 'delay') {
-    const found = await delays(lab, 30);
-    console.log(JSON.stringify({ events: found.length, median: rank(found, 0.5), p95: rank(found, 0.95), worst: Math.max(...found) }));
-  }
-  if (what === 'idle') {
-    for (const name of ['a.ipynb', 'b.ipynb']) {
-      await lab.notebook(name);
-      await lab.done(name, await lab.run(name, '%gpu request 0.5'));
+await inLab(
+  url,
+  async lab => {
+    const { page } = lab;
+    if (what === 'delay') {
+      const found = await delays(lab, 30);
+      console.log(
+        JSON.stringify({
+          events: found.length,
+          median: rank(found, 0.5),
+          p95: rank(found, 0.95),
+          worst: Math.max(...found)
+        })
+      );
     }
-    await lab.showPanel();
-    await page.waitForTimeout(3000);
-    const panel = await share(page, 20_000);
-    await lab.command('gpushare:dashboard', { view: 'map' });
-    await page.waitForTimeout(3000);
-    const dashboard = await share(page, 20_000);
-    await lab.front('a.ipynb');
-    await lab.command('application:toggle-right-area');
-    await page.waitForTimeout(1000);
-    const hidden = await share(page, 20_000);
-    console.log(JSON.stringify({ panel, dashboard, hidden }));
-  }
-  if (what === 'many') {
-    const script = scriptOf(url);
-    await script.say({ status: { kernels: manyKernels(500) } });
-    await lab.showPanel();
-    await lab.card('notebook-0.ipynb').waitFor();
-    await page.waitForTimeout(1000);
-    const scroller = await page.evaluate(() => {
-      const inside = [...document.querySelectorAll('#jupyter-gpushare, #jupyter-gpushare *')];
-      const found = inside.find(node => node.scrollHeight > node.clientHeight + 500 && /auto|scroll/.test(getComputedStyle(node).overflowY));
-      found.dataset.measured = 'yes';
-      return '[data-measured=yes]';
-    });
-    const sidebar = summary(await frames(page, scroller));
-    await script.say({ status: { kernels: [] }, tables: largeCluster(500, 8) });
-    const views = {};
-    for (const view of ['map', 'workloads', 'nodes']) {
-      await lab.command('gpushare:dashboard', { view });
-      await page.locator(`[data-view=${view}][data-truth=live]`).waitFor();
+    if (what === 'idle') {
+      for (const name of ['a.ipynb', 'b.ipynb']) {
+        await lab.notebook(name);
+        await lab.done(name, await lab.run(name, '%gpu request 0.5'));
+      }
+      await lab.showPanel();
+      await page.waitForTimeout(3000);
+      const panel = await share(page, 20_000);
+      await lab.command('gpushare:dashboard', { view: 'map' });
+      await page.waitForTimeout(3000);
+      const dashboard = await share(page, 20_000);
+      await lab.front('a.ipynb');
+      await lab.command('application:toggle-right-area');
       await page.waitForTimeout(1000);
-      views[view] = summary(await frames(page, '.jp-GpuShareDashboard-scroll'));
+      const hidden = await share(page, 20_000);
+      console.log(JSON.stringify({ panel, dashboard, hidden }));
     }
-    console.log(JSON.stringify({ sidebar, ...views }));
-  }
-}, { width: 1360, height: 820 });
+    if (what === 'many') {
+      const script = scriptedServer(url);
+      await script.say({ status: { kernels: manyKernels(500) } });
+      await lab.showPanel();
+      await lab.card('notebook-0.ipynb').waitFor();
+      await page.waitForTimeout(1000);
+      const scroller = await page.evaluate(() => {
+        const inside = [...document.querySelectorAll('#jupyter-gpushare, #jupyter-gpushare *')];
+        const found = inside.find(
+          node =>
+            node.scrollHeight > node.clientHeight + 500 &&
+            /auto|scroll/.test(getComputedStyle(node).overflowY)
+        );
+        found.dataset.measured = 'yes';
+        return '[data-measured=yes]';
+      });
+      const sidebar = summary(await frames(page, scroller));
+      await script.say({ status: { kernels: [] }, tables: largeCluster(500, 8) });
+      const views = {};
+      for (const view of ['map', 'workloads', 'nodes']) {
+        await lab.command('gpushare:dashboard', { view });
+        await page.locator(`[data-view=${view}][data-freshness=live]`).waitFor();
+        await page.waitForTimeout(1000);
+        views[view] = summary(await frames(page, '.jp-GpuShareDashboard-scroll'));
+      }
+      console.log(JSON.stringify({ sidebar, ...views }));
+    }
+  },
+  { width: 1360, height: 820 }
+);

@@ -6,14 +6,25 @@
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
-import { kernel, scriptOf, until } from './script.mjs';
+import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls } = scriptOf(url);
+const { say, calls } = scriptedServer(url);
 
-const NONE = { request: { gpu: null, gpu_memory_mib: null }, limit: { gpu: null, gpu_memory_mib: null }, node: null, planned_gpu: null, gpu_uuid: null,
-  project: null, workload: null, memory_mib: { guaranteed: 0, used: 0, borrowed: 0 }, gpu_memory_total_mib: 0, busy: false };
-const detached = (id, name, changes) => kernel({ kernel_id: id, name, state: 'detached', ...NONE, ...changes });
+const NONE = {
+  request: { gpu: null, gpu_memory_mib: null },
+  limit: { gpu: null, gpu_memory_mib: null },
+  node: null,
+  planned_gpu: null,
+  gpu_uuid: null,
+  project: null,
+  workload: null,
+  memory_mib: { guaranteed: 0, used: 0, borrowed: 0 },
+  gpu_memory_total_mib: 0,
+  busy: false
+};
+const detached = (id, name, changes) =>
+  kernel({ kernel_id: id, name, state: 'detached', ...NONE, ...changes });
 
 await inLab(url, async lab => {
   const { page } = lab;
@@ -21,16 +32,23 @@ await inLab(url, async lab => {
   const control = main.locator('.jp-GpuShare-control-button');
   const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
   const banner = main.locator('.jp-GpuShare-banner');
-  const kernelId = name => page.evaluate(name => {
-    const panel = [...window.jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === name);
-    return panel?.sessionContext.session?.kernel?.id ?? null;
-  }, name);
-  const metadata = name => page.evaluate(name => {
-    const panel = [...window.jupyterapp.shell.widgets('main')].find(widget => widget.context?.path === name);
-    return panel?.context.model.sharedModel.getMetadata('gpushare') ?? null;
-  }, name);
+  const kernelId = name =>
+    page.evaluate(name => {
+      const panel = [...window.jupyterapp.shell.widgets('main')].find(
+        widget => widget.context?.path === name
+      );
+      return panel?.sessionContext.session?.kernel?.id ?? null;
+    }, name);
+  const metadata = name =>
+    page.evaluate(name => {
+      const panel = [...window.jupyterapp.shell.widgets('main')].find(
+        widget => widget.context?.path === name
+      );
+      return panel?.context.model.sharedModel.getMetadata('gpushare') ?? null;
+    }, name);
   const shows = text => control.getByText(text, { exact: true }).waitFor();
-  const deeds = async () => (await calls()).filter(call => call.method !== 'WS').map(call => `${call.method} ${call.path}`);
+  const deeds = async () =>
+    (await calls()).filter(call => call.method !== 'WS').map(call => `${call.method} ${call.path}`);
 
   // no share yet: asked for by keyboard alone
   await lab.notebook('a.ipynb');
@@ -42,7 +60,9 @@ await inLab(url, async lab => {
   await page.keyboard.press('Control+Alt+g');
   await popover.waitFor();
   await popover.getByText('Would start now, on node n0.').waitFor();
-  await page.evaluate(() => document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook').focus()); // whoever took the focus
+  await page.evaluate(() =>
+    document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook').focus()
+  ); // whoever took the focus
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
   await main.locator('.jp-GpuShare-control-button').click();
@@ -55,9 +75,19 @@ await inLab(url, async lab => {
   await page.keyboard.press('Control+Alt+g');
   await popover.waitFor();
   if (shots) await lab.shot('control-request', shots);
-  while (!(await popover.getByRole('button', { name: '½ GPU' }).evaluate(node => node === document.activeElement))) await page.keyboard.press('Tab');
+  while (
+    !(await popover
+      .getByRole('button', { name: '½ GPU' })
+      .evaluate(node => node === document.activeElement))
+  )
+    await page.keyboard.press('Tab');
   await page.keyboard.press('Space');
-  while (!(await popover.getByRole('button', { name: 'Request', exact: true }).evaluate(node => node === document.activeElement))) await page.keyboard.press('Tab');
+  while (
+    !(await popover
+      .getByRole('button', { name: 'Request', exact: true })
+      .evaluate(node => node === document.activeElement))
+  )
+    await page.keyboard.press('Tab');
   await calls();
   await page.keyboard.press('Enter');
   await until('the request', async () => (await metadata('a.ipynb')) !== null);
@@ -76,13 +106,32 @@ await inLab(url, async lab => {
   assert.equal(await control.evaluate(node => node === document.activeElement), true);
 
   // a cell that waits at the gate: that it does, and why
-  await say({ status: { kernels: [mine({ cell_waits: 'Waiting for your share of the GPU: a running notebook is inside its share.' })] } });
+  await say({
+    status: {
+      kernels: [
+        mine({
+          cell_waits: 'Waiting for your share of the GPU: a running notebook is inside its share.'
+        })
+      ]
+    }
+  });
   await shows('GPU ½ · cell waits');
   assert.match(await control.getAttribute('title'), /a running notebook is inside its share/);
 
   // a notice, with a countdown and choices, in the notebook; what can be seen there is not told again in a corner
-  const notice = { time: new Date().toISOString(), kind: 'notice', message: 'In 60 s 30 GiB of GPU memory are taken back: a workload of project language needs its share. What is on the GPU then is saved.' };
-  await say({ status: { kernels: [mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString(), events: [notice] })] } });
+  const notice = {
+    time: new Date().toISOString(),
+    kind: 'notice',
+    message:
+      'In 60 s 30 GiB of GPU memory are taken back: a workload of project language needs its share. What is on the GPU then is saved.'
+  };
+  await say({
+    status: {
+      kernels: [
+        mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString(), events: [notice] })
+      ]
+    }
+  });
   await banner.getByText(/GPU memory will be taken back in \d\d s/).waitFor();
   await banner.getByText(/A workload of project language needs its share/).waitFor();
   await control.getByText(/GPU ½ · taken back in \d\d s/).waitFor();
@@ -94,45 +143,69 @@ await inLab(url, async lab => {
   await popover.waitFor({ state: 'detached' });
   await calls();
   await banner.getByRole('button', { name: 'Save and let go' }).click();
-  await until('suspend', async () => (await deeds()).join() === `POST kernels/${id}/actions/suspend`);
+  await until(
+    'suspend',
+    async () => (await deeds()).join() === `POST kernels/${id}/actions/suspend`
+  );
   await banner.getByRole('button', { name: 'Move now' }).click();
   const moved = [];
   await until('a move', async () => moved.push(...(await deeds())) === 2);
-  assert.deepEqual(moved, [`POST kernels/${id}/actions/suspend`, `POST kernels/${id}/actions/resume`]);
+  assert.deepEqual(moved, [
+    `POST kernels/${id}/actions/suspend`,
+    `POST kernels/${id}/actions/resume`
+  ]);
   await banner.getByRole('button', { name: 'Ask for more…' }).click();
   await popover.getByLabel('Share', { exact: true }).waitFor();
   await page.keyboard.press('Escape');
   // out of sight it is told in a corner
   await lab.command('launcher:create');
-  await page.locator('.Toastify__toast', { hasText: 'a.ipynb: GPU memory will be taken back' }).waitFor();
+  await page
+    .locator('.Toastify__toast', { hasText: 'a.ipynb: GPU memory will be taken back' })
+    .waitFor();
   await lab.front('a.ipynb');
-  await page.locator('.Toastify__toast', { hasText: 'will be taken back' }).waitFor({ state: 'detached' });
+  await page
+    .locator('.Toastify__toast', { hasText: 'will be taken back' })
+    .waitFor({ state: 'detached' });
   await say({ status: { kernels: [mine({})] } });
   await banner.waitFor({ state: 'hidden' });
 
   // every action of the notebook in front, from the palette
   await calls();
-  for (const [words, call] of [['Suspend This Notebook', 'actions/suspend'], ['Pin This Notebook', 'actions/pin'], ['Move This Notebook', 'actions/resume']]) {
+  for (const [words, call] of [
+    ['Suspend This Notebook', 'actions/suspend'],
+    ['Pin This Notebook', 'actions/pin'],
+    ['Move This Notebook', 'actions/resume']
+  ]) {
     await page.keyboard.press('Control+Shift+C');
     await page.locator('.lm-CommandPalette-input:visible').fill(words);
-    await page.locator('.lm-CommandPalette-item:not(.lm-mod-disabled)', { hasText: words }).waitFor();
+    await page
+      .locator('.lm-CommandPalette-item:not(.lm-mod-disabled)', { hasText: words })
+      .waitFor();
     await page.keyboard.press('Enter');
     const made = [];
-    await until(words, async () => (made.push(...(await deeds())), made.includes(`POST kernels/${id}/${call}`)));
+    await until(
+      words,
+      async () => (made.push(...(await deeds())), made.includes(`POST kernels/${id}/${call}`))
+    );
   }
 
   // opened again with a new kernel, it asks for what it remembers, once; what was released is forgotten
-  const anew = () => page.evaluate(async () => {
-    const { sessionContext } = window.jupyterapp.shell.currentWidget;
-    await sessionContext.shutdown();
-    await sessionContext.changeKernel({ name: 'python3' });
-    return sessionContext.session.kernel.id;
-  });
+  const anew = () =>
+    page.evaluate(async () => {
+      const { sessionContext } = window.jupyterapp.shell.currentWidget;
+      await sessionContext.shutdown();
+      await sessionContext.changeKernel({ name: 'python3' });
+      return sessionContext.session.kernel.id;
+    });
   const second = await anew();
   await calls();
   await say({ status: { kernels: [detached(second, 'a.ipynb')] } });
   let asked;
-  await until('the remembered request', async () => (asked = (await calls()).find(call => call.path === `kernels/${second}`)) !== undefined);
+  await until(
+    'the remembered request',
+    async () =>
+      (asked = (await calls()).find(call => call.path === `kernels/${second}`)) !== undefined
+  );
   assert.deepEqual(asked.body, chosen);
   await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
   await shows('GPU ½ · bursting 70 GiB');
@@ -144,13 +217,26 @@ await inLab(url, async lab => {
 
   // one that came with a share says that it asks for it
   await page.evaluate(async chosen => {
-    const content = { cells: [], metadata: { gpushare: chosen, kernelspec: { name: 'python3', display_name: 'Python 3' } }, nbformat: 4, nbformat_minor: 5 };
-    await window.jupyterapp.serviceManager.contents.save('old.ipynb', { type: 'notebook', format: 'json', content });
+    const content = {
+      cells: [],
+      metadata: { gpushare: chosen, kernelspec: { name: 'python3', display_name: 'Python 3' } },
+      nbformat: 4,
+      nbformat_minor: 5
+    };
+    await window.jupyterapp.serviceManager.contents.save('old.ipynb', {
+      type: 'notebook',
+      format: 'json',
+      content
+    });
   }, chosen);
   await lab.front('old.ipynb');
   await until('its kernel', async () => (await kernelId('old.ipynb')) !== null);
   await say({ status: { kernels: [detached(await kernelId('old.ipynb'), 'old.ipynb')] } });
-  await page.locator('.Toastify__toast', { hasText: 'old.ipynb: asked for ½ GPU, the share that was chosen for this notebook' }).waitFor();
+  await page
+    .locator('.Toastify__toast', {
+      hasText: 'old.ipynb: asked for ½ GPU, the share that was chosen for this notebook'
+    })
+    .waitFor();
   await lab.front('a.ipynb');
 
   // a kernel that dies: the dialog does not stand alone
@@ -158,9 +244,17 @@ await inLab(url, async lab => {
   await lab.run('a.ipynb', 'import os\nos.kill(os.getpid(), 9)');
   const dialog = page.locator('.jp-Dialog', { hasText: 'appears to have died' });
   await dialog.getByText('GPU share did not do this').waitFor();
-  const lost = { time: new Date().toISOString(), kind: 'killed', message: 'The kernel is restarted to free 70 GiB of GPU memory.' };
-  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb', events: [lost] })] } });
-  await dialog.getByText('GPU share: The kernel is restarted to free 70 GiB of GPU memory.').waitFor();
+  const lost = {
+    time: new Date().toISOString(),
+    kind: 'killed',
+    message: 'The kernel is restarted to free 70 GiB of GPU memory.'
+  };
+  await say({
+    status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb', events: [lost] })] }
+  });
+  await dialog
+    .getByText('GPU share: The kernel is restarted to free 70 GiB of GPU memory.')
+    .waitFor();
   if (shots) await lab.shot('died', shots);
   await dialog.getByRole('button').first().click();
 

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 
 from ui.lab import demo, play
 
-STORIES = ("tour.mjs", "story.mjs", "killed.mjs", "dashboard.mjs", "widgets.mjs")
+STORIES = ("request_and_wait.mjs", "story.mjs", "kernel_killed.mjs", "dashboard.mjs", "widgets.mjs")
 FRAMES = {
     "two-halves-burst": "1. Two notebooks have half a GPU each. Nobody needs the rest, so each uses 70 of 80 GiB, on a GPU of its own.",
     "a-whole-gpu-lands": "2. A third one asks for a whole GPU and has it at once. Who was in the way is saved to host memory and moved.",

@@ -17,70 +17,86 @@ print("filled", simgpu.device_uuid())`;
 const CHECK = 'print("kept" if data.sum() == 7 * data.nbytes else "lost", simgpu.device_uuid())';
 const BURSTING = '70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed';
 
-await inLab(url, async lab => {
-  const { page, panel } = lab;
-  const shows = (name, what, timeout = 60_000) => lab.card(name).getByText(what).first().waitFor({ timeout });
-  const run = async (name, code, timeout) => lab.done(name, await lab.run(name, code), timeout);
-  const picture = async name => shots && lab.shot(name, shots);
-  const uuid = text => /SIM-GPU-\S+/.exec(text)?.[0];
+await inLab(
+  url,
+  async lab => {
+    const { page, panel } = lab;
+    const shows = (name, what, timeout = 60_000) =>
+      lab.card(name).getByText(what).first().waitFor({ timeout });
+    const run = async (name, code, timeout) => lab.done(name, await lab.run(name, code), timeout);
+    const picture = async name => shots && lab.shot(name, shots);
+    const uuid = text => /SIM-GPU-\S+/.exec(text)?.[0];
 
-  await lab.showPanel();
-  await panel.getByText('simulated', { exact: true }).waitFor();
-  await lab.arrange();
+    await lab.showPanel();
+    await panel.getByText('simulated', { exact: true }).waitFor();
+    await lab.arrange();
 
-  // 1. two halves, planned on one GPU, live on two; both burst
-  const homes = {};
-  for (const [name, ask] of [['a.ipynb', byMouse], ['b.ipynb', byKeyboard]]) {
-    await lab.launcher();
-    await ask(lab);
-    await lab.rename(name);
-    const filled = await run(name, FILL);
-    assert.match(filled.text, /filled SIM-GPU/, filled.text);
-    homes[name] = uuid(filled.text);
-    await shows(name, BURSTING);
-    await shows(name, 'bursting');
-  }
-  assert.notEqual(homes['a.ipynb'], homes['b.ipynb'], 'both burst, so they are on two GPUs');
-  await picture('two-halves-burst');
+    // 1. two halves, planned on one GPU, live on two; both burst
+    const homes = {};
+    for (const [name, ask] of [
+      ['a.ipynb', byMouse],
+      ['b.ipynb', byKeyboard]
+    ]) {
+      await lab.launcher();
+      await ask(lab);
+      await lab.rename(name);
+      const filled = await run(name, FILL);
+      assert.match(filled.text, /filled SIM-GPU/, filled.text);
+      homes[name] = uuid(filled.text);
+      await shows(name, BURSTING);
+      await shows(name, 'bursting');
+    }
+    assert.notEqual(homes['a.ipynb'], homes['b.ipynb'], 'both burst, so they are on two GPUs');
+    await picture('two-halves-burst');
 
-  // 2. a whole GPU for the third: granted at once, room is made by suspending, nobody is killed
-  await lab.notebook('c.ipynb');
-  await inSidebar(lab, 'c.ipynb');
-  const whole = await run('c.ipynb', 'from jupyter_gpushare import simgpu\nmine = simgpu.alloc("80GiB")\nprint("have", simgpu.device_uuid())');
-  assert.match(whole.text, /have SIM-GPU/, whole.text);
-  await shows('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
-  await picture('a-whole-gpu-lands');
-  const other = Object.values(homes).find(home => home !== uuid(whole.text));
+    // 2. a whole GPU for the third: granted at once, room is made by suspending, nobody is killed
+    await lab.notebook('c.ipynb');
+    await inSidebar(lab, 'c.ipynb');
+    const whole = await run(
+      'c.ipynb',
+      'from jupyter_gpushare import simgpu\nmine = simgpu.alloc("80GiB")\nprint("have", simgpu.device_uuid())'
+    );
+    assert.match(whole.text, /have SIM-GPU/, whole.text);
+    await shows('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
+    await picture('a-whole-gpu-lands');
+    const other = Object.values(homes).find(home => home !== uuid(whole.text));
 
-  // 3. the moved one goes on by itself with what it had; the other one too
-  for (const name of ['a.ipynb', 'b.ipynb']) {
-    const kept = await run(name, CHECK);
-    assert.match(kept.text, /^kept/m, `${name}: ${kept.text}`);
-    assert.equal(uuid(kept.text), other, 'the halves share the other GPU');
-  }
-  assert.deepEqual(await lab.dialogs(), [], 'nobody saw "appears to have died"');
-  const moved = lab.card('a.ipynb').locator('[data-kind=moved]');
-  await lab.card((await moved.count()) > 0 ? 'a.ipynb' : 'b.ipynb').getByText('Events').click();
-  await picture('moved-and-kept');
+    // 3. the moved one goes on by itself with what it had; the other one too
+    for (const name of ['a.ipynb', 'b.ipynb']) {
+      const kept = await run(name, CHECK);
+      assert.match(kept.text, /^kept/m, `${name}: ${kept.text}`);
+      assert.equal(uuid(kept.text), other, 'the halves share the other GPU');
+    }
+    assert.deepEqual(await lab.dialogs(), [], 'nobody saw "appears to have died"');
+    const moved = lab.card('a.ipynb').locator('[data-kind=moved]');
+    await lab
+      .card((await moved.count()) > 0 ? 'a.ipynb' : 'b.ipynb')
+      .getByText('Events')
+      .click();
+    await picture('moved-and-kept');
 
-  // 4. the third leaves; both spread out and burst again
-  await page.evaluate(async () => {
-    const widget = await window.jupyterapp.commands.execute('docmanager:open', { path: 'c.ipynb' });
-    await widget.sessionContext.shutdown();
-  });
-  await lab.card('c.ipynb').waitFor({ state: 'detached' });
-  const again = {};
-  for (const name of ['a.ipynb', 'b.ipynb']) {
-    again[name] = uuid((await run(name, CHECK)).text);
-  }
-  for (const name of ['a.ipynb', 'b.ipynb']) {
-    await shows(name, BURSTING);
-  }
-  assert.notEqual(again['a.ipynb'], again['b.ipynb'], 'they spread out again');
-  await picture('spread-again');
-  assert.deepEqual(await lab.dialogs(), []);
-  assert.deepEqual(lab.complaints, []);
-}, { width: 1360, height: 820 });
+    // 4. the third leaves; both spread out and burst again
+    await page.evaluate(async () => {
+      const widget = await window.jupyterapp.commands.execute('docmanager:open', {
+        path: 'c.ipynb'
+      });
+      await widget.sessionContext.shutdown();
+    });
+    await lab.card('c.ipynb').waitFor({ state: 'detached' });
+    const again = {};
+    for (const name of ['a.ipynb', 'b.ipynb']) {
+      again[name] = uuid((await run(name, CHECK)).text);
+    }
+    for (const name of ['a.ipynb', 'b.ipynb']) {
+      await shows(name, BURSTING);
+    }
+    assert.notEqual(again['a.ipynb'], again['b.ipynb'], 'they spread out again');
+    await picture('spread-again');
+    assert.deepEqual(await lab.dialogs(), []);
+    assert.deepEqual(lab.complaints, []);
+  },
+  { width: 1360, height: 820 }
+);
 
 /** A card in the launcher. */
 async function byMouse({ page }) {

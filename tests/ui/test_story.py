@@ -28,7 +28,7 @@ def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
     share again.
     """
     with demo() as url:
-        play("killed.mjs", url)
+        play("kernel_killed.mjs", url)
 
 
 @pytest.mark.browser
@@ -37,7 +37,7 @@ def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
 def test_what_a_notice_offers_does_what_it_says_and_costs_the_running_cell_nothing() -> None:
     """Save and let go, and resume; ask for more. Both while a cell runs, which ends with its data."""
     with demo() as url:
-        play("choices.mjs", url)
+        play("notice_actions.mjs", url)
 
 
 @pytest.mark.browser
@@ -48,4 +48,4 @@ def test_a_share_is_asked_for_with_open_eyes_and_waiting_has_a_reason() -> None:
     now instead.
     """
     with demo() as url:
-        play("tour.mjs", url)
+        play("request_and_wait.mjs", url)

@@ -1,100 +1,180 @@
-/** What the dashboard knows and how it is joined: truth of tables, the map, the tree of queues, cells and curves. */
+/** What the dashboard knows and how it is joined: freshness of tables, the map, the tree of queues, cells and curves. */
 import { cellText, compareCells, queueColumns, workloadColumns } from '../dashboard/columns';
-import { curveOf, curveText } from '../dashboard/curve';
-import { figuresOf, namedNow, placesOf, queueTree } from '../dashboard/places';
-import { NOTHING, reduceCluster, truthOf, worstOf } from '../dashboard/state';
+import { queueSeries, seriesText } from '../dashboard/queueSeries';
+import { clusterTotals, withCurrentNames, placements, queueTree } from '../dashboard/placement';
+import { EMPTY, reduceCluster, freshnessOf, leastFresh } from '../dashboard/state';
 import { DeviceRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
-import { english, kernel } from './worlds';
+import { english, kernel } from './fixtures';
 
 const device = (index: number, changes: Partial<DeviceRow> = {}): DeviceRow => ({
-  uuid: `SIM-GPU-n0-${index}`, model: 'A100', memory_mib: { total: 81920, guaranteed: 0, used: 0, borrowed: 0 }, kernels: [], planned: [],
-  healthy: true, health: '', foreign_mib: 0, foreign_processes: 0, utilization: null, mig: false, ...changes
+  uuid: `SIM-GPU-n0-${index}`,
+  model: 'A100',
+  memory_mib: { total: 81920, guaranteed: 0, used: 0, borrowed: 0 },
+  kernels: [],
+  planned: [],
+  healthy: true,
+  health: '',
+  foreign_mib: 0,
+  foreign_processes: 0,
+  utilization: null,
+  mig: false,
+  ...changes
 });
-const node = (name: string, changes: Partial<NodeRow> = {}): NodeRow => ({
-  name, pool: 'default', status: 'Ready', reasons: [], simulated: true, gpus: 2, gpu_allocated: 0.5, tiers: [], tier_problems: {}, driver: '',
-  cordoned: false, devices: [device(0), device(1)], ...changes
-}) as NodeRow;
+const node = (name: string, changes: Partial<NodeRow> = {}): NodeRow =>
+  ({
+    name,
+    pool: 'default',
+    status: 'Ready',
+    reasons: [],
+    simulated: true,
+    gpus: 2,
+    gpu_allocated: 0.5,
+    tiers: [],
+    tier_problems: {},
+    driver: '',
+    cordoned: false,
+    devices: [device(0), device(1)],
+    ...changes
+  }) as NodeRow;
 const pool = (name: string): PoolRow => ({ name, nodes: 1, gpus: 2, pending: 0 }) as PoolRow;
-const workload = (id: string, changes: object = {}): WorkloadView => ({
-  id, name: `work/${id}.ipynb`, kernel_id: id, user: 'ada', project: 'vision', state: 'running', request: { gpu: 0.5, gpu_memory_mib: null },
-  reason: null, queue_position: null, node_pools: [], pods: [], ...changes
-}) as unknown as WorkloadView;
-const queue = (name: string, kind: QueueRow['kind'], changes: Partial<QueueRow> = {}): QueueRow => ({
-  queue: name, kind, pool: 'default', resource: 'gpu', quota: 1, limit: null, fair_share: 1, allocated: 0.5, requested: 1, ...changes
+const workload = (id: string, changes: object = {}): WorkloadView =>
+  ({
+    id,
+    name: `work/${id}.ipynb`,
+    kernel_id: id,
+    user: 'ada',
+    project: 'vision',
+    state: 'running',
+    request: { gpu: 0.5, gpu_memory_mib: null },
+    reason: null,
+    queue_position: null,
+    node_pools: [],
+    pods: [],
+    ...changes
+  }) as unknown as WorkloadView;
+const queue = (
+  name: string,
+  kind: QueueRow['kind'],
+  changes: Partial<QueueRow> = {}
+): QueueRow => ({
+  queue: name,
+  kind,
+  pool: 'default',
+  resource: 'gpu',
+  quota: 1,
+  limit: null,
+  fair_share: 1,
+  allocated: 0.5,
+  requested: 1,
+  ...changes
 });
 
 describe('a table', () => {
   const rows = [node('n0')];
-  const answered = reduceCluster(NOTHING, { type: 'answered', table: 'nodes', at: 5, rows });
+  const answered = reduceCluster(EMPTY, { type: 'answered', table: 'nodes', at: 5, rows });
 
   test('is loading until it is answered or refused', () => {
-    expect(truthOf(NOTHING.nodes)).toBe('loading');
-    expect(truthOf(reduceCluster(NOTHING, { type: 'failed', table: 'nodes', problem: 'gone' }).nodes)).toBe('failed');
-    expect(truthOf(answered.nodes)).toBe('live');
+    expect(freshnessOf(EMPTY.nodes)).toBe('loading');
+    expect(
+      freshnessOf(reduceCluster(EMPTY, { type: 'failed', table: 'nodes', problem: 'gone' }).nodes)
+    ).toBe('failed');
+    expect(freshnessOf(answered.nodes)).toBe('live');
   });
 
   test('that is not answered any more says since when it is old, and is live again after an answer', () => {
     const stale = reduceCluster(answered, { type: 'failed', table: 'nodes', problem: 'gone' });
-    expect([truthOf(stale.nodes), stale.nodes.at, stale.nodes.problem]).toEqual(['stale', 5, 'gone']);
+    expect([freshnessOf(stale.nodes), stale.nodes.at, stale.nodes.problem]).toEqual([
+      'stale',
+      5,
+      'gone'
+    ]);
     const again = reduceCluster(stale, { type: 'answered', table: 'nodes', at: 9, rows: 'same' });
-    expect([truthOf(again.nodes), again.nodes.at]).toEqual(['live', 9]);
+    expect([freshnessOf(again.nodes), again.nodes.at]).toEqual(['live', 9]);
     expect(again.nodes.rows).toBe(rows);
   });
 
   test('the worst of several speaks for a view', () => {
     const mixed = reduceCluster(answered, { type: 'failed', table: 'pools', problem: 'no' });
-    expect(worstOf([mixed.nodes, mixed.pools]).table.problem).toBe('no');
-    expect(worstOf([mixed.nodes, mixed.queues]).truth).toBe('loading');
+    expect(leastFresh([mixed.nodes, mixed.pools]).table.problem).toBe('no');
+    expect(leastFresh([mixed.nodes, mixed.queues]).freshness).toBe('loading');
   });
 });
 
 describe('the map', () => {
   const report = (uuid: string, used: number, borrowed: number) => ({
-    state: 'attached', gpu_uuids: [uuid], memory_mib: { guaranteed: 40960, used, borrowed }
+    state: 'attached',
+    gpu_uuids: [uuid],
+    memory_mib: { guaranteed: 40960, used, borrowed }
   });
-  const a = workload('a', { pods: [{ lease: { node: 'n0' }, report: report('SIM-GPU-n0-1', 71680, 30720) }] });
+  const a = workload('a', {
+    pods: [{ lease: { node: 'n0' }, report: report('SIM-GPU-n0-1', 71680, 30720) }]
+  });
 
   test('calls my notebooks as they are called now, and others as the scheduler does', () => {
     const others = workload('b', { kernel_id: 'far' });
-    const names = namedNow([a, others], [kernel({ kernel_id: 'a', name: 'work/renamed.ipynb' })]).map(row => row.name);
+    const names = withCurrentNames(
+      [a, others],
+      [kernel({ kernel_id: 'a', name: 'work/renamed.ipynb' })]
+    ).map(row => row.name);
     expect(names).toEqual(['work/renamed.ipynb', 'work/b.ipynb']);
   });
 
   test('tells who runs on a GPU from who is only planned there', () => {
-    const n0 = node('n0', { devices: [device(0, { planned: ['a', 'b'], kernels: ['b'] }), device(1, { kernels: ['a'] })] });
-    const [first, second] = placesOf([n0], [pool('default')], [a, workload('b')])[0].nodes[0].places;
+    const n0 = node('n0', {
+      devices: [device(0, { planned: ['a', 'b'], kernels: ['b'] }), device(1, { kernels: ['a'] })]
+    });
+    const [first, second] = placements([n0], [pool('default')], [a, workload('b')])[0].nodes[0]
+      .places;
     expect(first.here.map(one => one.name)).toEqual(['b.ipynb']);
-    expect(first.plannedOnly.map(one => one.name)).toEqual(['a.ipynb']);
-    expect(second.here[0]).toMatchObject({ name: 'a.ipynb', usedMib: 71680, borrowedMib: 30720, state: 'attached' });
-    expect(second.plannedOnly).toEqual([]);
+    expect(first.plannedHere.map(one => one.name)).toEqual(['a.ipynb']);
+    expect(second.here[0]).toMatchObject({
+      name: 'a.ipynb',
+      usedMib: 71680,
+      borrowedMib: 30720,
+      state: 'attached'
+    });
+    expect(second.plannedHere).toEqual([]);
   });
 
   test('two who may not be named stay two', () => {
-    const n0 = node('n0', { devices: [device(0, { kernels: ["another's", "another's"], planned: ["another's"] })] });
-    const [place] = placesOf([n0], [], [])[0].nodes[0].places;
+    const n0 = node('n0', {
+      devices: [device(0, { kernels: ["another's", "another's"], planned: ["another's"] })]
+    });
+    const [place] = placements([n0], [], [])[0].nodes[0].places;
     expect(place.here.map(one => one.name)).toEqual([null, null]);
     expect(new Set(place.here.map(one => one.key)).size).toBe(2);
-    expect(place.plannedOnly).toEqual([]);
+    expect(place.plannedHere).toEqual([]);
   });
 
   test('a foreign notebook has a project and no name', () => {
     const n0 = node('n0', { devices: [device(0, { kernels: ['a'] })] });
-    const [place] = placesOf([n0], [], [workload('a', { name: '' })])[0].nodes[0].places;
+    const [place] = placements([n0], [], [workload('a', { name: '' })])[0].nodes[0].places;
     expect(place.here[0]).toMatchObject({ name: null, project: 'vision' });
   });
 
   test('a pool without nodes is a pool too, and a node of no known pool is not lost', () => {
-    const places = placesOf([node('n9', { pool: 'odd' })], [pool('default')], []);
-    expect(places.map(one => [one.name, one.nodes.length])).toEqual([['default', 0], ['odd', 1]]);
+    const places = placements([node('n9', { pool: 'odd' })], [pool('default')], []);
+    expect(places.map(one => [one.name, one.nodes.length])).toEqual([
+      ['default', 0],
+      ['odd', 1]
+    ]);
   });
 });
 
 describe('the queues', () => {
-  const projects = [{ name: 'vision', department: 'research' }, { name: 'alone', department: null }] as ProjectRow[];
+  const projects = [
+    { name: 'vision', department: 'research' },
+    { name: 'alone', department: null }
+  ] as ProjectRow[];
 
   test('projects stand below their departments, in their own pool and resource', () => {
     const tree = queueTree(
-      [queue('research', 'department'), queue('vision', 'project'), queue('alone', 'project'), queue('vision', 'project', { pool: 'a100' })],
+      [
+        queue('research', 'department'),
+        queue('vision', 'project'),
+        queue('alone', 'project'),
+        queue('vision', 'project', { pool: 'a100' })
+      ],
       projects
     );
     expect(tree.map(one => [one.queue, one.pool, one.children.map(child => child.queue)])).toEqual([
@@ -106,8 +186,18 @@ describe('the queues', () => {
 
   test('the five numbers', () => {
     const nodes = [node('n0'), node('n1', { status: 'Not ready', gpu_allocated: 0.1 })];
-    const states = [workload('a'), workload('b', { state: 'pending' }), workload('c', { state: 'partial' })];
-    expect(figuresOf(nodes, states)).toEqual({ gpus: 4, allocated: 0.6, nodes: 2, ready: 1, waiting: 2 });
+    const states = [
+      workload('a'),
+      workload('b', { state: 'pending' }),
+      workload('c', { state: 'partial' })
+    ];
+    expect(clusterTotals(nodes, states)).toEqual({
+      gpus: 4,
+      allocated: 0.6,
+      nodes: 2,
+      ready: 1,
+      waiting: 2
+    });
   });
 });
 
@@ -129,26 +219,54 @@ describe('a cell', () => {
   });
 
   test('columns have the names of the server', () => {
-    const row = workload('w', { reason: { code: 'WaitingForQuota', message: 'm' }, pods: [{ lease: { node: 'n0' } }, { lease: null }] });
-    const value = (id: string) => workloadColumns(english).find(column => column.id === id)!.value(row);
-    expect([value('request.gpu'), value('reason.code'), value('pods.lease.node')]).toEqual([0.5, 'WaitingForQuota', ['n0']]);
+    const row = workload('w', {
+      reason: { code: 'WaitingForQuota', message: 'm' },
+      pods: [{ lease: { node: 'n0' } }, { lease: null }]
+    });
+    const value = (id: string) =>
+      workloadColumns(english)
+        .find(column => column.id === id)!
+        .value(row);
+    expect([value('request.gpu'), value('reason.code'), value('pods.lease.node')]).toEqual([
+      0.5,
+      'WaitingForQuota',
+      ['n0']
+    ]);
   });
 });
 
 describe('a curve', () => {
   const sample = (second: number, allocated: number, more: object = {}) => ({
-    time: new Date(second * 1000).toISOString(), queue: 'vision', kind: 'project', pool: 'default', quota: null, fair_share: 1, allocated, requested: 2, ...more
+    time: new Date(second * 1000).toISOString(),
+    queue: 'vision',
+    kind: 'project',
+    pool: 'default',
+    quota: null,
+    fair_share: 1,
+    allocated,
+    requested: 2,
+    ...more
   });
   const samples = [sample(0, 0), sample(5, 2), sample(5, 9, { pool: 'a100' }), sample(10, 1)];
 
   test('is of one queue in one pool', () => {
-    expect(curveOf(samples, 'vision', 'default')).toMatchObject({ times: [0, 5, 10], allocated: [0, 2, 1] });
+    expect(queueSeries(samples, 'vision', 'default')).toMatchObject({
+      times: [0, 5, 10],
+      allocated: [0, 2, 1]
+    });
   });
 
   test('reads as a sentence', () => {
-    const text = curveText(curveOf(samples, 'vision', 'default'), 'vision', 'default', english);
+    const text = seriesText(
+      queueSeries(samples, 'vision', 'default'),
+      'vision',
+      'default',
+      english
+    );
     expect(text).toContain('allocated 1 GPUs now, between 0 and 2');
     expect(text).toContain('quota unlimited');
-    expect(curveText(curveOf([], 'vision', 'default'), 'vision', 'default', english)).toContain('nothing is known');
+    expect(
+      seriesText(queueSeries([], 'vision', 'default'), 'vision', 'default', english)
+    ).toContain('nothing is known');
   });
 });

@@ -1,6 +1,6 @@
 import { StreamFrame } from '../schema';
 import { Fact, INITIAL, IState, news, reduce } from '../state';
-import { event, kernel, status } from './worlds';
+import { event, kernel, status } from './fixtures';
 
 const after = (...facts: Fact[]): IState => facts.reduce(reduce, INITIAL);
 const frame = (value: StreamFrame): Fact => ({ type: 'frame', frame: value });
@@ -15,7 +15,11 @@ describe('the connection says whether what is shown is true', () => {
     ['a server that never answered has failed', [gone], 'failed'],
     ['a server that answered once leaves a stale picture', [full(1), gone], 'stale'],
     ['a full state makes a stale picture live', [full(1), gone, full(2)], 'live'],
-    ['a change makes a stale picture live', [full(1), gone, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k9' })], 'live']
+    [
+      'a change makes a stale picture live',
+      [full(1), gone, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k9' })],
+      'live'
+    ]
   ];
   test.each(cases)('%s', (_, facts, expected) => {
     expect(after(...facts).connection).toBe(expected);
@@ -30,7 +34,12 @@ describe('frames', () => {
   test('a kernel frame replaces that kernel only, in its place', () => {
     const state = after(
       full(1, kernel(), kernel({ kernel_id: 'k2' })),
-      frame({ type: 'kernel', revision: 2, kernel_id: 'k1', kernel: kernel({ state: 'suspended' }) })
+      frame({
+        type: 'kernel',
+        revision: 2,
+        kernel_id: 'k1',
+        kernel: kernel({ state: 'suspended' })
+      })
     );
     expect(state.status?.kernels.map(k => [k.kernel_id, k.state])).toEqual([
       ['k1', 'suspended'],
@@ -39,13 +48,18 @@ describe('frames', () => {
   });
 
   test('an unknown kernel is appended', () => {
-    const state = after(full(1), frame({ type: 'kernel', revision: 2, kernel_id: 'k1', kernel: kernel() }));
+    const state = after(
+      full(1),
+      frame({ type: 'kernel', revision: 2, kernel_id: 'k1', kernel: kernel() })
+    );
     expect(state.status?.kernels).toHaveLength(1);
   });
 
   test('a frame that is not newer changes nothing at all', () => {
     const before = after(full(5, kernel()));
-    expect(reduce(before, frame({ type: 'kernel_gone', revision: 5, kernel_id: 'k1' }))).toBe(before);
+    expect(reduce(before, frame({ type: 'kernel_gone', revision: 5, kernel_id: 'k1' }))).toBe(
+      before
+    );
   });
 
   test('a full state counts even with a smaller revision: the server began anew', () => {
@@ -54,7 +68,9 @@ describe('frames', () => {
 
   test('a frame of a kind that we do not know is let pass', () => {
     const before = after(full(1));
-    expect(reduce(before, frame({ type: 'weather', revision: 2 } as unknown as StreamFrame))).toBe(before);
+    expect(reduce(before, frame({ type: 'weather', revision: 2 } as unknown as StreamFrame))).toBe(
+      before
+    );
   });
 
   test('an event that its kernel has already is not added twice', () => {
@@ -67,7 +83,10 @@ describe('frames', () => {
   });
 
   test('a status frame keeps the kernels that it does not carry', () => {
-    const state = after(full(1, kernel()), frame({ type: 'status', revision: 2, status: { ...status(), simulated: false } }));
+    const state = after(
+      full(1, kernel()),
+      frame({ type: 'status', revision: 2, status: { ...status(), simulated: false } })
+    );
     expect(state.status?.simulated).toBe(false);
     expect(state.status?.kernels).toHaveLength(1);
   });
@@ -82,14 +101,22 @@ describe('what was asked', () => {
   });
 
   test('a refusal stays until it is dismissed or something else is asked', () => {
-    const refused = after(full(1, kernel()), asked, { type: 'refused', kernelId: 'k1', action: 'suspend', refusal });
+    const refused = after(full(1, kernel()), asked, {
+      type: 'refused',
+      kernelId: 'k1',
+      action: 'suspend',
+      refusal
+    });
     expect(refused.asked.k1.refusal).toEqual(refusal);
     expect(reduce(refused, { type: 'dismissed', kernelId: 'k1' }).asked).toEqual({});
     expect(reduce(refused, asked).asked.k1.refusal).toBeNull();
   });
 
   test('a kernel that is gone takes its question with it', () => {
-    expect(after(full(1, kernel()), asked, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k1' })).asked).toEqual({});
+    expect(
+      after(full(1, kernel()), asked, frame({ type: 'kernel_gone', revision: 2, kernel_id: 'k1' }))
+        .asked
+    ).toEqual({});
   });
 });
 
@@ -111,8 +138,14 @@ describe('news', () => {
 
   test('an event frame and the kernel frame that repeats it are one piece of news', () => {
     const start = after(full(1, kernel()));
-    const first = reduce(start, frame({ type: 'event', revision: 2, kernel_id: 'k1', event: moved }));
-    const second = reduce(first, frame({ type: 'kernel', revision: 3, kernel_id: 'k1', kernel: kernel({ events: [moved] }) }));
+    const first = reduce(
+      start,
+      frame({ type: 'event', revision: 2, kernel_id: 'k1', event: moved })
+    );
+    const second = reduce(
+      first,
+      frame({ type: 'kernel', revision: 3, kernel_id: 'k1', kernel: kernel({ events: [moved] }) })
+    );
     expect([...news(start, first), ...news(first, second)]).toHaveLength(1);
   });
 });

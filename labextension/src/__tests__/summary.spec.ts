@@ -1,7 +1,7 @@
 import { gpuNumber, gpuText, percentText, requestText, timeLeft } from '../format';
 import { INITIAL, IState, reduce } from '../state';
 import { kernelHint, kernelSummary, total } from '../summary';
-import { english, kernel, project, status } from './worlds';
+import { english, kernel, project, status } from './fixtures';
 
 const bursting = { guaranteed: 40960, used: 62464, borrowed: 21504 };
 const NOW = Date.parse('2026-01-01T00:00:00Z');
@@ -17,7 +17,12 @@ test.each([
 });
 
 test('none and several are many', () => {
-  expect([gpuText(0), gpuText(0.5), gpuText(1), gpuText(1.5)]).toEqual(['0 GPUs', '½ GPU', '1 GPU', '1½ GPUs']);
+  expect([gpuText(0), gpuText(0.5), gpuText(1), gpuText(1.5)]).toEqual([
+    '0 GPUs',
+    '½ GPU',
+    '1 GPU',
+    '1½ GPUs'
+  ]);
   expect(percentText(0.375)).toBe('38 %');
 });
 
@@ -38,48 +43,95 @@ test.each([
 describe("a notebook's share in its toolbar", () => {
   const cases: [string, ReturnType<typeof kernel> | null, string][] = [
     ['no kernel', null, 'GPU'],
-    ['no share', kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }), 'No GPU'],
+    [
+      'no share',
+      kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }),
+      'No GPU'
+    ],
     [
       'waiting in the queue, and for how long',
       kernel({
-        state: 'pending', queue_position: 3,
-        expected_wait: { basis: 'history', message: '', at: '', seconds_median: 360, seconds_p90: null, seconds_at_most: null, based_on: 5 }
+        state: 'pending',
+        queue_position: 3,
+        expected_wait: {
+          basis: 'history',
+          message: '',
+          at: '',
+          seconds_median: 360,
+          seconds_p90: null,
+          seconds_at_most: null,
+          based_on: 5
+        }
       }),
       'GPU ½ · waiting, place 3, about 6 min'
     ],
-    ['waiting in the queue', kernel({ state: 'pending', queue_position: 3 }), 'GPU ½ · waiting, place 3'],
+    [
+      'waiting in the queue',
+      kernel({ state: 'pending', queue_position: 3 }),
+      'GPU ½ · waiting, place 3'
+    ],
     ['waiting, no place known', kernel({ state: 'pending' }), 'GPU ½ · waiting'],
-    ['within its share', kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }), 'GPU ½ · 1 GiB'],
+    [
+      'within its share',
+      kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }),
+      'GPU ½ · 1 GiB'
+    ],
     ['bursting', kernel({ memory_mib: bursting }), 'GPU ½ · bursting 61 GiB'],
-    ['a share in memory', kernel({ request: { gpu: null, gpu_memory_mib: 20480 } }), 'GPU 20 GiB · on GPU'],
-    ['a cell at the gate', kernel({ cell_waits: 'Waiting for room.', memory_mib: bursting }), 'GPU ½ · cell waits'],
-    ['a notice comes first', kernel({ cell_waits: 'Waiting.', notice_deadline: '2026-01-01T00:00:12Z' }), 'GPU ½ · taken back in 12 s'],
-    ['a notice that is over', kernel({ notice_deadline: '2025-12-31T00:00:00Z', memory_mib: bursting }), 'GPU ½ · bursting 61 GiB']
+    [
+      'a share in memory',
+      kernel({ request: { gpu: null, gpu_memory_mib: 20480 } }),
+      'GPU 20 GiB · on GPU'
+    ],
+    [
+      'a cell at the gate',
+      kernel({ cell_waits: 'Waiting for room.', memory_mib: bursting }),
+      'GPU ½ · cell waits'
+    ],
+    [
+      'a notice comes first',
+      kernel({ cell_waits: 'Waiting.', notice_deadline: '2026-01-01T00:00:12Z' }),
+      'GPU ½ · taken back in 12 s'
+    ],
+    [
+      'a notice that is over',
+      kernel({ notice_deadline: '2025-12-31T00:00:00Z', memory_mib: bursting }),
+      'GPU ½ · bursting 61 GiB'
+    ]
   ];
   test.each(cases)('%s', (_, shown, text) => {
     expect(kernelSummary(shown, NOW, english)).toBe(text);
   });
 
   test('its hint is why it waits', () => {
-    expect(kernelHint(kernel({ cell_waits: 'Waiting for room.' }), english)).toBe('Waiting for room.');
+    expect(kernelHint(kernel({ cell_waits: 'Waiting for room.' }), english)).toBe(
+      'Waiting for room.'
+    );
   });
 });
 
 describe('all of my shares in the status bar', () => {
-  const seen = (...kernels: ReturnType<typeof kernel>[]): IState => reduce(INITIAL, { type: 'snapshot', status: status(...kernels) });
+  const seen = (...kernels: ReturnType<typeof kernel>[]): IState =>
+    reduce(INITIAL, { type: 'snapshot', status: status(...kernels) });
 
   test('nothing is known at first', () => {
     expect(total(INITIAL, english).text).toBe('GPU …');
   });
 
   test('shares and use add up; what waits is no share yet', () => {
-    const state = seen(kernel({ memory_mib: bursting }), kernel({ kernel_id: 'k2', request: { gpu: 1, gpu_memory_mib: null } }), kernel({ kernel_id: 'k3', state: 'pending' }));
+    const state = seen(
+      kernel({ memory_mib: bursting }),
+      kernel({ kernel_id: 'k2', request: { gpu: 1, gpu_memory_mib: null } }),
+      kernel({ kernel_id: 'k3', state: 'pending' })
+    );
     expect(total(state, english).text).toBe('1½ GPUs · 61 GiB · 1 waiting');
     expect(total(state, english).hint).toContain('a.ipynb: GPU ½ · bursting 61 GiB');
   });
 
   test('shares in GPUs and in memory are both said', () => {
-    const state = seen(kernel(), kernel({ kernel_id: 'k2', request: { gpu: null, gpu_memory_mib: 20480 } }));
+    const state = seen(
+      kernel(),
+      kernel({ kernel_id: 'k2', request: { gpu: null, gpu_memory_mib: 20480 } })
+    );
     expect(total(state, english).text).toBe('½ GPU + 20 GiB share');
   });
 
@@ -89,7 +141,10 @@ describe('all of my shares in the status bar', () => {
 
   test('what is old is called old', () => {
     const state = reduce(seen(kernel()), { type: 'disconnected', at: 1, problem: 'gone' });
-    expect(total(state, english)).toEqual({ text: '½ GPU (old)', hint: expect.stringContaining('Gone.') });
+    expect(total(state, english)).toEqual({
+      text: '½ GPU (old)',
+      hint: expect.stringContaining('Gone.')
+    });
   });
 });
 
@@ -98,6 +153,9 @@ describe('the table of projects', () => {
     const known = reduce(INITIAL, { type: 'projects', rows: [project()] });
     const later = reduce(known, { type: 'projectsFailed', problem: 'no answer' });
     expect(later.projects).toEqual({ rows: [project()], problem: 'no answer' });
-    expect(reduce(later, { type: 'projects', rows: [] }).projects).toEqual({ rows: [], problem: null });
+    expect(reduce(later, { type: 'projects', rows: [] }).projects).toEqual({
+      rows: [],
+      problem: null
+    });
   });
 });

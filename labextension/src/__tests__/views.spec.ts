@@ -1,12 +1,12 @@
 import { deathReason } from '../messages';
-import { isUntouched } from '../notebooks';
+import { hasNoHistory } from '../notebooks';
 import { actionWords, possibleActions } from '../views/actions';
 import { explanation, overQuota } from '../views/projects';
 import { sameRequest, waitingSince } from '../views/reason';
-import { aboutText, expectedShort, offerText } from '../expected';
+import { aboutText, expectedShort, offerText } from '../expectedWait';
 import { ExpectedWait } from '../schema';
 import { changed, expectation } from '../views/whatIf';
-import { english, event, kernel, project } from './worlds';
+import { english, event, kernel, project } from './fixtures';
 
 describe('why a kernel died', () => {
   const soon = Date.parse(event('killed', '').time) + 5000;
@@ -27,14 +27,18 @@ describe('why a kernel died', () => {
 
 test('a notebook asks for what it remembers only where nobody has asked yet', () => {
   const fresh = kernel({ state: 'detached', workload: null });
-  expect(isUntouched(fresh)).toBe(true);
-  expect(isUntouched({ ...fresh, events: [event('released', 'given back')] })).toBe(false);
-  expect(isUntouched(kernel())).toBe(false);
+  expect(hasNoHistory(fresh)).toBe(true);
+  expect(hasNoHistory({ ...fresh, events: [event('released', 'given back')] })).toBe(false);
+  expect(hasNoHistory(kernel())).toBe(false);
 });
 
 test('actions follow the state', () => {
   expect(possibleActions(kernel())).toEqual(['suspend', 'pin', 'release']);
-  expect(possibleActions(kernel({ state: 'suspended', pinned: true }))).toEqual(['resume', 'unpin', 'release']);
+  expect(possibleActions(kernel({ state: 'suspended', pinned: true }))).toEqual([
+    'resume',
+    'unpin',
+    'release'
+  ]);
   expect(possibleActions(kernel({ state: 'pending' }))).toEqual(['release']);
   expect(possibleActions(kernel({ state: 'detached' }))).toEqual([]);
 });
@@ -54,7 +58,15 @@ describe("a project's bar explains itself", () => {
 });
 
 describe('what if', () => {
-  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, expected_wait: null, alternatives: [] };
+  const answer = {
+    starts_now: true,
+    node: 'n0',
+    planned_gpu: null,
+    displaces: [],
+    reason: null,
+    expected_wait: null,
+    alternatives: []
+  };
   const one = { workload: 'w', project: 'p', action: 'reclaim', message: '' };
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
 
@@ -62,9 +74,25 @@ describe('what if', () => {
     [null, 'Asking whether it would start now…'],
     [{ problem: 'no such pool' }, 'No such pool.'],
     [{ answer }, 'Would start now, on node n0.'],
-    [{ answer: { ...answer, displaces: [one] } }, 'Would start now, on node n0. 1 other has to make room.'],
-    [{ answer: { ...answer, starts_now: false, node: null, reason } }, 'Would wait. No quota is left.'],
-    [{ answer: { ...answer, starts_now: false, displaces: [one], reason: { ...reason, code: 'WaitingForReclaim' } } }, 'Would start as soon as 1 other has made room.']
+    [
+      { answer: { ...answer, displaces: [one] } },
+      'Would start now, on node n0. 1 other has to make room.'
+    ],
+    [
+      { answer: { ...answer, starts_now: false, node: null, reason } },
+      'Would wait. No quota is left.'
+    ],
+    [
+      {
+        answer: {
+          ...answer,
+          starts_now: false,
+          displaces: [one],
+          reason: { ...reason, code: 'WaitingForReclaim' }
+        }
+      },
+      'Would start as soon as 1 other has made room.'
+    ]
   ])('%j', (known, text) => {
     expect(expectation(known, english)).toBe(text);
   });
@@ -76,13 +104,27 @@ describe('what if', () => {
   });
 
   test('a waiting kernel is asked about as it asked', () => {
-    expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({ gpu: 0.5, gpu_limit: 1, project: 'vision' });
-    expect(sameRequest(kernel({ request: { gpu: null, gpu_memory_mib: 2048 } }))).toEqual({ gpu_memory: '2048MiB', project: 'vision' });
+    expect(sameRequest(kernel({ limit: { gpu: 1, gpu_memory_mib: null } }))).toEqual({
+      gpu: 0.5,
+      gpu_limit: 1,
+      project: 'vision'
+    });
+    expect(sameRequest(kernel({ request: { gpu: null, gpu_memory_mib: 2048 } }))).toEqual({
+      gpu_memory: '2048MiB',
+      project: 'vision'
+    });
   });
 });
 
 const wait = (changes: Partial<ExpectedWait> = {}): ExpectedWait => ({
-  basis: 'history', message: 'About 6 min more.', at: '2026-01-01T00:00:00.000+00:00', seconds_median: 360, seconds_p90: 1500, seconds_at_most: null, based_on: 9, ...changes
+  basis: 'history',
+  message: 'About 6 min more.',
+  at: '2026-01-01T00:00:00.000+00:00',
+  seconds_median: 360,
+  seconds_p90: 1500,
+  seconds_at_most: null,
+  based_on: 9,
+  ...changes
 });
 const NOT_KNOWN = { basis: 'none' as const, seconds_median: null, seconds_p90: null };
 
@@ -109,14 +151,28 @@ test.each([
 });
 
 test('a share that is offered says what it would mean', () => {
-  const answer = { starts_now: true, node: 'n0', planned_gpu: null, displaces: [], reason: null, expected_wait: null, alternatives: [] };
+  const answer = {
+    starts_now: true,
+    node: 'n0',
+    planned_gpu: null,
+    displaces: [],
+    reason: null,
+    expected_wait: null,
+    alternatives: []
+  };
   expect(offerText(answer, english)).toBe('starts now');
-  expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe('about 6 min');
-  expect(offerText({ ...answer, starts_now: false, expected_wait: wait(NOT_KNOWN) }, english)).toBe('would wait');
+  expect(offerText({ ...answer, starts_now: false, expected_wait: wait() }, english)).toBe(
+    'about 6 min'
+  );
+  expect(offerText({ ...answer, starts_now: false, expected_wait: wait(NOT_KNOWN) }, english)).toBe(
+    'would wait'
+  );
 });
 
 test('who waits has nothing to give back', () => {
-  expect(actionWords('release', kernel({ state: 'pending' }), english).hint).toBe('Ask for no GPU any more; the kernel lives on without one');
+  expect(actionWords('release', kernel({ state: 'pending' }), english).hint).toBe(
+    'Ask for no GPU any more; the kernel lives on without one'
+  );
   expect(actionWords('release', kernel(), english).hint).toContain('Give the GPU back');
 });
 

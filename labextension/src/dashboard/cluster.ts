@@ -3,28 +3,31 @@ import { Poll, Throttler } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 
 import { IGpuShare } from '../tokens';
-import { describe } from '../wire';
-import { ClusterFact, IClusterState, NOTHING, reduceCluster, TableName } from './state';
-import { rowsIn, TablesWire } from './wire';
+import { errorText } from '../apiClient';
+import { ClusterFact, IClusterState, EMPTY, reduceCluster, TableName } from './state';
+import { rowsIn, TablesApi } from './tablesApi';
 
 const INTERVAL_MS = 5000;
-const LONGEST_MS = 60_000;
+const MAX_INTERVAL_MS = 60_000;
 /** News of kernels come in bursts; the tables follow at most this often. */
 const FOLLOW_MS = 250;
 
 export class Cluster {
   constructor(
     private readonly gpushare: IGpuShare,
-    private readonly wire: TablesWire = new TablesWire()
+    private readonly client: TablesApi = new TablesApi()
   ) {
     this.poll = new Poll({
       name: 'jupyter-gpushare:cluster',
       auto: false,
       factory: () => this.ask(),
-      frequency: { interval: INTERVAL_MS, backoff: true, max: LONGEST_MS },
+      frequency: { interval: INTERVAL_MS, backoff: true, max: MAX_INTERVAL_MS },
       standby: 'when-hidden'
     });
-    this.follow = new Throttler(() => void this.poll.refresh(), { limit: FOLLOW_MS, edge: 'trailing' });
+    this.follow = new Throttler(() => void this.poll.refresh(), {
+      limit: FOLLOW_MS,
+      edge: 'trailing'
+    });
     gpushare.changed.connect(this.onKernels, this);
   }
 
@@ -53,7 +56,7 @@ export class Cluster {
   }
 
   csv(table: TableName, columns: readonly string[]): Promise<string> {
-    return this.wire.csv(table, columns);
+    return this.client.csv(table, columns);
   }
 
   dispose(): void {
@@ -80,13 +83,21 @@ export class Cluster {
   private async askOne(table: TableName): Promise<boolean> {
     try {
       const minutes = table === 'history' ? this.minutes : null;
-      const text = await this.wire.text(table, minutes === null ? {} : { minutes: String(minutes) });
+      const text = await this.client.text(
+        table,
+        minutes === null ? {} : { minutes: String(minutes) }
+      );
       const same = this.texts.get(table) === text;
       this.texts.set(table, text);
-      this.apply({ type: 'answered', table, at: Date.now(), rows: same ? 'same' : rowsIn(table, text) });
+      this.apply({
+        type: 'answered',
+        table,
+        at: Date.now(),
+        rows: same ? 'same' : rowsIn(table, text)
+      });
       return true;
     } catch (error) {
-      this.apply({ type: 'failed', table, problem: describe(error) });
+      this.apply({ type: 'failed', table, problem: errorText(error) });
       return false;
     }
   }
@@ -105,6 +116,6 @@ export class Cluster {
   private readonly texts = new Map<TableName, string>();
   private tables: readonly TableName[] = [];
   private minutes = 60;
-  private _state: IClusterState = NOTHING;
+  private _state: IClusterState = EMPTY;
   private readonly _changed = new Signal<this, void>(this);
 }

@@ -9,11 +9,21 @@ interface IColumnChooserProps {
   trans: TranslationBundle;
 }
 
-export function ColumnChooser({ columns, shown, onChange, trans }: IColumnChooserProps): JSX.Element {
+export function ColumnChooser({
+  columns,
+  shown,
+  onChange,
+  trans
+}: IColumnChooserProps): JSX.Element {
   const [open, setOpen] = React.useState(false);
   const button = React.useRef<HTMLButtonElement>(null);
   // the order is the table's own, whatever the order of the clicks was
-  const toggle = (id: string) => onChange(columns.map(c => c.id).filter(one => (one === id ? !shown.includes(one) : shown.includes(one))));
+  const toggle = (id: string) =>
+    onChange(
+      columns
+        .map(c => c.id)
+        .filter(one => (one === id ? !shown.includes(one) : shown.includes(one)))
+    );
   const close = (event: React.KeyboardEvent) => {
     if (event.key === 'Escape') {
       setOpen(false);
@@ -22,7 +32,12 @@ export function ColumnChooser({ columns, shown, onChange, trans }: IColumnChoose
   };
   return (
     <div className="jp-GpuShareDashboard-chooser" onKeyDown={close}>
-      <button ref={button} className="jp-GpuShare-button" aria-expanded={open} onClick={() => setOpen(!open)}>
+      <button
+        ref={button}
+        className="jp-GpuShare-button"
+        aria-expanded={open}
+        onClick={() => setOpen(!open)}
+      >
         {trans.__('Columns')}
       </button>
       {open && (
@@ -64,7 +79,11 @@ export function Download({ ask, name, trans }: IDownloadProps): JSX.Element {
   };
   return (
     <>
-      <button className="jp-GpuShare-button" title={trans.__('All rows, with the columns that are shown')} onClick={() => void download()}>
+      <button
+        className="jp-GpuShare-button"
+        title={trans.__('All rows, with the columns that are shown')}
+        onClick={() => void download()}
+      >
         {trans.__('Download CSV')}
       </button>
       {problem !== null && (

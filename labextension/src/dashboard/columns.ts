@@ -1,7 +1,7 @@
 /** The columns of every table: the server's own names (so that a CSV has exactly what is shown), with words for people. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
-import { aboutText } from '../expected';
+import { aboutText } from '../expectedWait';
 import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
 
 export type Cell = string | number | boolean | null | readonly string[];
@@ -22,11 +22,19 @@ export interface IColumn<Row> {
 type Trans = TranslationBundle;
 
 /** A field of the row by its name. */
-function plain<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
+function plain<Row>(
+  id: keyof Row & string,
+  label: string,
+  more: Partial<IColumn<Row>> = {}
+): IColumn<Row> {
   return { id, label, value: row => (row[id] ?? null) as unknown as Cell, ...more }; // an older server may lack it
 }
 
-function amount<Row>(id: keyof Row & string, label: string, more: Partial<IColumn<Row>> = {}): IColumn<Row> {
+function amount<Row>(
+  id: keyof Row & string,
+  label: string,
+  more: Partial<IColumn<Row>> = {}
+): IColumn<Row> {
   return plain(id, label, { kind: 'number', ...more });
 }
 
@@ -36,8 +44,18 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
   plain('project', trans.__('Project')),
   plain('user', trans.__('Person')),
   { id: 'request.gpu', label: trans.__('GPUs'), value: w => w.request.gpu, kind: 'number' },
-  { id: 'request.gpu_memory_mib', label: trans.__('GPU memory (MiB)'), value: w => w.request.gpu_memory_mib, kind: 'number', hidden: true },
-  { id: 'pods.lease.node', label: trans.__('Node'), value: w => w.pods.flatMap(pod => pod.lease?.node ?? []) },
+  {
+    id: 'request.gpu_memory_mib',
+    label: trans.__('GPU memory (MiB)'),
+    value: w => w.request.gpu_memory_mib,
+    kind: 'number',
+    hidden: true
+  },
+  {
+    id: 'pods.lease.node',
+    label: trans.__('Node'),
+    value: w => w.pods.flatMap(pod => pod.lease?.node ?? [])
+  },
   amount('queue_position', trans.__('Place')),
   {
     id: 'expected_wait.seconds_median',
@@ -45,7 +63,12 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
     value: w => w.expected_wait?.seconds_median ?? null,
     kind: 'duration'
   },
-  { id: 'reason.code', label: trans.__('Reason'), value: w => w.reason?.code ?? null, hidden: true },
+  {
+    id: 'reason.code',
+    label: trans.__('Reason'),
+    value: w => w.reason?.code ?? null,
+    hidden: true
+  },
   { id: 'reason.message', label: trans.__('Why it waits'), value: w => w.reason?.message ?? null },
   plain('node_pools', trans.__('Node pools'), { hidden: true }),
   amount('priority', trans.__('Priority'), { hidden: true }),
@@ -122,9 +145,13 @@ export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => [
 ];
 
 /** A cell as a person reads it. */
-export function cellText(value: Cell, column: Pick<IColumn<never>, 'none' | 'kind'>, trans: Trans): string {
+export function cellText(
+  value: Cell,
+  column: Pick<IColumn<never>, 'none' | 'kind'>,
+  trans: Trans
+): string {
   if (value === null || value === '') {
-    return value === null ? column.none ?? '' : '';
+    return value === null ? (column.none ?? '') : '';
   }
   if (typeof value === 'boolean') {
     return value ? trans.__('yes') : trans.__('no');
@@ -144,14 +171,20 @@ export function cellText(value: Cell, column: Pick<IColumn<never>, 'none' | 'kin
 /** The time of day; with the day when that is another one than today. */
 function whenText(time: string): string {
   const when = new Date(time);
-  return when.toDateString() === new Date().toDateString() ? when.toLocaleTimeString() : when.toLocaleString();
+  return when.toDateString() === new Date().toDateString()
+    ? when.toLocaleTimeString()
+    : when.toLocaleString();
 }
 
 /** How two cells stand to each other: numbers by size, no value (unlimited, nothing) after every other. */
 export function compareCells(a: Cell, b: Cell): number {
-  const [one, other] = [a, b].map(cell => (typeof cell === 'object' && cell !== null ? cell.join(', ') : cell));
+  const [one, other] = [a, b].map(cell =>
+    typeof cell === 'object' && cell !== null ? cell.join(', ') : cell
+  );
   if (one === null || other === null) {
     return one === other ? 0 : one === null ? 1 : -1;
   }
-  return typeof one === 'string' && typeof other === 'string' ? one.localeCompare(other, undefined, { numeric: true }) : Number(one) - Number(other);
+  return typeof one === 'string' && typeof other === 'string'
+    ? one.localeCompare(other, undefined, { numeric: true })
+    : Number(one) - Number(other);
 }

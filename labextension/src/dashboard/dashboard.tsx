@@ -6,14 +6,30 @@ import { timeText } from '../format';
 import { problemText } from '../messages';
 import { Status, WorkloadView } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
-import { evictionColumns, IColumn, nodeColumns, poolColumns, projectColumns, queueColumns, workloadColumns } from './columns';
+import {
+  evictionColumns,
+  IColumn,
+  nodeColumns,
+  poolColumns,
+  projectColumns,
+  queueColumns,
+  workloadColumns
+} from './columns';
 import { DataTable } from './dataTable';
 import { Map } from './map';
-import { figuresOf, namedNow, placesOf } from './places';
+import { clusterTotals, withCurrentNames, placements } from './placement';
 import { Queues } from './queues';
-import { IClusterState, ITableRows, TableName, truthOf, worstOf } from './state';
+import { IClusterState, ITableRows, TableName, freshnessOf, leastFresh } from './state';
 
-export const VIEWS = ['map', 'queues', 'workloads', 'nodes', 'pools', 'projects', 'evictions'] as const;
+export const VIEWS = [
+  'map',
+  'queues',
+  'workloads',
+  'nodes',
+  'pools',
+  'projects',
+  'evictions'
+] as const;
 export type View = (typeof VIEWS)[number];
 
 /** What each view shows, and so what is asked while it is looked at. Nodes and workloads are always: the numbers at the top need them. */
@@ -58,46 +74,66 @@ export interface IDashboardProps {
 
 export function Dashboard(props: IDashboardProps): JSX.Element {
   const { state, status, view, trans } = props;
-  const { truth, table } = worstOf(SHOWS[view].map(name => state[name]));
+  const { freshness, table } = leastFresh(SHOWS[view].map(name => state[name]));
   const retry = (
     <button className="jp-GpuShare-link" onClick={props.onRetry}>
       {trans.__('Try again')}
     </button>
   );
   return (
-    <div className="jp-GpuShareDashboard-content" data-truth={truth} data-view={view}>
+    <div className="jp-GpuShareDashboard-content" data-freshness={freshness} data-view={view}>
       <header className="jp-GpuShareDashboard-head">
         <h2>{trans.__('GPUs of the cluster')}</h2>
         {status?.simulated && (
-          <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
+          <span
+            className="jp-GpuShare-simulated"
+            title={trans.__('No real GPU is used: a simulated node stands in')}
+          >
             {trans.__('simulated')}
           </span>
         )}
-        <Figures state={state} trans={trans} />
+        <Totals state={state} trans={trans} />
       </header>
       <Tabs view={view} onView={props.onView} trans={trans} />
-      <div role="tabpanel" id="gpushare-dashboard-panel" aria-labelledby={`gpushare-tab-${view}`} className="jp-GpuShareDashboard-view">
-        {truth === 'loading' && <p className="jp-GpuShare-faint">{trans.__('Asking the scheduler…')}</p>}
-        {truth === 'failed' && (
+      <div
+        role="tabpanel"
+        id="gpushare-dashboard-panel"
+        aria-labelledby={`gpushare-tab-${view}`}
+        className="jp-GpuShareDashboard-view"
+      >
+        {freshness === 'loading' && (
+          <p className="jp-GpuShare-faint">{trans.__('Asking the scheduler…')}</p>
+        )}
+        {freshness === 'failed' && (
           <p className="jp-GpuShare-warning" role="alert">
             {problemText(table.problem, trans)} {retry}
           </p>
         )}
-        {truth === 'stale' && (
+        {freshness === 'stale' && (
           <p className="jp-GpuShare-warning" role="status">
-            {problemText(table.problem, trans)} {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
+            {problemText(table.problem, trans)}{' '}
+            {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
           </p>
         )}
-        {(truth === 'live' || truth === 'stale') && <Shown {...props} />}
+        {(freshness === 'live' || freshness === 'stale') && <Shown {...props} />}
       </div>
     </div>
   );
 }
 
-function Figures({ state, trans }: { state: IClusterState; trans: TranslationBundle }): JSX.Element | null {
+function Totals({
+  state,
+  trans
+}: {
+  state: IClusterState;
+  trans: TranslationBundle;
+}): JSX.Element | null {
   const nodes = state.nodes.rows;
   const workloads = state.workloads.rows;
-  const figures = React.useMemo(() => (nodes === null ? null : figuresOf(nodes, workloads ?? [])), [nodes, workloads]);
+  const figures = React.useMemo(
+    () => (nodes === null ? null : clusterTotals(nodes, workloads ?? [])),
+    [nodes, workloads]
+  );
   if (figures === null) {
     return null;
   }
@@ -113,7 +149,9 @@ function Figures({ state, trans }: { state: IClusterState; trans: TranslationBun
       <span>
         <b>{waiting}</b> {trans._n('workload waits', 'workloads wait', waiting)}
       </span>
-      {truthOf(state.nodes) === 'stale' && <span>{trans.__('(at %1)', timeText(state.nodes.at ?? 0))}</span>}
+      {freshnessOf(state.nodes) === 'stale' && (
+        <span>{trans.__('(at %1)', timeText(state.nodes.at ?? 0))}</span>
+      )}
     </p>
   );
 }
@@ -131,11 +169,20 @@ function tabNames(trans: TranslationBundle): { readonly [view in View]: string }
 }
 
 /** Tabs as the ARIA practices want them: one stop of the Tab key, arrows go from one to the next. */
-function Tabs({ view, onView, trans }: Pick<IDashboardProps, 'view' | 'onView' | 'trans'>): JSX.Element {
+function Tabs({
+  view,
+  onView,
+  trans
+}: Pick<IDashboardProps, 'view' | 'onView' | 'trans'>): JSX.Element {
   const names = tabNames(trans);
   const list = React.useRef<HTMLDivElement>(null);
   const go = (event: React.KeyboardEvent) => {
-    const steps: { [key: string]: number } = { ArrowRight: 1, ArrowLeft: -1, Home: -VIEWS.indexOf(view), End: VIEWS.length - 1 - VIEWS.indexOf(view) };
+    const steps: { [key: string]: number } = {
+      ArrowRight: 1,
+      ArrowLeft: -1,
+      Home: -VIEWS.indexOf(view),
+      End: VIEWS.length - 1 - VIEWS.indexOf(view)
+    };
     if (event.key in steps) {
       event.preventDefault();
       const next = VIEWS[(VIEWS.indexOf(view) + steps[event.key] + VIEWS.length) % VIEWS.length];
@@ -144,7 +191,13 @@ function Tabs({ view, onView, trans }: Pick<IDashboardProps, 'view' | 'onView' |
     }
   };
   return (
-    <div ref={list} role="tablist" aria-label={trans.__('Views')} className="jp-GpuShareDashboard-tabs" onKeyDown={go}>
+    <div
+      ref={list}
+      role="tablist"
+      aria-label={trans.__('Views')}
+      className="jp-GpuShareDashboard-tabs"
+      onKeyDown={go}
+    >
       {VIEWS.map(one => (
         <button
           key={one}
@@ -172,20 +225,56 @@ function Shown(props: IDashboardProps): JSX.Element {
     case 'workloads':
       return <WorkloadsView {...props} />;
     case 'nodes':
-      return <TableView {...props} table="nodes" of={nodeColumns} rows={state.nodes.rows!} rowId={row => row.name} empty={trans.__('No node has reported yet.')} />;
+      return (
+        <TableView
+          {...props}
+          table="nodes"
+          of={nodeColumns}
+          rows={state.nodes.rows!}
+          rowId={row => row.name}
+          empty={trans.__('No node has reported yet.')}
+        />
+      );
     case 'pools':
-      return <TableView {...props} table="pools" of={poolColumns} rows={state.pools.rows!} rowId={row => row.name} empty={trans.__('The policy has no node pools.')} />;
+      return (
+        <TableView
+          {...props}
+          table="pools"
+          of={poolColumns}
+          rows={state.pools.rows!}
+          rowId={row => row.name}
+          empty={trans.__('The policy has no node pools.')}
+        />
+      );
     case 'projects':
-      return <TableView {...props} table="projects" of={projectColumns} rows={state.projects.rows!} rowId={row => `${row.name} ${row.pool}`} empty={trans.__('You are in no project.')} />;
+      return (
+        <TableView
+          {...props}
+          table="projects"
+          of={projectColumns}
+          rows={state.projects.rows!}
+          rowId={row => `${row.name} ${row.pool}`}
+          empty={trans.__('You are in no project.')}
+        />
+      );
     case 'evictions':
-      return <TableView {...props} table="evictions" of={evictionColumns} rows={state.evictions.rows!} rowId={row => `${row.time} ${row.workload} ${row.pod}`} empty={trans.__('Nobody has been evicted in the time that is kept.')} />;
+      return (
+        <TableView
+          {...props}
+          table="evictions"
+          of={evictionColumns}
+          rows={state.evictions.rows!}
+          rowId={row => `${row.time} ${row.workload} ${row.pod}`}
+          empty={trans.__('Nobody has been evicted in the time that is kept.')}
+        />
+      );
   }
 }
 
 function useNamed({ state, status }: IDashboardProps): readonly WorkloadView[] {
   const rows = state.workloads.rows;
   const mine = status?.kernels;
-  return React.useMemo(() => namedNow(rows ?? [], mine ?? []), [rows, mine]);
+  return React.useMemo(() => withCurrentNames(rows ?? [], mine ?? []), [rows, mine]);
 }
 
 function WorkloadsView(props: IDashboardProps): JSX.Element {
@@ -206,7 +295,10 @@ function MapView(props: IDashboardProps): JSX.Element {
   const { nodes, pools } = props.state;
   const { trans } = props;
   const workloads = useNamed(props);
-  const places = React.useMemo(() => placesOf(nodes.rows!, pools.rows!, workloads), [nodes.rows, pools.rows, workloads]);
+  const places = React.useMemo(
+    () => placements(nodes.rows!, pools.rows!, workloads),
+    [nodes.rows, pools.rows, workloads]
+  );
   return nodes.rows!.length === 0 ? (
     <p className="jp-GpuShare-faint">{trans.__('No node has reported yet.')}</p>
   ) : (
@@ -254,9 +346,20 @@ function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.El
   return (
     <>
       <div className="jp-GpuShareDashboard-tools">
-        <input type="search" value={filter} placeholder={trans.__('Filter rows')} aria-label={trans.__('Filter rows')} onChange={event => setFilter(event.target.value)} />
+        <input
+          type="search"
+          value={filter}
+          placeholder={trans.__('Filter rows')}
+          aria-label={trans.__('Filter rows')}
+          onChange={event => setFilter(event.target.value)}
+        />
         <span className="jp-GpuShare-faint">{trans._n('%1 row', '%1 rows', rows.length)}</span>
-        <ColumnChooser columns={columns} shown={shown} onChange={ids => props.onChosen(table, ids)} trans={trans} />
+        <ColumnChooser
+          columns={columns}
+          shown={shown}
+          onChange={ids => props.onChosen(table, ids)}
+          trans={trans}
+        />
         <Download ask={() => props.onCsv(table, shown)} name={`${table}.csv`} trans={trans} />
       </div>
       <DataTable<ITableRows[Name][number]>
@@ -273,7 +376,12 @@ function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.El
 }
 
 /** What was chosen, without columns that there are not any more; else the usual ones. */
-function shownOf<Row>(columns: readonly IColumn<Row>[], chosen: readonly string[] | undefined): readonly string[] {
+function shownOf<Row>(
+  columns: readonly IColumn<Row>[],
+  chosen: readonly string[] | undefined
+): readonly string[] {
   const known = (chosen ?? []).filter(id => columns.some(column => column.id === id));
-  return known.length > 0 ? known : columns.filter(column => !column.hidden).map(column => column.id);
+  return known.length > 0
+    ? known
+    : columns.filter(column => !column.hidden).map(column => column.id);
 }

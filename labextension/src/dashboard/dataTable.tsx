@@ -54,7 +54,13 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
   const above = items.length > 0 ? items[0].start : 0;
   const below = items.length > 0 ? virtual.getTotalSize() - items[items.length - 1].end : 0;
   return (
-    <div className="jp-GpuShareDashboard-scroll" ref={scroller} tabIndex={0} role="region" aria-label={label}>
+    <div
+      className="jp-GpuShareDashboard-scroll"
+      ref={scroller}
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+    >
       <table aria-rowcount={drawn.length + 1} aria-label={label}>
         <thead>
           <Head table={table} trans={trans} />
@@ -87,15 +93,28 @@ function useTable<Item>(props: IDataTableProps<Item>): Table<Item> {
   const { columns, shown, trans, childrenOf } = props;
   const [sorting, setSorting] = React.useState<SortingState>([]);
   const [expanded, setExpanded] = React.useState<ExpandedState>(true);
-  const definitions = React.useMemo(() => columns.map(column => definition(column, trans)), [columns, trans]);
-  const visible = React.useMemo(() => Object.fromEntries(columns.map(({ id }) => [id, shown.includes(id)])), [columns, shown]);
+  const definitions = React.useMemo(
+    () => columns.map(column => definition(column, trans)),
+    [columns, trans]
+  );
+  const visible = React.useMemo(
+    () => Object.fromEntries(columns.map(({ id }) => [id, shown.includes(id)])),
+    [columns, shown]
+  );
   return useReactTable({
     data: props.rows as Item[],
     columns: definitions,
-    state: { sorting, expanded, columnVisibility: visible, columnOrder: [...shown], globalFilter: props.filter ?? '' },
+    state: {
+      sorting,
+      expanded,
+      columnVisibility: visible,
+      columnOrder: [...shown],
+      globalFilter: props.filter ?? ''
+    },
     onSortingChange: setSorting,
     onExpandedChange: setExpanded,
-    getRowId: (row, _index, parent) => (parent === undefined ? props.rowId(row) : `${parent.id} ${props.rowId(row)}`),
+    getRowId: (row, _index, parent) =>
+      parent === undefined ? props.rowId(row) : `${parent.id} ${props.rowId(row)}`,
     getSubRows: childrenOf === undefined ? undefined : row => childrenOf(row) as Item[],
     getCoreRowModel: getCoreRowModel(),
     getSortedRowModel: getSortedRowModel(),
@@ -114,17 +133,29 @@ function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): Colu
     accessorFn: row => cellText(column.value(row), column, trans),
     cell: context => context.getValue(),
     filterFn: 'includesString',
-    sortingFn: (a, b) => compareCells(column.value(a.original) as Cell, column.value(b.original) as Cell),
+    sortingFn: (a, b) =>
+      compareCells(column.value(a.original) as Cell, column.value(b.original) as Cell),
     sortDescFirst: false,
     meta: { kind: column.kind ?? 'text' }
   };
 }
 
-function Head<Item>({ table, trans }: { table: Table<Item>; trans: TranslationBundle }): JSX.Element {
+function Head<Item>({
+  table,
+  trans
+}: {
+  table: Table<Item>;
+  trans: TranslationBundle;
+}): JSX.Element {
   return (
     <tr aria-rowindex={1}>
       {table.getFlatHeaders().map(header => (
-        <th key={header.id} scope="col" data-kind={kindOf(header.column)} aria-sort={sortWord(header.column.getIsSorted())}>
+        <th
+          key={header.id}
+          scope="col"
+          data-kind={kindOf(header.column)}
+          aria-sort={sortWord(header.column.getIsSorted())}
+        >
           <button
             className="jp-GpuShareDashboard-sort"
             title={trans.__('Sort by this column')}
@@ -172,9 +203,18 @@ function LineOnce<Item>({ item, row, measure, onPick, isPicked }: ILineProps<Ite
       {row.getVisibleCells().map((cell, index) => {
         const text = flexRender(cell.column.columnDef.cell, cell.getContext());
         return (
-          <td key={cell.id} data-kind={kindOf(cell.column)} data-column={cell.column.id} data-value={String(cell.getValue())}>
+          <td
+            key={cell.id}
+            data-kind={kindOf(cell.column)}
+            data-column={cell.column.id}
+            data-value={String(cell.getValue())}
+          >
             {index === 0 && onPick !== undefined ? (
-              <button className="jp-GpuShare-link" aria-pressed={isPicked} onClick={() => onPick(row.original)}>
+              <button
+                className="jp-GpuShare-link"
+                aria-pressed={isPicked}
+                onClick={() => onPick(row.original)}
+              >
                 {text}
               </button>
             ) : (

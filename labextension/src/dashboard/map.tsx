@@ -5,21 +5,27 @@ import * as React from 'react';
 
 import { gpuName, memoryText, shareText } from '../format';
 import { DeviceRow, NodeRow } from '../schema';
-import { INodePlaces, IOccupant, IPlace, IPoolPlaces } from './places';
+import { INodePlacement, ITenant, IGpuPlacement, IPoolPlacement } from './placement';
 
 interface IMapProps {
-  pools: readonly IPoolPlaces[];
+  pools: readonly IPoolPlacement[];
   trans: TranslationBundle;
 }
 
-type Row = { readonly pool: IPoolPlaces; readonly node: INodePlaces | null };
+type Row = { readonly pool: IPoolPlacement; readonly node: INodePlacement | null };
 
 const ROW_PX = 150;
 const AHEAD = 4;
 
 export function Map({ pools, trans }: IMapProps): JSX.Element {
   const scroller = React.useRef<HTMLDivElement>(null);
-  const rows = React.useMemo(() => pools.flatMap(pool => [{ pool, node: null }, ...pool.nodes.map(node => ({ pool, node }))] as Row[]), [pools]);
+  const rows = React.useMemo(
+    () =>
+      pools.flatMap(
+        pool => [{ pool, node: null }, ...pool.nodes.map(node => ({ pool, node }))] as Row[]
+      ),
+    [pools]
+  );
   const virtual = useVirtualizer({
     count: rows.length,
     getScrollElement: () => scroller.current,
@@ -30,9 +36,19 @@ export function Map({ pools, trans }: IMapProps): JSX.Element {
   const items = virtual.getVirtualItems();
   const label = trans.__('Map of node pools, nodes and GPUs');
   return (
-    <div className="jp-GpuShareDashboard-scroll" ref={scroller} tabIndex={0} role="region" aria-label={label}>
+    <div
+      className="jp-GpuShareDashboard-scroll"
+      ref={scroller}
+      tabIndex={0}
+      role="region"
+      aria-label={label}
+    >
       <Key trans={trans} />
-      <div style={{ height: virtual.getTotalSize(), position: 'relative' }} role="list" aria-label={label}>
+      <div
+        style={{ height: virtual.getTotalSize(), position: 'relative' }}
+        role="list"
+        aria-label={label}
+      >
         {items.map(item => {
           const { pool, node } = rows[item.index];
           return (
@@ -44,7 +60,11 @@ export function Map({ pools, trans }: IMapProps): JSX.Element {
               style={{ transform: `translateY(${item.start - virtual.options.scrollMargin}px)` }}
               role="listitem"
             >
-              {node === null ? <PoolHead pool={pool} trans={trans} /> : <Node node={node} trans={trans} />}
+              {node === null ? (
+                <PoolHead pool={pool} trans={trans} />
+              ) : (
+                <Node node={node} trans={trans} />
+              )}
             </div>
           );
         })}
@@ -64,7 +84,13 @@ function Key({ trans }: { trans: TranslationBundle }): JSX.Element {
   );
 }
 
-function PoolHead({ pool, trans }: { pool: IPoolPlaces; trans: TranslationBundle }): JSX.Element {
+function PoolHead({
+  pool,
+  trans
+}: {
+  pool: IPoolPlacement;
+  trans: TranslationBundle;
+}): JSX.Element {
   const row = pool.pool;
   const facts =
     row === null
@@ -82,12 +108,19 @@ function PoolHead({ pool, trans }: { pool: IPoolPlaces; trans: TranslationBundle
         ];
   return (
     <h3 className="jp-GpuShareDashboard-pool">
-      {trans.__('Node pool %1', pool.name)} <small>{facts.filter(fact => fact !== '').join(' · ')}</small>
+      {trans.__('Node pool %1', pool.name)}{' '}
+      <small>{facts.filter(fact => fact !== '').join(' · ')}</small>
     </h3>
   );
 }
 
-const Node = React.memo(function Node({ node: { node, places }, trans }: { node: INodePlaces; trans: TranslationBundle }): JSX.Element {
+const Node = React.memo(function Node({
+  node: { node, places },
+  trans
+}: {
+  node: INodePlacement;
+  trans: TranslationBundle;
+}): JSX.Element {
   const words = [...(node.cordoned ? [trans.__('cordoned')] : []), ...node.reasons];
   return (
     <section className="jp-GpuShareDashboard-node" aria-label={trans.__('Node %1', node.name)}>
@@ -122,7 +155,13 @@ const Node = React.memo(function Node({ node: { node, places }, trans }: { node:
 });
 
 /** Which capability tiers the node's self-test did not find, and why. */
-function Cannot({ problems, trans }: { problems: NodeRow['tier_problems']; trans: TranslationBundle }): JSX.Element | null {
+function Cannot({
+  problems,
+  trans
+}: {
+  problems: NodeRow['tier_problems'];
+  trans: TranslationBundle;
+}): JSX.Element | null {
   const tiers = Object.keys(problems).filter(tier => problems[tier] !== '');
   return tiers.length === 0 ? null : (
     <details className="jp-GpuShareDashboard-cannot">
@@ -138,27 +177,34 @@ function Cannot({ problems, trans }: { problems: NodeRow['tier_problems']; trans
   );
 }
 
-function Gpu({ place, trans }: { place: IPlace; trans: TranslationBundle }): JSX.Element {
-  const { device, here, plannedOnly } = place;
+function Gpu({ place, trans }: { place: IGpuPlacement; trans: TranslationBundle }): JSX.Element {
+  const { device, here, plannedHere } = place;
   return (
     <li className="jp-GpuShareDashboard-gpu" data-healthy={device.healthy} data-uuid={device.uuid}>
       <div className="jp-GpuShareDashboard-gpu-head">
-        <strong title={device.uuid}>{trans.__('GPU %1', gpuName(device.uuid))}</strong> <span className="jp-GpuShare-faint">{device.model}</span>
+        <strong title={device.uuid}>{trans.__('GPU %1', gpuName(device.uuid))}</strong>{' '}
+        <span className="jp-GpuShare-faint">{device.model}</span>
       </div>
       {!device.healthy && (
         <div className="jp-GpuShare-refusal">
-          {device.health !== '' ? trans.__('Not healthy: %1', device.health) : trans.__('Not healthy')}
+          {device.health !== ''
+            ? trans.__('Not healthy: %1', device.health)
+            : trans.__('Not healthy')}
         </div>
       )}
       <Bar device={device} trans={trans} />
-      {here.length === 0 && plannedOnly.length === 0 && <div className="jp-GpuShare-faint jp-GpuShareDashboard-who">{trans.__('Nobody is here.')}</div>}
+      {here.length === 0 && plannedHere.length === 0 && (
+        <div className="jp-GpuShare-faint jp-GpuShareDashboard-who">
+          {trans.__('Nobody is here.')}
+        </div>
+      )}
       <ul className="jp-GpuShareDashboard-who">
         {here.map(one => (
           <li key={one.key} data-kind="runs">
             {hereText(one, trans)}
           </li>
         ))}
-        {plannedOnly.map(one => (
+        {plannedHere.map(one => (
           <li key={one.key} data-kind="planned">
             {trans.__('planned here: %1', whoText(one, trans))}
           </li>
@@ -175,7 +221,15 @@ function Bar({ device, trans }: { device: DeviceRow; trans: TranslationBundle })
   const text = barText(device, trans);
   return (
     <>
-      <div className="jp-GpuShareDashboard-bar" role="meter" aria-label={trans.__('GPU memory')} aria-valuemin={0} aria-valuemax={scale} aria-valuenow={Math.min(scale, used + device.foreign_mib)} aria-valuetext={text}>
+      <div
+        className="jp-GpuShareDashboard-bar"
+        role="meter"
+        aria-label={trans.__('GPU memory')}
+        aria-valuemin={0}
+        aria-valuemax={scale}
+        aria-valuenow={Math.min(scale, used + device.foreign_mib)}
+        aria-valuetext={text}
+      >
         <div data-part="used" style={{ width: percent(used - borrowed) }} />
         <div data-part="borrowed" style={{ width: percent(borrowed) }} />
         <div data-part="foreign" style={{ width: percent(device.foreign_mib) }} />
@@ -194,21 +248,30 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
     guaranteed > 0 ? trans.__('%1 guaranteed', memoryText(guaranteed)) : '',
     borrowed > 0 ? trans.__('%1 borrowed', memoryText(borrowed)) : '',
     device.foreign_mib > 0
-      ? trans._n('%2 held by %1 foreign process', '%2 held by %1 foreign processes', processes, memoryText(device.foreign_mib))
+      ? trans._n(
+          '%2 held by %1 foreign process',
+          '%2 held by %1 foreign processes',
+          processes,
+          memoryText(device.foreign_mib)
+        )
       : '',
-    device.utilization === null ? '' : trans.__('busy %1\u00a0%', Math.round(100 * device.utilization))
+    device.utilization === null
+      ? ''
+      : trans.__('busy %1\u00a0%', Math.round(100 * device.utilization))
   ]
     .filter(part => part !== '')
     .join(' · ');
 }
 
-function whoText(one: IOccupant, trans: TranslationBundle): string {
-  const name = one.name ?? (one.project === null ? trans.__('somebody') : trans.__('somebody in project %1', one.project));
+function whoText(one: ITenant, trans: TranslationBundle): string {
+  const name =
+    one.name ??
+    (one.project === null ? trans.__('somebody') : trans.__('somebody in project %1', one.project));
   const share = shareText({ gpu: one.gpu, gpu_memory_mib: null });
   return share === null ? name : `${name} (${share})`;
 }
 
-function hereText(one: IOccupant, trans: TranslationBundle): string {
+function hereText(one: ITenant, trans: TranslationBundle): string {
   return [
     whoText(one, trans),
     one.state === 'suspended' ? trans.__('suspended') : '',

@@ -3,12 +3,12 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import uPlot from 'uplot';
 
-import { ICurve } from './curve';
+import { IQueueSeries } from './queueSeries';
 
 const HEIGHT_PX = 200;
 
 interface IPlotProps {
-  curve: ICurve;
+  curve: IQueueSeries;
   /** The same in words. */
   text: string;
   /** Changes with the theme: colours are read when the plot is made. */
@@ -17,7 +17,7 @@ interface IPlotProps {
 }
 
 interface ILine {
-  readonly field: keyof Omit<ICurve, 'times'>;
+  readonly field: keyof Omit<IQueueSeries, 'times'>;
   readonly label: string;
   readonly color: string;
   readonly dash?: number[];
@@ -27,10 +27,28 @@ interface ILine {
 
 function linesOf(trans: TranslationBundle): ILine[] {
   return [
-    { field: 'allocated', label: trans.__('Allocated'), color: '--jp-success-color1', width: 2, fill: true },
-    { field: 'fairShare', label: trans.__('Fair share'), color: '--jp-brand-color1', width: 2, dash: [8, 4] },
+    {
+      field: 'allocated',
+      label: trans.__('Allocated'),
+      color: '--jp-success-color1',
+      width: 2,
+      fill: true
+    },
+    {
+      field: 'fairShare',
+      label: trans.__('Fair share'),
+      color: '--jp-brand-color1',
+      width: 2,
+      dash: [8, 4]
+    },
     { field: 'quota', label: trans.__('Quota'), color: '--jp-ui-font-color1', width: 1 },
-    { field: 'requested', label: trans.__('Requested'), color: '--jp-warn-color1', width: 2, dash: [2, 4] }
+    {
+      field: 'requested',
+      label: trans.__('Requested'),
+      color: '--jp-warn-color1',
+      width: 2,
+      dash: [2, 4]
+    }
   ];
 }
 
@@ -44,7 +62,10 @@ export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
     const element = host.current!;
     const made = new uPlot(optionsOf(element, lines), data, element);
     plot.current = made;
-    const watcher = new ResizeObserver(() => element.clientWidth > 0 && made.setSize({ width: element.clientWidth, height: HEIGHT_PX }));
+    const watcher = new ResizeObserver(
+      () =>
+        element.clientWidth > 0 && made.setSize({ width: element.clientWidth, height: HEIGHT_PX })
+    );
     watcher.observe(element);
     return () => {
       watcher.disconnect();
@@ -72,15 +93,19 @@ export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
   );
 }
 
-function dataOf(curve: ICurve, lines: readonly ILine[]): uPlot.AlignedData {
+function dataOf(curve: IQueueSeries, lines: readonly ILine[]): uPlot.AlignedData {
   return [[...curve.times], ...lines.map(line => [...curve[line.field]])] as uPlot.AlignedData;
 }
 
 function optionsOf(element: HTMLElement, lines: readonly ILine[]): uPlot.Options {
-  const color = (name: string) => getComputedStyle(element).getPropertyValue(name).trim() || 'currentColor';
+  const color = (name: string) =>
+    getComputedStyle(element).getPropertyValue(name).trim() || 'currentColor';
   const stepped = uPlot.paths.stepped!({ align: 1 });
   // fainter than a theme's own borders: in high contrast these are as strong as the lines of the plot
-  const faint = { stroke: `color-mix(in srgb, ${color('--jp-ui-font-color1')} 20%, transparent)`, width: 1 };
+  const faint = {
+    stroke: `color-mix(in srgb, ${color('--jp-ui-font-color1')} 20%, transparent)`,
+    width: 1
+  };
   const axis: uPlot.Axis = { stroke: color('--jp-ui-font-color1'), grid: faint, ticks: faint };
   return {
     width: Math.max(200, element.clientWidth),

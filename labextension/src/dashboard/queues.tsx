@@ -5,9 +5,9 @@ import * as React from 'react';
 import { ProjectRow, QueueRow, QueueSample } from '../schema';
 import { ColumnChooser, Download } from './columnChooser';
 import { IColumn } from './columns';
-import { curveOf, curveText } from './curve';
+import { queueSeries, seriesText } from './queueSeries';
 import { DataTable } from './dataTable';
-import { IQueueNode, queueTree } from './places';
+import { IQueueNode, queueTree } from './placement';
 import { Plot } from './plot';
 
 export const SPANS = [15, 60, 360, 1440] as const;
@@ -36,11 +36,18 @@ export function Queues(props: IQueuesProps): JSX.Element {
   const [resource, setResource] = React.useState<string>('gpu');
   const [picked, setPicked] = React.useState<{ queue: string; pool: string } | null>(null);
   const rows = React.useMemo(
-    () => queueTree(queues.filter(queue => queue.resource === resource), projects),
+    () =>
+      queueTree(
+        queues.filter(queue => queue.resource === resource),
+        projects
+      ),
     [queues, projects, resource]
   );
   const chosen = picked ?? (rows.length > 0 ? { queue: rows[0].queue, pool: rows[0].pool } : null);
-  const pick = React.useCallback((row: QueueRow) => setPicked({ queue: row.queue, pool: row.pool }), []);
+  const pick = React.useCallback(
+    (row: QueueRow) => setPicked({ queue: row.queue, pool: row.pool }),
+    []
+  );
   return (
     <>
       {chosen !== null && <OverTime {...props} {...chosen} history={history ?? []} />}
@@ -53,7 +60,12 @@ export function Queues(props: IQueuesProps): JSX.Element {
             ))}
           </select>
         </label>
-        <ColumnChooser columns={props.columns} shown={props.shown} onChange={props.onShown} trans={trans} />
+        <ColumnChooser
+          columns={props.columns}
+          shown={props.shown}
+          onChange={props.onShown}
+          trans={trans}
+        />
         <Download ask={() => props.onCsv(props.shown)} name="queues.csv" trans={trans} />
       </div>
       <DataTable<QueueRow>
@@ -72,7 +84,10 @@ export function Queues(props: IQueuesProps): JSX.Element {
 }
 
 /** The table's id of a row: below its parent's. */
-function pickedId(rows: readonly IQueueNode[], chosen: { queue: string; pool: string }): string | null {
+function pickedId(
+  rows: readonly IQueueNode[],
+  chosen: { queue: string; pool: string }
+): string | null {
   for (const row of rows) {
     const child = row.children.find(one => one.queue === chosen.queue && one.pool === chosen.pool);
     if (child !== undefined) {
@@ -85,9 +100,11 @@ function pickedId(rows: readonly IQueueNode[], chosen: { queue: string; pool: st
   return null;
 }
 
-function OverTime(props: IQueuesProps & { queue: string; pool: string; history: readonly QueueSample[] }): JSX.Element {
+function OverTime(
+  props: IQueuesProps & { queue: string; pool: string; history: readonly QueueSample[] }
+): JSX.Element {
   const { queue, pool, history, minutes, trans } = props;
-  const curve = React.useMemo(() => curveOf(history, queue, pool), [history, queue, pool]);
+  const curve = React.useMemo(() => queueSeries(history, queue, pool), [history, queue, pool]);
   return (
     <section aria-label={trans.__('Over time')} className="jp-GpuShareDashboard-time">
       <div className="jp-GpuShareDashboard-tools">
@@ -97,13 +114,20 @@ function OverTime(props: IQueuesProps & { queue: string; pool: string; history: 
           <select value={minutes} onChange={event => props.onMinutes(Number(event.target.value))}>
             {SPANS.map(span => (
               <option key={span} value={span}>
-                {span < 60 ? trans.__('%1 minutes', span) : trans._n('%1 hour', '%1 hours', span / 60)}
+                {span < 60
+                  ? trans.__('%1 minutes', span)
+                  : trans._n('%1 hour', '%1 hours', span / 60)}
               </option>
             ))}
           </select>
         </label>
       </div>
-      <Plot curve={curve} text={curveText(curve, queue, pool, trans)} theme={props.theme} trans={trans} />
+      <Plot
+        curve={curve}
+        text={seriesText(curve, queue, pool, trans)}
+        theme={props.theme}
+        trans={trans}
+      />
     </section>
   );
 }

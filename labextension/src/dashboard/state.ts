@@ -3,7 +3,15 @@
  *
  * Every table says since when its rows are true, and what is wrong when they may not be any more.
  */
-import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, QueueSample, WorkloadView } from '../schema';
+import {
+  EvictionRow,
+  NodeRow,
+  PoolRow,
+  ProjectRow,
+  QueueRow,
+  QueueSample,
+  WorkloadView
+} from '../schema';
 
 export interface ITableRows {
   readonly nodes: readonly NodeRow[];
@@ -27,12 +35,17 @@ export interface ITable<Rows> {
 export type IClusterState = { readonly [name in TableName]: ITable<ITableRows[name]> };
 
 export type ClusterFact =
-  | { readonly type: 'answered'; readonly table: TableName; readonly at: number; readonly rows: ITableRows[TableName] | 'same' }
+  | {
+      readonly type: 'answered';
+      readonly table: TableName;
+      readonly at: number;
+      readonly rows: ITableRows[TableName] | 'same';
+    }
   | { readonly type: 'failed'; readonly table: TableName; readonly problem: string };
 
 const UNKNOWN = { rows: null, at: null, problem: null };
 
-export const NOTHING: IClusterState = {
+export const EMPTY: IClusterState = {
   nodes: UNKNOWN,
   pools: UNKNOWN,
   queues: UNKNOWN,
@@ -61,9 +74,9 @@ export function reduceCluster(state: IClusterState, fact: ClusterFact): ICluster
  * - stale: answered once, and not any more
  * - live: true as of the last question
  */
-export type Truth = 'loading' | 'failed' | 'stale' | 'live';
+export type Freshness = 'loading' | 'failed' | 'stale' | 'live';
 
-export function truthOf(table: ITable<unknown>): Truth {
+export function freshnessOf(table: ITable<unknown>): Freshness {
   if (table.rows === null) {
     return table.problem === null ? 'loading' : 'failed';
   }
@@ -71,8 +84,13 @@ export function truthOf(table: ITable<unknown>): Truth {
 }
 
 /** Of several tables that one view needs: the worst, and the first that has it. */
-export function worstOf(tables: readonly ITable<unknown>[]): { truth: Truth; table: ITable<unknown> } {
-  const order: Truth[] = ['failed', 'loading', 'stale', 'live'];
-  const ranked = tables.map(table => ({ truth: truthOf(table), table }));
-  return ranked.reduce((worst, one) => (order.indexOf(one.truth) < order.indexOf(worst.truth) ? one : worst));
+export function leastFresh(tables: readonly ITable<unknown>[]): {
+  freshness: Freshness;
+  table: ITable<unknown>;
+} {
+  const order: Freshness[] = ['failed', 'loading', 'stale', 'live'];
+  const ranked = tables.map(table => ({ freshness: freshnessOf(table), table }));
+  return ranked.reduce((worst, one) =>
+    order.indexOf(one.freshness) < order.indexOf(worst.freshness) ? one : worst
+  );
 }

@@ -14,7 +14,7 @@ import { TableName } from './state';
 const WIDGET_ID = 'jupyter-gpushare-dashboard';
 const KEPT = 'jupyter-gpushare:dashboard';
 
-/** What is remembered from one visit to the next. */
+/** What is savedRequest from one visit to the next. */
 interface IKept {
   view: View;
   minutes: number;
@@ -83,7 +83,9 @@ export class DashboardContent extends ReactWidget {
         theme={themes?.theme ?? ''}
         onView={view => this.keep({ view })}
         onMinutes={minutes => this.keep({ minutes })}
-        onChosen={(table: TableName, columns) => this.keep({ chosen: { ...this.kept.chosen, [table]: columns } })}
+        onChosen={(table: TableName, columns) =>
+          this.keep({ chosen: { ...this.kept.chosen, [table]: columns } })
+        }
         onCsv={(table, columns) => this.cluster.csv(table, columns)}
         onRetry={() => this.cluster.refresh()}
         trans={trans}

@@ -12,11 +12,11 @@ import { kernelOf } from '../notebooks';
 import { kernelActions } from '../panelWidget';
 import { Popover } from '../popover';
 import { Kernel, Status } from '../schema';
-import { IAsked } from '../state';
+import { IPendingAction } from '../state';
 import { kernelHint, kernelSummary } from '../summary';
 import { IGpuShare } from '../tokens';
 import { IKernelActions, KernelCard } from '../views/kernelCard';
-import { useSecondHand } from '../views/notice';
+import { useClock } from '../views/notice';
 import { ConnectionLine, useChoices } from '../views/panel';
 
 export class GpuControl extends ReactWidget {
@@ -77,7 +77,11 @@ export class GpuControl extends ReactWidget {
         data-stale={stale}
         aria-haspopup="dialog"
         aria-expanded={this.popover !== null}
-        title={stale ? problemText(this.gpushare.state.problem, this.trans) : kernelHint(kernel, this.trans)}
+        title={
+          stale
+            ? problemText(this.gpushare.state.problem, this.trans)
+            : kernelHint(kernel, this.trans)
+        }
         onClick={() => this.toggle()}
       >
         <gpuIcon.react tag="span" className="jp-GpuShare-control-icon" />
@@ -95,7 +99,7 @@ export class GpuControl extends ReactWidget {
 
 /** Its second hand runs only while something counts down. */
 function Ticking({ summary }: { summary: (now: number) => string }): JSX.Element {
-  return <span>{summary(useSecondHand())}</span>;
+  return <span>{summary(useClock())}</span>;
 }
 
 class ControlBody extends ReactWidget {
@@ -117,7 +121,13 @@ class ControlBody extends ReactWidget {
 
   protected render(): JSX.Element {
     return (
-      <Body gpushare={this.gpushare} panel={this.panel} asking={this.asking} actions={this.actions} trans={this.trans} />
+      <Body
+        gpushare={this.gpushare}
+        panel={this.panel}
+        asking={this.asking}
+        actions={this.actions}
+        trans={this.trans}
+      />
     );
   }
 
@@ -149,7 +159,9 @@ function Body({ gpushare, panel, asking, actions, trans }: IBodyProps): JSX.Elem
         />
       )}
       {state.status !== null && kernel === null && (
-        <p className="jp-GpuShare-faint">{trans.__('This notebook has no running kernel. Start one, then ask for a share.')}</p>
+        <p className="jp-GpuShare-faint">
+          {trans.__('This notebook has no running kernel. Start one, then ask for a share.')}
+        </p>
       )}
     </>
   );
@@ -158,13 +170,21 @@ function Body({ gpushare, panel, asking, actions, trans }: IBodyProps): JSX.Elem
 interface ICardProps extends Pick<IBodyProps, 'asking' | 'actions' | 'trans'> {
   status: Status;
   kernel: Kernel;
-  asked: IAsked | null;
+  asked: IPendingAction | null;
 }
 
 function Card({ status, kernel, asked, asking, actions, trans }: ICardProps): JSX.Element {
   const choices = useChoices(status);
   const asks = asking || kernel.state === 'detached';
   return (
-    <KernelCard key={kernel.kernel_id} kernel={kernel} choices={choices} asked={asked} brief={{ asks }} {...actions} trans={trans} />
+    <KernelCard
+      key={kernel.kernel_id}
+      kernel={kernel}
+      choices={choices}
+      asked={asked}
+      brief={{ asks }}
+      {...actions}
+      trans={trans}
+    />
   );
 }

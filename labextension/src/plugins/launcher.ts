@@ -31,19 +31,36 @@ export const launcher: JupyterFrontEndPlugin<void> = {
     const trans = bundle(translator);
     const { commands } = app;
     commands.addCommand(COMMANDS.create, {
-      label: args => (args.label as string | undefined) ?? trans.__('New Notebook with a GPU Share'),
+      label: args =>
+        (args.label as string | undefined) ?? trans.__('New Notebook with a GPU Share'),
       caption: args => (args.caption as string | undefined) ?? '',
       icon: gpuIcon,
       execute: args => createNotebook(app, args as unknown as ICreateArgs),
-      describedBy: { args: { type: 'object', properties: { cwd: { type: 'string' }, kernel: { type: 'string' }, request: { type: 'object' } } } }
+      describedBy: {
+        args: {
+          type: 'object',
+          properties: {
+            cwd: { type: 'string' },
+            kernel: { type: 'string' },
+            request: { type: 'object' }
+          }
+        }
+      }
     });
     commands.addCommand(COMMANDS.ask, {
-      label: args => (args.isLauncher === true ? trans.__('GPU share…') : trans.__('New Notebook with a GPU Share…')),
-      caption: trans.__('Choose a share, a project and a kernel, and see whether it would start now'),
+      label: args =>
+        args.isLauncher === true
+          ? trans.__('GPU share…')
+          : trans.__('New Notebook with a GPU Share…'),
+      caption: trans.__(
+        'Choose a share, a project and a kernel, and see whether it would start now'
+      ),
       icon: gpuIcon,
       execute: async args => {
         const chosen = await askAtStart(gpushare, app.serviceManager.kernelspecs, trans);
-        return chosen === null ? null : createNotebook(app, { ...chosen, cwd: args.cwd as string | undefined });
+        return chosen === null
+          ? null
+          : createNotebook(app, { ...chosen, cwd: args.cwd as string | undefined });
       },
       describedBy: { args: { type: 'object', properties: { cwd: { type: 'string' } } } }
     });

@@ -9,7 +9,7 @@ import { ACTIONS, actionCommand, addActionCommands, COMMANDS } from '../commands
 import { gpuIcon } from '../icon';
 import { NoticeBanner } from '../notebook/banner';
 import { GpuControl } from '../notebook/control';
-import { RememberedShares } from '../notebook/remembered';
+import { SavedRequests } from '../notebook/savedRequest';
 import { followSettings } from '../settings';
 import { IGpuShare } from '../tokens';
 import { bundle } from '../translation';
@@ -17,10 +17,16 @@ import { requestText } from '../format';
 
 export const notebook: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:notebook',
-  description: "The GPU control in a notebook's toolbar, its notices, and its remembered share.",
+  description: "The GPU control in a notebook's toolbar, its notices, and its savedRequest share.",
   autoStart: true,
   requires: [IGpuShare],
-  optional: [INotebookTracker, IToolbarWidgetRegistry, ISettingRegistry, ITranslator, ICommandPalette],
+  optional: [
+    INotebookTracker,
+    IToolbarWidgetRegistry,
+    ISettingRegistry,
+    ITranslator,
+    ICommandPalette
+  ],
   activate: (
     app: JupyterFrontEnd,
     gpushare: IGpuShare,
@@ -41,15 +47,24 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       controls.set(panel, control);
       return control;
     });
-    const remembered = new RememberedShares(gpushare, notebooks, () => settings().useRemembered);
-    remembered.asked.connect((_, { panel, request }) =>
-      Notification.info(trans.__('%1: asked for %2, the share that was chosen for this notebook.', panel.title.label, requestText(request)), {
-        autoClose: 8000
-      })
+    const savedRequest = new SavedRequests(gpushare, notebooks, () => settings().useRemembered);
+    savedRequest.asked.connect((_, { panel, request }) =>
+      Notification.info(
+        trans.__(
+          '%1: asked for %2, the share that was chosen for this notebook.',
+          panel.title.label,
+          requestText(request)
+        ),
+        {
+          autoClose: 8000
+        }
+      )
     );
     notebooks.widgetAdded.connect((_, panel) => {
-      panel.contentHeader.addWidget(new NoticeBanner(gpushare, panel, () => controls.get(panel)?.open(true), trans));
-      remembered.follow(panel);
+      panel.contentHeader.addWidget(
+        new NoticeBanner(gpushare, panel, () => controls.get(panel)?.open(true), trans)
+      );
+      savedRequest.follow(panel);
     });
 
     addActionCommands(app, gpushare, notebooks, trans);
@@ -57,10 +72,13 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       label: trans.__("Request or Change This Notebook's GPU Share…"),
       icon: gpuIcon,
       isEnabled: () => notebooks.currentWidget !== null,
-      execute: () => notebooks.currentWidget !== null && controls.get(notebooks.currentWidget)?.toggle(),
+      execute: () =>
+        notebooks.currentWidget !== null && controls.get(notebooks.currentWidget)?.toggle(),
       describedBy: { args: { type: 'object', properties: {} } }
     });
     const category = trans.__('GPU share');
-    [COMMANDS.control, ...ACTIONS.map(actionCommand)].forEach(command => palette?.addItem({ command, category }));
+    [COMMANDS.control, ...ACTIONS.map(actionCommand)].forEach(command =>
+      palette?.addItem({ command, category })
+    );
   }
 };

@@ -5,8 +5,8 @@ import { ISettingRegistry } from '@jupyterlab/settingregistry';
 import { ITranslator } from '@jupyterlab/translation';
 
 import { COMMANDS } from '../commands';
-import { explainDeaths } from '../notebook/deathReason';
-import { releaseCellsOfKilledKernels } from '../notebook/relaunch';
+import { explainKernelDeaths } from '../notebook/kernelDiedDialog';
+import { cancelRequestsOfKilledKernels } from '../notebook/cancelRequests';
 import { notebooksOf } from '../notebooks';
 import { Notifier } from '../notifier';
 import { followSettings } from '../settings';
@@ -15,7 +15,8 @@ import { bundle } from '../translation';
 
 export const notifier: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:notifier',
-  description: 'Notifications about what happened to my kernels, and the reason in the dialog that says that one died.',
+  description:
+    'Notifications about what happened to my kernels, and the reason in the dialog that says that one died.',
   autoStart: true,
   requires: [IGpuShare],
   optional: [INotebookTracker, ISettingRegistry, ITranslator],
@@ -31,12 +32,13 @@ export const notifier: JupyterFrontEndPlugin<void> = {
     new Notifier({
       gpushare,
       showPanel: () => void app.commands.execute(COMMANDS.show),
-      isInSight: kernelId => notebooks !== null && notebooksOf(notebooks, kernelId).some(panel => panel.isVisible),
+      isInSight: kernelId =>
+        notebooks !== null && notebooksOf(notebooks, kernelId).some(panel => panel.isVisible),
       isWanted: () => settings().notifications,
       trans
     });
     if (notebooks !== null) {
-      explainDeaths(gpushare, notebooks, trans);
+      explainKernelDeaths(gpushare, notebooks, trans);
     }
   }
 };
@@ -49,7 +51,7 @@ export const relaunch: JupyterFrontEndPlugin<void> = {
   optional: [INotebookTracker], // some pages of Notebook 7 have none
   activate: (_app: JupyterFrontEnd, gpushare: IGpuShare, notebooks: INotebookTracker | null) => {
     if (notebooks !== null) {
-      releaseCellsOfKilledKernels(gpushare, notebooks);
+      cancelRequestsOfKilledKernels(gpushare, notebooks);
     }
   }
 };

@@ -14,11 +14,20 @@ export const statusbar: JupyterFrontEndPlugin<void> = {
   autoStart: true,
   requires: [IGpuShare],
   optional: [IStatusBar, ITranslator], // Notebook 7 has no status bar, and calls a missing requirement an error
-  activate: (app: JupyterFrontEnd, gpushare: IGpuShare, bar: IStatusBar | null, translator: ITranslator | null) => {
+  activate: (
+    app: JupyterFrontEnd,
+    gpushare: IGpuShare,
+    bar: IStatusBar | null,
+    translator: ITranslator | null
+  ) => {
     if (bar === null) {
       return;
     }
-    const item = new StatusItem(gpushare, () => void app.commands.execute(COMMANDS.show), bundle(translator));
+    const item = new StatusItem(
+      gpushare,
+      () => void app.commands.execute(COMMANDS.show),
+      bundle(translator)
+    );
     bar.registerStatusItem('jupyter-gpushare:status', { item, align: 'left', rank: 3 });
   }
 };

@@ -33,9 +33,10 @@ export class Cards {
 
   /** Anew only when what is offered is not what it was. */
   private draw(): void {
-    const presets = this.wanted ? this.gpushare.state.status?.presets ?? [] : [];
+    const presets = this.wanted ? (this.gpushare.state.status?.presets ?? []) : [];
     const spec = this.kernelspecs.specs?.kernelspecs[this.kernelspecs.specs.default];
-    const items = presets.length === 0 || spec === undefined ? [] : this.items(presets.slice(0, MOST), spec);
+    const items =
+      presets.length === 0 || spec === undefined ? [] : this.items(presets.slice(0, MOST), spec);
     const text = JSON.stringify(items);
     if (text !== this.drawn) {
       this.drawn = text;
@@ -59,7 +60,16 @@ export class Cards {
       kernelIconUrl: gpuIconUrl,
       rank: RANK + index
     }));
-    return [...cards, { command: COMMANDS.ask, args: { isLauncher: true }, category, kernelIconUrl: gpuIconUrl, rank: RANK + MOST }];
+    return [
+      ...cards,
+      {
+        command: COMMANDS.ask,
+        args: { isLauncher: true },
+        category,
+        kernelIconUrl: gpuIconUrl,
+        rank: RANK + MOST
+      }
+    ];
   }
 
   private wanted = true;

@@ -80,7 +80,9 @@ class StartBody extends ReactWidget {
     return (
       <StartForm
         state={this.gpushare.state}
-        kernels={Object.values(specs?.kernelspecs ?? {}).flatMap(spec => (spec === undefined ? [] : [spec]))}
+        kernels={Object.values(specs?.kernelspecs ?? {}).flatMap(spec =>
+          spec === undefined ? [] : [spec]
+        )}
         firstKernel={specs?.default ?? ''}
         onWhatIf={request => this.gpushare.whatIf(request)}
         onStart={(kernel, request) => this.close_({ kernel, request })}

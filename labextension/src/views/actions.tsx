@@ -31,10 +31,19 @@ export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundl
   switch (action) {
     case 'release':
       return kernel.state === 'pending'
-        ? { label: trans.__('Stop waiting'), hint: trans.__('Ask for no GPU any more; the kernel lives on without one') }
-        : { label: trans.__('Release'), hint: trans.__('Give the GPU back; the kernel lives on without one') };
+        ? {
+            label: trans.__('Stop waiting'),
+            hint: trans.__('Ask for no GPU any more; the kernel lives on without one')
+          }
+        : {
+            label: trans.__('Release'),
+            hint: trans.__('Give the GPU back; the kernel lives on without one')
+          };
     case 'suspend':
-      return { label: trans.__('Suspend'), hint: trans.__('Save the GPU memory to host memory; the kernel lives on') };
+      return {
+        label: trans.__('Suspend'),
+        hint: trans.__('Save the GPU memory to host memory; the kernel lives on')
+      };
     case 'resume':
       return { label: trans.__('Resume'), hint: trans.__('Bring the GPU memory back') };
     case 'pin':
@@ -42,7 +51,10 @@ export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundl
     case 'unpin':
       return { label: trans.__('Unpin'), hint: trans.__('It may be suspended while it is idle') };
     case 'move':
-      return { label: trans.__('Move now'), hint: trans.__('Save the GPU memory and bring it back where there is room') };
+      return {
+        label: trans.__('Move now'),
+        hint: trans.__('Save the GPU memory and bring it back where there is room')
+      };
   }
 }
 
@@ -87,7 +99,9 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
  * The keyboard stays in a row of buttons whose buttons come and go: Pin becomes Unpin, Suspend becomes Resume. (A button that is `disabled`
  * loses the focus in browsers, so those that wait are only said to be.)
  */
-function useKeptFocus(row: React.RefObject<HTMLElement>): Pick<React.HTMLAttributes<HTMLElement>, 'onFocus' | 'onBlur'> {
+function useKeptFocus(
+  row: React.RefObject<HTMLElement>
+): Pick<React.HTMLAttributes<HTMLElement>, 'onFocus' | 'onBlur'> {
   const at = React.useRef<number | null>(null);
   const buttons = () => [...(row.current?.querySelectorAll('button') ?? [])];
   React.useLayoutEffect(() => {

@@ -5,7 +5,7 @@ import * as React from 'react';
 import { gpuName, kernelName, percentText, shareText, stateText } from '../format';
 import { sentence } from '../messages';
 import { Kernel, KernelRequest } from '../schema';
-import { IAsked } from '../state';
+import { IPendingAction } from '../state';
 import { Act, Actions } from './actions';
 import { Events } from './events';
 import { MemoryBar } from './memoryBar';
@@ -25,7 +25,7 @@ export interface IKernelActions {
 interface IKernelCardProps extends IKernelActions {
   kernel: Kernel;
   choices: IChoices;
-  asked: IAsked | null;
+  asked: IPendingAction | null;
   /** In the notebook itself: without its name and without its story. `asks`: it begins with the form. Looked at once. */
   brief?: { readonly asks: boolean };
   trans: TranslationBundle;
@@ -55,18 +55,44 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
     }
   };
   return (
-    <section ref={card} onKeyDown={leave} className="jp-GpuShare-card" data-state={kernel.state} data-kernel-id={kernel.kernel_id} aria-label={name}>
+    <section
+      ref={card}
+      onKeyDown={leave}
+      className="jp-GpuShare-card"
+      data-state={kernel.state}
+      data-kernel-id={kernel.kernel_id}
+      aria-label={name}
+    >
       <header>
-        {brief ? <strong>{trans.__('GPU share')}</strong> : <Name kernel={kernel} onOpen={props.onOpen} trans={trans} />}
+        {brief ? (
+          <strong>{trans.__('GPU share')}</strong>
+        ) : (
+          <Name kernel={kernel} onOpen={props.onOpen} trans={trans} />
+        )}
         <span className="jp-GpuShare-state">{stateText(kernel, trans)}</span>
       </header>
       {kernel.state !== 'detached' && <Where kernel={kernel} trans={trans} />}
       {kernel.notice_deadline !== null && (
-        <Notice kernel={kernel} deadline={kernel.notice_deadline} onAct={props.onAct} onAsk={asking ? undefined : ask} trans={trans} />
+        <Notice
+          kernel={kernel}
+          deadline={kernel.notice_deadline}
+          onAct={props.onAct}
+          onAsk={asking ? undefined : ask}
+          trans={trans}
+        />
       )}
-      {hasMemory(kernel) && <MemoryBar memory={kernel.memory_mib} totalMib={kernel.gpu_memory_total_mib} savedMib={kernel.saved_mib} trans={trans} />}
+      {hasMemory(kernel) && (
+        <MemoryBar
+          memory={kernel.memory_mib}
+          totalMib={kernel.gpu_memory_total_mib}
+          savedMib={kernel.saved_mib}
+          trans={trans}
+        />
+      )}
       {kernel.utilization !== null && kernel.state === 'attached' && (
-        <div className="jp-GpuShare-small">{trans.__('GPU %1 busy with it', percentText(kernel.utilization))}</div>
+        <div className="jp-GpuShare-small">
+          {trans.__('GPU %1 busy with it', percentText(kernel.utilization))}
+        </div>
       )}
       {kernel.cell_waits !== null && kernel.reason === null && (
         <div className="jp-GpuShare-reason" data-waits="cell">
@@ -104,7 +130,13 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
           onSubmit={request => props.onRequest(kernel.kernel_id, request)}
         />
       ) : (
-        <Actions kernel={kernel} waitsFor={waitsFor} onAct={props.onAct} onAsk={ask} trans={trans} />
+        <Actions
+          kernel={kernel}
+          waitsFor={waitsFor}
+          onAct={props.onAct}
+          onAsk={ask}
+          trans={trans}
+        />
       )}
       <FormCloser asked={asked} asking={asking} close={() => setAsking(false)} />
       {!brief && <Events events={kernel.events} trans={trans} />}
@@ -122,24 +154,52 @@ function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnc
       return;
     }
     const at = document.activeElement;
-    const lost = at === null || at === document.body || card.current?.contains(at) || (atOnce && at.contains(card.current));
+    const lost =
+      at === null ||
+      at === document.body ||
+      card.current?.contains(at) ||
+      (atOnce && at.contains(card.current));
     if (lost) {
-      card.current?.querySelector<HTMLElement>(!asking ? '.jp-GpuShare-actions button' : atOnce ? 'form button, form input' : 'form input')?.focus();
+      card.current
+        ?.querySelector<HTMLElement>(
+          !asking
+            ? '.jp-GpuShare-actions button'
+            : atOnce
+              ? 'form button, form input'
+              : 'form input'
+        )
+        ?.focus();
     }
   }, [asking]);
 }
 
 function hasMemory(kernel: Kernel): boolean {
-  return kernel.memory_mib.used > 0 || kernel.saved_mib > 0 || (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0);
+  return (
+    kernel.memory_mib.used > 0 ||
+    kernel.saved_mib > 0 ||
+    (kernel.gpu_uuid !== null && kernel.memory_mib.guaranteed > 0)
+  );
 }
 
 /** The notebook's name; pressing it opens the notebook. A kernel without one is only named. */
-function Name({ kernel, onOpen, trans }: { kernel: Kernel; onOpen: (kernel: Kernel) => void; trans: TranslationBundle }): JSX.Element {
+function Name({
+  kernel,
+  onOpen,
+  trans
+}: {
+  kernel: Kernel;
+  onOpen: (kernel: Kernel) => void;
+  trans: TranslationBundle;
+}): JSX.Element {
   const name = kernelName(kernel);
   return kernel.name === '' ? (
     <span className="jp-GpuShare-name">{name}</span>
   ) : (
-    <button className="jp-GpuShare-name" title={trans.__('Open %1', kernel.name)} onClick={() => onOpen(kernel)}>
+    <button
+      className="jp-GpuShare-name"
+      title={trans.__('Open %1', kernel.name)}
+      onClick={() => onOpen(kernel)}
+    >
       {name}
     </button>
   );
@@ -156,7 +216,11 @@ function Suspended({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle
 }
 
 /** Closes the form when its request was accepted: asked, and then neither waiting nor refused. Draws nothing. */
-function FormCloser(props: { asked: IAsked | null; asking: boolean; close: () => void }): null {
+function FormCloser(props: {
+  asked: IPendingAction | null;
+  asking: boolean;
+  close: () => void;
+}): null {
   const waited = React.useRef(false);
   React.useEffect(() => {
     if (waited.current && props.asking && props.asked === null) {

@@ -37,14 +37,22 @@ export function MemoryBar({ memory, totalMib, savedMib = 0, trans }: IMemoryBarP
           className="jp-GpuShare-bar-borrowed"
           style={{ left: percent(own), width: percent(memory.borrowed) }}
         />
-        <div className="jp-GpuShare-bar-saved" style={{ left: percent(memory.used), width: percent(savedMib) }} />
+        <div
+          className="jp-GpuShare-bar-saved"
+          style={{ left: percent(memory.used), width: percent(savedMib) }}
+        />
       </div>
       <div className="jp-GpuShare-memory-text">{text}</div>
     </div>
   );
 }
 
-function sentence(memory: MemoryMib, totalMib: number, savedMib: number, trans: TranslationBundle): string {
+function sentence(
+  memory: MemoryMib,
+  totalMib: number,
+  savedMib: number,
+  trans: TranslationBundle
+): string {
   const parts = [];
   if (savedMib > 0) {
     parts.push(trans.__('%1 saved in host memory', memoryText(savedMib)));
@@ -60,5 +68,7 @@ function sentence(memory: MemoryMib, totalMib: number, savedMib: number, trans: 
 }
 
 function usedText({ used }: MemoryMib, totalMib: number, trans: TranslationBundle): string {
-  return totalMib > 0 ? trans.__('%1 of %2 used', memoryText(used), memoryText(totalMib)) : trans.__('%1 used', memoryText(used));
+  return totalMib > 0
+    ? trans.__('%1 of %2 used', memoryText(used), memoryText(totalMib))
+    : trans.__('%1 used', memoryText(used));
 }

@@ -12,7 +12,10 @@ interface INodeProps {
 export function Node({ status, trans }: INodeProps): JSX.Element {
   const tiers = tierWords(trans);
   const missing = status.tier_problems;
-  const names = [...status.tiers, ...Object.keys(missing).filter(name => !status.tiers.includes(name))];
+  const names = [
+    ...status.tiers,
+    ...Object.keys(missing).filter(name => !status.tiers.includes(name))
+  ];
   return (
     <>
       <p className="jp-GpuShare-where">
@@ -24,7 +27,9 @@ export function Node({ status, trans }: INodeProps): JSX.Element {
           {names.map(name => (
             <li key={name} data-tier={name} data-has={!(name in missing)}>
               <span aria-hidden="true">{name in missing ? '✗' : '✓'}</span> {tiers[name] ?? name}
-              {name in missing && <div className="jp-GpuShare-faint">{trans.__('Not here: %1', missing[name])}</div>}
+              {name in missing && (
+                <div className="jp-GpuShare-faint">{trans.__('Not here: %1', missing[name])}</div>
+              )}
             </li>
           ))}
         </ul>

@@ -17,7 +17,7 @@ interface INoticeProps {
 
 /** It keeps its own second hand, so that nothing else is drawn again. The seconds are not read out one by one. */
 export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps): JSX.Element {
-  const now = useSecondHand();
+  const now = useClock();
   const why = lastNotice(kernel);
   const choose = (action: Act) => () => onAct(kernel.kernel_id, action);
   return (
@@ -31,20 +31,28 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
       <div className="jp-GpuShare-actions">
         <button
           className="jp-GpuShare-button jp-mod-primary"
-          title={trans.__('Save the GPU memory to host memory now and let the GPU go; it comes back when it is resumed')}
+          title={trans.__(
+            'Save the GPU memory to host memory now and let the GPU go; it comes back when it is resumed'
+          )}
           onClick={choose('suspend')}
         >
           {trans.__('Save and let go')}
         </button>
         <button
           className="jp-GpuShare-button"
-          title={trans.__('Save the GPU memory and bring it back where there is room, on another GPU if need be')}
+          title={trans.__(
+            'Save the GPU memory and bring it back where there is room, on another GPU if need be'
+          )}
           onClick={choose('move')}
         >
           {trans.__('Move now')}
         </button>
         {onAsk !== undefined && (
-          <button className="jp-GpuShare-button" title={trans.__('A larger share is guaranteed, and not taken back')} onClick={onAsk}>
+          <button
+            className="jp-GpuShare-button"
+            title={trans.__('A larger share is guaranteed, and not taken back')}
+            onClick={onAsk}
+          >
             {trans.__('Ask for more…')}
           </button>
         )}
@@ -54,7 +62,7 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
 }
 
 /** The time, every second. */
-export function useSecondHand(): number {
+export function useClock(): number {
   const [now, setNow] = React.useState(Date.now());
   React.useEffect(() => {
     const timer = window.setInterval(() => setNow(Date.now()), 1000);

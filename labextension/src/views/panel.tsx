@@ -27,7 +27,10 @@ export function Panel(props: IPanelProps): JSX.Element {
       <div className="jp-GpuShare-head">
         <h2>{trans.__('GPU share')}</h2>
         {state.status?.simulated && (
-          <span className="jp-GpuShare-simulated" title={trans.__('No real GPU is used: a simulated node stands in')}>
+          <span
+            className="jp-GpuShare-simulated"
+            title={trans.__('No real GPU is used: a simulated node stands in')}
+          >
             {trans.__('simulated')}
           </span>
         )}
@@ -44,7 +47,11 @@ export function Panel(props: IPanelProps): JSX.Element {
 }
 
 /** What is wrong with the connection; nothing while all is well. */
-export function ConnectionLine({ state, onRetry, trans }: Pick<IPanelProps, 'state' | 'onRetry' | 'trans'>): JSX.Element | null {
+export function ConnectionLine({
+  state,
+  onRetry,
+  trans
+}: Pick<IPanelProps, 'state' | 'onRetry' | 'trans'>): JSX.Element | null {
   const retry = (
     <button className="jp-GpuShare-link" onClick={onRetry}>
       {trans.__('Try again')}
@@ -58,7 +65,8 @@ export function ConnectionLine({ state, onRetry, trans }: Pick<IPanelProps, 'sta
     case 'stale':
       return (
         <p className="jp-GpuShare-warning" role="status">
-          {problemText(state.problem, trans)} {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
+          {problemText(state.problem, trans)}{' '}
+          {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
         </p>
       );
     case 'failed':
@@ -100,8 +108,14 @@ function Problems({ status, trans }: { status: Status; trans: TranslationBundle 
   };
   return (
     <>
-      {line(status.scheduler, trans.__('The scheduler does not answer: nothing new is granted until it does.'))}
-      {line(status.agent, trans.__('The node agent does not answer: GPUs stay as they are until it does.'))}
+      {line(
+        status.scheduler,
+        trans.__('The scheduler does not answer: nothing new is granted until it does.')
+      )}
+      {line(
+        status.agent,
+        trans.__('The node agent does not answer: GPUs stay as they are until it does.')
+      )}
     </>
   );
 }
@@ -112,7 +126,9 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
   if (status.kernels.length === 0) {
     return (
       <p className="jp-GpuShare-faint">
-        {trans.__('No notebook of yours runs. Open one, then ask for a share here or with %gpu request 0.5.')}
+        {trans.__(
+          'No notebook of yours runs. Open one, then ask for a share here or with %gpu request 0.5.'
+        )}
       </p>
     );
   }

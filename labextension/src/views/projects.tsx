@@ -17,10 +17,11 @@ interface IProjectsProps {
 }
 
 export function Projects({ projects, order, only, trans }: IProjectsProps): JSX.Element {
-  const place = (row: ProjectRow) => (order.includes(row.name) ? order.indexOf(row.name) : order.length);
-  const mine = (projects.rows?.filter(row => row.member && (only === undefined || row.name === only)) ?? []).sort(
-    (a, b) => place(a) - place(b)
-  );
+  const place = (row: ProjectRow) =>
+    order.includes(row.name) ? order.indexOf(row.name) : order.length;
+  const mine = (
+    projects.rows?.filter(row => row.member && (only === undefined || row.name === only)) ?? []
+  ).sort((a, b) => place(a) - place(b));
   return (
     <>
       {projects.problem !== null && (
@@ -30,12 +31,23 @@ export function Projects({ projects, order, only, trans }: IProjectsProps): JSX.
             : trans.__('%1 What stands here is from before.', problemText(projects.problem, trans))}
         </p>
       )}
-      {projects.rows === null && projects.problem === null && <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>}
+      {projects.rows === null && projects.problem === null && (
+        <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>
+      )}
       {projects.rows !== null && mine.length === 0 && (
-        <p className="jp-GpuShare-faint">{trans.__('I am in no project. An administrator adds people to projects in the policy file.')}</p>
+        <p className="jp-GpuShare-faint">
+          {trans.__(
+            'I am in no project. An administrator adds people to projects in the policy file.'
+          )}
+        </p>
       )}
       {mine.map(row => (
-        <Project key={`${row.name} ${row.pool}`} row={row} samePool={samePool(mine)} trans={trans} />
+        <Project
+          key={`${row.name} ${row.pool}`}
+          row={row}
+          samePool={samePool(mine)}
+          trans={trans}
+        />
       ))}
     </>
   );
@@ -57,16 +69,28 @@ function Project({ row, samePool, trans }: IProjectProps): JSX.Element {
   return (
     <div className="jp-GpuShare-project" data-project={row.name}>
       <div className="jp-GpuShare-project-head">
-        <span className="jp-GpuShare-project-name">{samePool ? row.name : `${row.name} · ${row.pool}`}</span>
+        <span className="jp-GpuShare-project-name">
+          {samePool ? row.name : `${row.name} · ${row.pool}`}
+        </span>
         <span className="jp-GpuShare-faint">{trans.__('%1 held', gpuText(row.gpu_allocated))}</span>
       </div>
       <ShareBar row={row} text={explanation(row, trans)} trans={trans} />
       <div className="jp-GpuShare-small">
-        <span className="jp-GpuShare-tick jp-mod-quota">{trans.__('quota %1', amount(row.gpu_quota, trans))}</span>
-        <span className="jp-GpuShare-tick jp-mod-fair">{trans.__('fair share %1', gpuNumber(row.gpu_fair_share))}</span>
-        {over > 0 && <span className="jp-GpuShare-tick jp-mod-over">{trans.__('%1 over quota', gpuNumber(over))}</span>}
+        <span className="jp-GpuShare-tick jp-mod-quota">
+          {trans.__('quota %1', amount(row.gpu_quota, trans))}
+        </span>
+        <span className="jp-GpuShare-tick jp-mod-fair">
+          {trans.__('fair share %1', gpuNumber(row.gpu_fair_share))}
+        </span>
+        {over > 0 && (
+          <span className="jp-GpuShare-tick jp-mod-over">
+            {trans.__('%1 over quota', gpuNumber(over))}
+          </span>
+        )}
         {row.gpu_requested > row.gpu_allocated && (
-          <span>{trans.__('%1 more wanted', gpuNumber(row.gpu_requested - row.gpu_allocated))}</span>
+          <span>
+            {trans.__('%1 more wanted', gpuNumber(row.gpu_requested - row.gpu_allocated))}
+          </span>
         )}
       </div>
     </div>
@@ -90,11 +114,18 @@ export function explanation(row: ProjectRow, trans: TranslationBundle): string {
     row.gpu_quota === null
       ? trans.__('Its quota is unlimited.')
       : trans.__('Its quota, which no other project takes back, is %1.', gpuText(row.gpu_quota)),
-    over > 0 ? trans.__('%1 is over quota: borrowed, until a project with a right to it asks.', gpuText(over)) : '',
+    over > 0
+      ? trans.__(
+          '%1 is over quota: borrowed, until a project with a right to it asks.',
+          gpuText(over)
+        )
+      : '',
     row.gpu_requested === 0
       ? trans.__('It asks for nothing, so its fair share of the pool is 0 now.')
       : trans.__('Its fair share of the pool is now %1.', gpuText(row.gpu_fair_share)),
-    row.gpu_limit === null ? '' : trans.__('It may never hold more than %1.', gpuText(row.gpu_limit))
+    row.gpu_limit === null
+      ? ''
+      : trans.__('It may never hold more than %1.', gpuText(row.gpu_limit))
   ];
   return parts.filter(part => part !== '').join(' ');
 }
@@ -105,9 +136,15 @@ interface IShareBarProps {
   trans: TranslationBundle;
 }
 
-/** What is held within quota is filled, what is over it is striped; two marks stand at quota and fair share. */
+/** What is held within quota is pathWith, what is over it is striped; two marks stand at quota and fair share. */
 function ShareBar({ row, text, trans }: IShareBarProps): JSX.Element {
-  const scale = Math.max(row.gpu_quota ?? 0, row.gpu_fair_share, row.gpu_allocated, row.gpu_requested, 1);
+  const scale = Math.max(
+    row.gpu_quota ?? 0,
+    row.gpu_fair_share,
+    row.gpu_allocated,
+    row.gpu_requested,
+    1
+  );
   const percent = (gpu: number) => `${(100 * gpu) / scale}%`;
   const over = overQuota(row);
   const within = row.gpu_allocated - over;
@@ -123,9 +160,14 @@ function ShareBar({ row, text, trans }: IShareBarProps): JSX.Element {
       title={text}
     >
       <div className="jp-GpuShare-bar-used" style={{ width: percent(within) }} />
-      <div className="jp-GpuShare-bar-borrowed" style={{ left: percent(within), width: percent(over) }} />
+      <div
+        className="jp-GpuShare-bar-borrowed"
+        style={{ left: percent(within), width: percent(over) }}
+      />
       <div className="jp-GpuShare-mark jp-mod-fair" style={{ left: percent(row.gpu_fair_share) }} />
-      {row.gpu_quota !== null && <div className="jp-GpuShare-mark jp-mod-quota" style={{ left: percent(row.gpu_quota) }} />}
+      {row.gpu_quota !== null && (
+        <div className="jp-GpuShare-mark jp-mod-quota" style={{ left: percent(row.gpu_quota) }} />
+      )}
     </div>
   );
 }

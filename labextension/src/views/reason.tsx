@@ -5,7 +5,7 @@ import * as React from 'react';
 import { timeText } from '../format';
 import { sentence } from '../messages';
 import { Kernel, KernelRequest, ReasonBody } from '../schema';
-import { Expected } from './expected';
+import { Expected } from './expectedWait';
 import { Alternatives, AskWhatIf, changed, useWhatIf } from './whatIf';
 
 interface IReasonProps {
@@ -24,9 +24,13 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
   return (
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
-      {position !== null && <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>}
+      {position !== null && (
+        <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>
+      )}
       <Expected wait={kernel.expected_wait} />
-      {since !== null && <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>}
+      {since !== null && (
+        <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>
+      )}
       {helps.length > 0 && (
         <>
           <div className="jp-GpuShare-faint">{trans.__('What would help:')}</div>
@@ -38,7 +42,13 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
         </>
       )}
       {kernel.state === 'pending' && (
-        <Instead kernel={kernel} onWhatIf={onWhatIf} onChoose={onChoose} onOffered={setOffered} trans={trans} />
+        <Instead
+          kernel={kernel}
+          onWhatIf={onWhatIf}
+          onChoose={onChoose}
+          onOffered={setOffered}
+          trans={trans}
+        />
       )}
     </div>
   );
@@ -49,16 +59,25 @@ const OFFERS = ['gpu', 'node_pools'];
 
 /** When its wait began: it was asked for, or taken back; null when it does not wait, or nobody remembers. */
 export function waitingSince(kernel: Kernel): string | null {
-  const began = [...kernel.events].reverse().find(event => event.kind === 'requested' || event.kind === 'evicted');
+  const began = [...kernel.events]
+    .reverse()
+    .find(event => event.kind === 'requested' || event.kind === 'evicted');
   return kernel.state === 'pending' && began !== undefined ? began.time : null;
 }
 
 /** Asked when somebody wants to know: hundreds of waiting kernels must not ask hundreds of questions by themselves. */
-function Instead(props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: boolean) => void }): JSX.Element {
+function Instead(
+  props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: boolean) => void }
+): JSX.Element {
   const { kernel, trans } = props;
   const [wanted, setWanted] = React.useState(false);
-  const known = useWhatIf(props.onWhatIf, wanted ? sameRequest(kernel) : null, `${kernel.reason?.message} ${kernel.queue_position}`);
-  const offered = wanted && known !== null && 'answer' in known && known.answer.alternatives.length > 0;
+  const known = useWhatIf(
+    props.onWhatIf,
+    wanted ? sameRequest(kernel) : null,
+    `${kernel.reason?.message} ${kernel.queue_position}`
+  );
+  const offered =
+    wanted && known !== null && 'answer' in known && known.answer.alternatives.length > 0;
   React.useEffect(() => props.onOffered(offered), [offered]);
   return (
     <details onToggle={event => setWanted(event.currentTarget.open)}>
@@ -68,7 +87,9 @@ function Instead(props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: bo
       {known !== null && 'answer' in known && (
         <>
           {known.answer.alternatives.length === 0 && (
-            <div>{trans.__('Nothing: neither a smaller share nor another node pool would start now.')}</div>
+            <div>
+              {trans.__('Nothing: neither a smaller share nor another node pool would start now.')}
+            </div>
           )}
           <Alternatives
             alternatives={known.answer.alternatives}
@@ -85,7 +106,9 @@ function Instead(props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: bo
 export function sameRequest(kernel: Kernel): KernelRequest {
   const { request, limit, project } = kernel;
   return {
-    ...(request.gpu_memory_mib === null ? { gpu: request.gpu } : { gpu_memory: `${request.gpu_memory_mib}MiB` }),
+    ...(request.gpu_memory_mib === null
+      ? { gpu: request.gpu }
+      : { gpu_memory: `${request.gpu_memory_mib}MiB` }),
     ...(limit.gpu === null ? {} : { gpu_limit: limit.gpu }),
     ...(project === null ? {} : { project })
   };

@@ -6,11 +6,11 @@
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { offerText } from '../expected';
+import { offerText } from '../expectedWait';
 import { requestText } from '../format';
 import { sentence } from '../messages';
 import { Kernel, KernelRequest, Preset, Status, WhatIfAnswer } from '../schema';
-import { IRefusal } from '../state';
+import { IRequestError } from '../state';
 import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
 
 /** What can be chosen from. */
@@ -22,7 +22,7 @@ interface IRequestFormProps {
   /** Whose share is to be changed; null: of a notebook that does not run yet. */
   kernel: Kernel | null;
   choices: IChoices;
-  refusal: IRefusal | null;
+  refusal: IRequestError | null;
   busy: boolean;
   onSubmit: (request: KernelRequest) => void;
   onCancel: () => void;
@@ -59,19 +59,34 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
       props.onSubmit(request);
     }
   };
-  const choice = (field: string, label: string, name: 'project' | 'pools' | 'priority', options: readonly string[]) =>
+  const choice = (
+    field: string,
+    label: string,
+    name: 'project' | 'pools' | 'priority',
+    options: readonly string[]
+  ) =>
     options.length > 0 && (
       <Field id={`${props.id}-${field}`} label={label} refusal={refusal} name={field}>
-        <select id={`${props.id}-${field}`} value={draft[name]} onChange={event => set({ [name]: event.target.value })}>
+        <select
+          id={`${props.id}-${field}`}
+          value={draft[name]}
+          onChange={event => set({ [name]: event.target.value })}
+        >
           {name !== 'project' && <option value="">{trans.__('as the project says')}</option>}
-          {[...new Set([...options, draft[name]])].filter(option => option !== '').map(option => (
-            <option key={option}>{option}</option>
-          ))}
+          {[...new Set([...options, draft[name]])]
+            .filter(option => option !== '')
+            .map(option => (
+              <option key={option}>{option}</option>
+            ))}
         </select>
       </Field>
     );
   return (
-    <form className="jp-GpuShare-form" onSubmit={submit} aria-label={trans.__('Request a GPU share')}>
+    <form
+      className="jp-GpuShare-form"
+      onSubmit={submit}
+      aria-label={trans.__('Request a GPU share')}
+    >
       {props.children}
       <Presets
         presets={choices.presets}
@@ -83,9 +98,21 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
       <Amount id={`${props.id}-gpu`} draft={draft} set={set} refusal={refusal} trans={trans} />
       {choice('project', trans.__('Project'), 'project', choices.projects)}
       {draft.project !== '' && props.aboutProject?.(draft.project)}
-      <details open={refusal?.field === 'gpu_limit' || refusal?.field === 'node_pools' || refusal?.field === 'priority_class' || undefined}>
+      <details
+        open={
+          refusal?.field === 'gpu_limit' ||
+          refusal?.field === 'node_pools' ||
+          refusal?.field === 'priority_class' ||
+          undefined
+        }
+      >
         <summary>{trans.__('More')}</summary>
-        <Field id={`${props.id}-gpu_limit`} label={trans.__('Limit (GPUs)')} refusal={refusal} name="gpu_limit">
+        <Field
+          id={`${props.id}-gpu_limit`}
+          label={trans.__('Limit (GPUs)')}
+          refusal={refusal}
+          name="gpu_limit"
+        >
           <input
             id={`${props.id}-gpu_limit`}
             value={draft.limit}
@@ -117,7 +144,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
 }
 
 /** The refusal beside its field says the same already. */
-function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRefusal | null): boolean {
+function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRequestError | null): boolean {
   return known !== null && 'problem' in known && known.problem === refusal?.message;
 }
 
@@ -170,18 +197,29 @@ interface IPresetsProps {
 
 function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): JSX.Element {
   const offers = useOffers(presets, draft, onWhatIf);
-  const offered = ({ name }: Preset) => (offers[name] === undefined ? '' : offerText(offers[name], trans));
+  const offered = ({ name }: Preset) =>
+    offers[name] === undefined ? '' : offerText(offers[name], trans);
   const isChosen = (preset: Preset) =>
-    draft.preset === preset.name || (draft.preset === null && draft.unit === 'gpu' && draft.amount === String(preset.request.gpu) && draft.limit === '');
+    draft.preset === preset.name ||
+    (draft.preset === null &&
+      draft.unit === 'gpu' &&
+      draft.amount === String(preset.request.gpu) &&
+      draft.limit === '');
   return (
-    <div className="jp-GpuShare-presets" role="group" aria-label={trans.__('Shares that are offered')}>
+    <div
+      className="jp-GpuShare-presets"
+      role="group"
+      aria-label={trans.__('Shares that are offered')}
+    >
       {presets.map(preset => (
         <button
           key={preset.name}
           type="button"
           className="jp-GpuShare-button"
           aria-pressed={isChosen(preset)}
-          title={[preset.description, requestText(preset.request), offered(preset)].filter(part => part !== '').join(': ')}
+          title={[preset.description, requestText(preset.request), offered(preset)]
+            .filter(part => part !== '')
+            .join(': ')}
           onClick={() => onChoose(preset)}
         >
           {preset.name}
@@ -198,7 +236,11 @@ function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): 
 const MOST_OFFERS = 8;
 
 /** What each share that is offered would mean in the chosen project, asked one after the other; those that cannot be answered are absent. */
-function useOffers(presets: readonly Preset[], draft: IDraft, ask: AskWhatIf): { readonly [preset: string]: WhatIfAnswer } {
+function useOffers(
+  presets: readonly Preset[],
+  draft: IDraft,
+  ask: AskWhatIf
+): { readonly [preset: string]: WhatIfAnswer } {
   const [offers, setOffers] = React.useState<{ readonly [preset: string]: WhatIfAnswer }>({});
   const names = presets.map(preset => preset.name).join('\n');
   React.useEffect(() => {
@@ -206,7 +248,9 @@ function useOffers(presets: readonly Preset[], draft: IDraft, ask: AskWhatIf): {
     setOffers({});
     const askAll = async () => {
       for (const preset of presets.slice(0, MOST_OFFERS)) {
-        const answer = await ask(requestOf(drafted(preset.request, draft, preset.name))).catch(() => null);
+        const answer = await ask(requestOf(drafted(preset.request, draft, preset.name))).catch(
+          () => null
+        );
         if (!wanted) {
           return;
         }
@@ -227,7 +271,7 @@ interface IAmountProps {
   id: string;
   draft: IDraft;
   set: (change: Partial<IDraft>) => void;
-  refusal: IRefusal | null;
+  refusal: IRequestError | null;
   trans: TranslationBundle;
 }
 
@@ -243,7 +287,11 @@ function Amount({ id, draft, set, refusal, trans }: IAmountProps): JSX.Element {
           placeholder={draft.unit === 'gpu' ? '0.5' : '20GiB'}
           onChange={event => set({ amount: event.target.value, preset: null })}
         />
-        <select aria-label={trans.__('Unit of the share')} value={draft.unit} onChange={event => unit(event.target.value)}>
+        <select
+          aria-label={trans.__('Unit of the share')}
+          value={draft.unit}
+          onChange={event => unit(event.target.value)}
+        >
           <option value="gpu">{trans.__('GPUs')}</option>
           <option value="gpu_memory">{trans.__('GPU memory')}</option>
         </select>
@@ -256,7 +304,7 @@ interface IFieldProps {
   id: string;
   label: string;
   name: string;
-  refusal: IRefusal | null;
+  refusal: IRequestError | null;
   children: React.ReactNode;
 }
 

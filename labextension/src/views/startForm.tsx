@@ -3,7 +3,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
 import { KernelRequest } from '../schema';
-import { IRefusal, IState } from '../state';
+import { IRequestError, IState } from '../state';
 import { ConnectionLine } from './panel';
 import { Projects } from './projects';
 import { Field, RequestForm } from './requestForm';
@@ -24,7 +24,7 @@ export function StartForm(props: IStartFormProps): JSX.Element {
   const { state, kernels, trans } = props;
   const [kernel, setKernel] = React.useState(props.firstKernel);
   const [checking, setChecking] = React.useState(false);
-  const [refusal, setRefusal] = React.useState<IRefusal | null>(null);
+  const [refusal, setRefusal] = React.useState<IRequestError | null>(null);
   const start = (request: KernelRequest) => {
     setChecking(true);
     void mistakeIn(request, props.onWhatIf).then(mistake => {
@@ -48,11 +48,17 @@ export function StartForm(props: IStartFormProps): JSX.Element {
           onSubmit={start}
           onCancel={props.onCancel}
           onWhatIf={props.onWhatIf}
-          aboutProject={project => <Projects projects={state.projects} order={[]} only={project} trans={trans} />}
+          aboutProject={project => (
+            <Projects projects={state.projects} order={[]} only={project} trans={trans} />
+          )}
           trans={trans}
         >
           <Field id="gpushare-start-kernel" label={trans.__('Kernel')} name="kernel" refusal={null}>
-            <select id="gpushare-start-kernel" value={kernel} onChange={event => setKernel(event.target.value)}>
+            <select
+              id="gpushare-start-kernel"
+              value={kernel}
+              onChange={event => setKernel(event.target.value)}
+            >
               {kernels.map(spec => (
                 <option key={spec.name} value={spec.name}>
                   {spec.display_name}
@@ -67,12 +73,12 @@ export function StartForm(props: IStartFormProps): JSX.Element {
 }
 
 /** What the server cannot read in a request: said here, before there is a notebook. Null: nothing, or nobody could say. */
-async function mistakeIn(request: KernelRequest, ask: AskWhatIf): Promise<IRefusal | null> {
+async function mistakeIn(request: KernelRequest, ask: AskWhatIf): Promise<IRequestError | null> {
   try {
     await ask(request);
     return null;
   } catch (error) {
-    const { field = null, message } = error as Error & Partial<IRefusal>;
+    const { field = null, message } = error as Error & Partial<IRequestError>;
     return field === null ? null : { field, message };
   }
 }

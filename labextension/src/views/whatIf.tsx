@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import { sentence } from '../messages';
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
-import { Expected } from './expected';
+import { Expected } from './expectedWait';
 
 /** Of a kernel that has a share or waits for one: would it start in place of that? */
 export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<WhatIfAnswer>;
@@ -47,7 +47,11 @@ interface IExpectationProps {
 /** What to expect of a request that has not been made: when it starts, where, and who has to make room. */
 export function Expectation({ known, trans }: IExpectationProps): JSX.Element {
   return (
-    <div className="jp-GpuShare-expect" role="status" data-starts={known !== null && 'answer' in known ? known.answer.starts_now : undefined}>
+    <div
+      className="jp-GpuShare-expect"
+      role="status"
+      data-starts={known !== null && 'answer' in known ? known.answer.starts_now : undefined}
+    >
       {expectation(known, trans)}
       {known !== null && 'answer' in known && <Expected wait={known.answer.expected_wait} />}
     </div>
@@ -63,12 +67,23 @@ export function expectation(known: Known, trans: TranslationBundle): string {
     return sentence(known.problem);
   }
   const { starts_now, node, displaces, reason } = known.answer;
-  const room = displaces.length === 0 ? '' : ` ${trans._n('%1 other has to make room.', '%1 others have to make room.', displaces.length)}`;
+  const room =
+    displaces.length === 0
+      ? ''
+      : ` ${trans._n('%1 other has to make room.', '%1 others have to make room.', displaces.length)}`;
   if (starts_now) {
-    return (node === null ? trans.__('Would start now.') : trans.__('Would start now, on node %1.', node)) + room;
+    return (
+      (node === null
+        ? trans.__('Would start now.')
+        : trans.__('Would start now, on node %1.', node)) + room
+    );
   }
   if (reason?.code === 'WaitingForReclaim' && displaces.length > 0) {
-    return trans._n('Would start as soon as %1 other has made room.', 'Would start as soon as %1 others have made room.', displaces.length);
+    return trans._n(
+      'Would start as soon as %1 other has made room.',
+      'Would start as soon as %1 others have made room.',
+      displaces.length
+    );
   }
   return trans.__('Would wait. %1', reason?.message ?? '').trim() + room;
 }
@@ -87,7 +102,11 @@ interface IAlternativesProps {
 }
 
 /** What would start at once instead; one press asks for it. */
-export function Alternatives({ alternatives, onChoose, trans }: IAlternativesProps): JSX.Element | null {
+export function Alternatives({
+  alternatives,
+  onChoose,
+  trans
+}: IAlternativesProps): JSX.Element | null {
   if (alternatives.length === 0) {
     return null;
   }
@@ -96,7 +115,11 @@ export function Alternatives({ alternatives, onChoose, trans }: IAlternativesPro
       {alternatives.map(one => (
         <li key={one.message}>
           {one.message}{' '}
-          <button type="button" className="jp-GpuShare-link" onClick={() => onChoose(one.request as KernelRequest)}>
+          <button
+            type="button"
+            className="jp-GpuShare-link"
+            onClick={() => onChoose(one.request as KernelRequest)}
+          >
             {trans.__('Ask for this instead')}
           </button>
         </li>

@@ -6,25 +6,25 @@ import { Poll } from '@lumino/polling';
 
 import { Projects, Status } from './schema';
 import { Fact } from './state';
-import { describe } from './wire';
+import { errorText } from './apiClient';
 
 const INTERVAL_MS = 20_000;
-const LONGEST_MS = 120_000;
+const MAX_INTERVAL_MS = 120_000;
 /** A change of a lease comes in several frames. */
 const SETTLE_MS = 250;
 
-export class ProjectsWatch {
+export class ProjectsPoll {
   constructor(ask: () => Promise<Projects>, apply: (fact: Fact) => void) {
     this.poll = new Poll({
       auto: false,
       name: 'jupyter-gpushare:projects',
-      frequency: { interval: INTERVAL_MS, backoff: true, max: LONGEST_MS },
+      frequency: { interval: INTERVAL_MS, backoff: true, max: MAX_INTERVAL_MS },
       standby: 'when-hidden',
       factory: async () => {
         try {
           apply({ type: 'projects', rows: (await ask()).projects });
         } catch (error) {
-          apply({ type: 'projectsFailed', problem: describe(error) });
+          apply({ type: 'projectsFailed', problem: errorText(error) });
           throw error; // the poll backs off
         }
       }
@@ -47,7 +47,12 @@ export class ProjectsWatch {
 
   /** Ask anew when what my kernels hold or want is not what it was. */
   follow(before: Status | null, after: Status | null): void {
-    if (this.watchers > 0 && this.timer === null && before !== null && held(before) !== held(after)) {
+    if (
+      this.watchers > 0 &&
+      this.timer === null &&
+      before !== null &&
+      held(before) !== held(after)
+    ) {
       this.timer = window.setTimeout(() => {
         this.timer = null;
         if (this.watchers > 0) {

@@ -1,6 +1,6 @@
 import { gpuName, kernelName, memoryText, secondsLeft, shareText, stateText } from '../format';
 import { countdown, messageOf, problemText, sentence } from '../messages';
-import { english, event, kernel } from './worlds';
+import { english, event, kernel } from './fixtures';
 
 test.each([
   [0, '0 MiB'],
@@ -36,7 +36,9 @@ test.each([
 });
 
 test('a kernel that borrows is bursting', () => {
-  expect(stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2 } }), english)).toBe('bursting');
+  expect(
+    stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2 } }), english)
+  ).toBe('bursting');
   expect(stateText(kernel(), english)).toBe('on GPU');
 });
 
@@ -46,8 +48,13 @@ test('seconds left are whole and never negative', () => {
 });
 
 test('only what changes a GPU unasked interrupts people', () => {
-  expect(messageOf({ kernel: kernel(), event: event('moved', 'to GPU 1') }, english)).toEqual({ tone: 'info', text: 'a.ipynb: to GPU 1' });
-  expect(messageOf({ kernel: kernel(), event: event('granted', 'half a GPU') }, english)).toBeNull();
+  expect(messageOf({ kernel: kernel(), event: event('moved', 'to GPU 1') }, english)).toEqual({
+    tone: 'info',
+    text: 'a.ipynb: to GPU 1'
+  });
+  expect(
+    messageOf({ kernel: kernel(), event: event('granted', 'half a GPU') }, english)
+  ).toBeNull();
 });
 
 test('a kill says what is lost within what JupyterLab shows', () => {
@@ -59,7 +66,9 @@ test('a kill says what is lost within what JupyterLab shows', () => {
 
 test('a countdown ends with its deadline, and with the notice', () => {
   const noticed = kernel({ notice_deadline: '2026-01-01T00:00:10Z' });
-  expect(countdown(noticed, Date.parse('2026-01-01T00:00:00Z'), english)).toBe('a.ipynb: GPU memory will be taken back in 10 s.');
+  expect(countdown(noticed, Date.parse('2026-01-01T00:00:00Z'), english)).toBe(
+    'a.ipynb: GPU memory will be taken back in 10 s.'
+  );
   expect(countdown(noticed, Date.parse('2026-01-01T00:00:10Z'), english)).toBeNull();
   expect(countdown(kernel(), 0, english)).toBeNull();
 });

@@ -2,7 +2,7 @@
 import { ServerConnection } from '@jupyterlab/services';
 
 import { ROUTES } from '../schema';
-import { rest } from '../wire';
+import { rest } from '../apiClient';
 import { ITableRows, TableName } from './state';
 
 const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = {
@@ -17,8 +17,10 @@ const ROUTE: { readonly [name in TableName]: { verb: string; path: string } } = 
 
 const FIELD: { readonly [name in TableName]?: string } = { history: 'samples' };
 
-export class TablesWire {
-  constructor(private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()) {}
+export class TablesApi {
+  constructor(
+    private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()
+  ) {}
 
   /** The answer as text; the same text means the same rows. */
   text(table: TableName, query: { readonly [name: string]: string } = {}): Promise<string> {
@@ -26,7 +28,9 @@ export class TablesWire {
   }
 
   csv(table: TableName, columns: readonly string[]): Promise<string> {
-    return rest(this.settings, ROUTE[table], { query: { format: 'csv', columns: columns.join(',') } });
+    return rest(this.settings, ROUTE[table], {
+      query: { format: 'csv', columns: columns.join(',') }
+    });
   }
 }
 

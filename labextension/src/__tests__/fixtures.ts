@@ -72,10 +72,12 @@ export function event(kind: EventKind, message: string, second = 0): Event {
   return { time: new Date(Date.UTC(2026, 0, 1, 0, 0, second)).toISOString(), kind, message };
 }
 
-const filled = (text: string, args: unknown[]) => text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]));
+const pathWith = (text: string, args: unknown[]) =>
+  text.replace(/%(\d)/g, (_, n: string) => String(args[Number(n) - 1]));
 
-/** English with %1, %2 filled in, as JupyterLab does it. */
+/** English with %1, %2 pathWith in, as JupyterLab does it. */
 export const english = {
-  __: (text: string, ...args: unknown[]) => filled(text, args),
-  _n: (one: string, many: string, n: number, ...args: unknown[]) => filled(n === 1 ? one : many, [n, ...args])
+  __: (text: string, ...args: unknown[]) => pathWith(text, args),
+  _n: (one: string, many: string, n: number, ...args: unknown[]) =>
+    pathWith(n === 1 ? one : many, [n, ...args])
 } as unknown as TranslationBundle;

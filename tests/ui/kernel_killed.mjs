@@ -1,5 +1,5 @@
 /**
- * A notebook whose GPU memory cannot be saved is warned, killed and goes on: node killed.mjs URL [FOLDER FOR PICTURES]
+ * A notebook whose GPU memory cannot be saved is warned, killed and goes on: node kernel_killed.mjs URL [FOLDER FOR PICTURES]
  *
  * Played against the real demo, with the simulated driver's fault "suspend is not supported" switched on.
  */
@@ -12,7 +12,8 @@ const [url, shots] = process.argv.slice(2);
 const FAULT = `import os
 from jupyter_gpushare.simnode import SimNode
 SimNode(os.environ["GPUSHARE_SIMGPU"]).fault("unsupported")`;
-const fill = gib => `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("filled", simgpu.device_uuid())`;
+const fill = gib =>
+  `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("filled", simgpu.device_uuid())`;
 const BUSY = 'print("begun")\nsimgpu.busy(600)';
 
 await inLab(
@@ -25,7 +26,10 @@ await inLab(
     await lab.arrange();
 
     // the smaller one is the one that moves: the fewest bytes
-    for (const [name, gib] of [['small.ipynb', 50], ['large.ipynb', 70]]) {
+    for (const [name, gib] of [
+      ['small.ipynb', 50],
+      ['large.ipynb', 70]
+    ]) {
       await lab.notebook(name);
       await run(name, '%gpu request 0.5');
       assert.match((await run(name, fill(gib))).text, /filled/);
@@ -33,16 +37,25 @@ await inLab(
     await run('small.ipynb', FAULT);
     const busy = await lab.run('small.ipynb', BUSY);
     const queued = await lab.run('small.ipynb', 'print("never")');
-    await page.waitForFunction(index => window.__cell('small.ipynb', index)?.text.includes('begun'), busy);
+    await page.waitForFunction(
+      index => window.__cell('small.ipynb', index)?.text.includes('begun'),
+      busy
+    );
 
     // notice, with a countdown, before anything is taken
     await lab.notebook('whole.ipynb');
     await lab.run('whole.ipynb', '%gpu request 1');
     await toast('small.ipynb: GPU memory will be taken back in').waitFor();
-    await lab.card('small.ipynb').getByText(/will be taken back in \d+ s/).waitFor();
+    await lab
+      .card('small.ipynb')
+      .getByText(/will be taken back in \d+ s/)
+      .waitFor();
     await lab.front('small.ipynb');
     await toast('small.ipynb: GPU memory will be taken back in').waitFor({ state: 'detached' }); // the notebook shows it now
-    await page.locator('.jp-GpuShare-banner:visible').getByText(/will be taken back in \d+ s/).waitFor();
+    await page
+      .locator('.jp-GpuShare-banner:visible')
+      .getByText(/will be taken back in \d+ s/)
+      .waitFor();
     if (shots) await lab.shot('notice', shots);
 
     // then it is taken: no cell spins, nobody says that the kernel "appears to have died", one message says what was lost

@@ -2,16 +2,23 @@
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
-import { isChosenHere, isUntouched, kernelOf, notebooksOf, remember, remembered } from '../notebooks';
+import {
+  isChosenInThisPage,
+  hasNoHistory,
+  kernelOf,
+  notebooksOf,
+  saveRequest,
+  savedRequest
+} from '../notebooks';
 import { KernelRequest } from '../schema';
 import { IGpuShare } from '../tokens';
 
-export interface IRememberedAsk {
+export interface IRestoredRequest {
   readonly panel: NotebookPanel;
   readonly request: KernelRequest;
 }
 
-export class RememberedShares {
+export class SavedRequests {
   constructor(
     private readonly gpushare: IGpuShare,
     notebooks: INotebookTracker,
@@ -19,13 +26,13 @@ export class RememberedShares {
   ) {
     gpushare.chosen.connect((_, { kernelId, request }) => {
       this.seen.add(kernelId); // before its news arrive: what was just asked is not asked again
-      notebooksOf(notebooks, kernelId).forEach(panel => remember(panel, request));
+      notebooksOf(notebooks, kernelId).forEach(panel => saveRequest(panel, request));
     });
     gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
   }
 
   /** After the share was asked for that a notebook came with. */
-  get asked(): ISignal<this, IRememberedAsk> {
+  get asked(): ISignal<this, IRestoredRequest> {
     return this._asked;
   }
 
@@ -40,13 +47,13 @@ export class RememberedShares {
     if (kernel === null || !panel.context.isReady || this.seen.has(kernel.kernel_id)) {
       return;
     }
-    const request = remembered(panel);
-    if (request === null && isUntouched(kernel)) {
+    const request = savedRequest(panel);
+    if (request === null && hasNoHistory(kernel)) {
       return; // a notebook that is just being made may be given one in a moment
     }
     this.seen.add(kernel.kernel_id);
-    if (request !== null && isUntouched(kernel) && this.isWanted()) {
-      const isNews = !isChosenHere(panel);
+    if (request !== null && hasNoHistory(kernel) && this.isWanted()) {
+      const isNews = !isChosenInThisPage(panel);
       void this.gpushare
         .request(kernel.kernel_id, request)
         .then(accepted => accepted && isNews && this._asked.emit({ panel, request }));
@@ -54,5 +61,5 @@ export class RememberedShares {
   }
 
   private readonly seen = new Set<string>();
-  private readonly _asked = new Signal<this, IRememberedAsk>(this);
+  private readonly _asked = new Signal<this, IRestoredRequest>(this);
 }

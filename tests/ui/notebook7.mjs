@@ -1,23 +1,38 @@
-/** The same in Notebook 7, which has neither sidebar handles nor a status bar: node nb7.mjs URL [FOLDER FOR PICTURES] */
+/** The same in Notebook 7, which has neither sidebar handles nor a status bar: node notebook7.mjs URL [FOLDER FOR PICTURES] */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
-import { kernel, scriptOf, until } from './script.mjs';
+import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls } = scriptOf(url);
+const { say, calls } = scriptedServer(url);
 const server = new URL(url).origin;
 const headers = { Authorization: 'token scripted' };
-const content = { cells: [], metadata: { kernelspec: { name: 'python3', display_name: 'Python 3', language: 'python' } }, nbformat: 4, nbformat_minor: 5 };
-await fetch(`${server}/api/contents/seven.ipynb`, { method: 'PUT', headers, body: JSON.stringify({ type: 'notebook', content }) });
+const content = {
+  cells: [],
+  metadata: { kernelspec: { name: 'python3', display_name: 'Python 3', language: 'python' } },
+  nbformat: 4,
+  nbformat_minor: 5
+};
+await fetch(`${server}/api/contents/seven.ipynb`, {
+  method: 'PUT',
+  headers,
+  body: JSON.stringify({ type: 'notebook', content })
+});
 
 await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   const { page } = lab;
   const control = page.locator('.jp-GpuShare-control-button');
   const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
-  const id = () => page.evaluate(() => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.id ?? null);
+  const id = () =>
+    page.evaluate(
+      () => window.jupyterapp.shell.currentWidget?.sessionContext?.session?.kernel?.id ?? null
+    );
   await until('a kernel', async () => (await id()) !== null);
-  const mine = async changes => say({ status: { kernels: [kernel({ kernel_id: await id(), name: 'seven.ipynb', ...changes })] } });
+  const mine = async changes =>
+    say({
+      status: { kernels: [kernel({ kernel_id: await id(), name: 'seven.ipynb', ...changes })] }
+    });
 
   // the control and its popover
   await mine({});
@@ -27,17 +42,30 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   if (shots) await lab.shot('notebook-7', shots);
   await calls();
   await popover.getByRole('button', { name: 'Suspend' }).click();
-  await until('suspend', async () => (await calls()).some(call => call.path.endsWith('actions/suspend')));
+  await until('suspend', async () =>
+    (await calls()).some(call => call.path.endsWith('actions/suspend'))
+  );
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
 
   // the notice above the cells
   await mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString() });
-  await page.locator('.jp-GpuShare-banner').getByText(/will be taken back in \d\d s/).waitFor();
+  await page
+    .locator('.jp-GpuShare-banner')
+    .getByText(/will be taken back in \d\d s/)
+    .waitFor();
   await mine({});
 
   // what happened is told in its notifications
-  await mine({ events: [{ time: new Date().toISOString(), kind: 'moved', message: 'Moved to GPU 1 with everything it held.' }] });
+  await mine({
+    events: [
+      {
+        time: new Date().toISOString(),
+        kind: 'moved',
+        message: 'Moved to GPU 1 with everything it held.'
+      }
+    ]
+  });
   await page.locator('.Toastify__toast', { hasText: 'seven.ipynb: Moved to GPU 1' }).waitFor();
 
   // the panel, where Notebook 7 has it
@@ -52,5 +80,8 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   await dialog.getByRole('form').getByRole('button', { name: 'Cancel' }).click();
   // the first is Notebook 7's own, also without any extension; the second when JupyterLab's server serves its pages
   const OWN = [/reading 'schema'/, /Command 'filebrowser:open-path' not registered/];
-  assert.deepEqual(lab.complaints.filter(text => !OWN.some(pattern => pattern.test(text))), []);
+  assert.deepEqual(
+    lab.complaints.filter(text => !OWN.some(pattern => pattern.test(text))),
+    []
+  );
 });

@@ -2,7 +2,7 @@
 import { DeviceRow, Kernel, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
 
 /** One who runs on a GPU, or is planned there; `name` null: somebody whose name is not the reader's to see. */
-export interface IOccupant {
+export interface ITenant {
   readonly key: string;
   readonly name: string | null;
   readonly project: string | null;
@@ -12,29 +12,34 @@ export interface IOccupant {
   readonly borrowedMib: number;
 }
 
-export interface IPlace {
+export interface IGpuPlacement {
   readonly device: DeviceRow;
   readonly index: number;
   /** Who runs here now. */
-  readonly here: readonly IOccupant[];
+  readonly here: readonly ITenant[];
   /** Who is planned here and runs elsewhere, or nowhere yet. */
-  readonly plannedOnly: readonly IOccupant[];
+  readonly plannedHere: readonly ITenant[];
 }
 
-export interface INodePlaces {
+export interface INodePlacement {
   readonly node: NodeRow;
-  readonly places: readonly IPlace[];
+  readonly places: readonly IGpuPlacement[];
 }
 
-export interface IPoolPlaces {
+export interface IPoolPlacement {
   readonly name: string;
   readonly pool: PoolRow | null;
-  readonly nodes: readonly INodePlaces[];
+  readonly nodes: readonly INodePlacement[];
 }
 
 /** Workloads under the names that my notebooks have now; the scheduler keeps the one that a kernel began with. */
-export function namedNow(workloads: readonly WorkloadView[], mine: readonly Kernel[]): readonly WorkloadView[] {
-  const names = new Map(mine.filter(kernel => kernel.name !== '').map(kernel => [kernel.kernel_id, kernel.name]));
+export function withCurrentNames(
+  workloads: readonly WorkloadView[],
+  mine: readonly Kernel[]
+): readonly WorkloadView[] {
+  const names = new Map(
+    mine.filter(kernel => kernel.name !== '').map(kernel => [kernel.kernel_id, kernel.name])
+  );
   return workloads.map(workload => {
     const name = workload.kernel_id === null ? undefined : names.get(workload.kernel_id);
     return name === undefined || name === workload.name ? workload : { ...workload, name };
@@ -42,7 +47,11 @@ export function namedNow(workloads: readonly WorkloadView[], mine: readonly Kern
 }
 
 /** Pools in the scheduler's order, also those without nodes; nodes in the server's order. */
-export function placesOf(nodes: readonly NodeRow[], pools: readonly PoolRow[], workloads: readonly WorkloadView[]): IPoolPlaces[] {
+export function placements(
+  nodes: readonly NodeRow[],
+  pools: readonly PoolRow[],
+  workloads: readonly WorkloadView[]
+): IPoolPlacement[] {
   const known = new Map<string, WorkloadView>();
   for (const workload of workloads) {
     known.set(workload.kernel_id ?? workload.id, workload);
@@ -51,16 +60,22 @@ export function placesOf(nodes: readonly NodeRow[], pools: readonly PoolRow[], w
   return names.map(name => ({
     name,
     pool: pools.find(pool => pool.name === name) ?? null,
-    nodes: nodes.filter(node => node.pool === name).map(node => nodePlaces(node, known))
+    nodes: nodes.filter(node => node.pool === name).map(node => nodePlacement(node, known))
   }));
 }
 
-function nodePlaces(node: NodeRow, known: ReadonlyMap<string, WorkloadView>): INodePlaces {
+function nodePlacement(node: NodeRow, known: ReadonlyMap<string, WorkloadView>): INodePlacement {
   return { node, places: node.devices.map((device, index) => place(node, device, index, known)) };
 }
 
-function place(node: NodeRow, device: DeviceRow, index: number, known: ReadonlyMap<string, WorkloadView>): IPlace {
-  const occupant = (key: string, number: number) => occupantOf(key, `${key} ${number}`, node, device, known.get(key));
+function place(
+  node: NodeRow,
+  device: DeviceRow,
+  index: number,
+  known: ReadonlyMap<string, WorkloadView>
+): IGpuPlacement {
+  const tenant = (key: string, number: number) =>
+    tenantOf(key, `${key} ${number}`, node, device, known.get(key));
   const left = [...device.planned];
   for (const key of device.kernels) {
     const at = left.indexOf(key);
@@ -68,15 +83,32 @@ function place(node: NodeRow, device: DeviceRow, index: number, known: ReadonlyM
       left.splice(at, 1);
     }
   }
-  return { device, index, here: device.kernels.map(occupant), plannedOnly: left.map(occupant) };
+  return { device, index, here: device.kernels.map(tenant), plannedHere: left.map(tenant) };
 }
 
-function occupantOf(id: string, key: string, node: NodeRow, device: DeviceRow, workload: WorkloadView | undefined): IOccupant {
+function tenantOf(
+  id: string,
+  key: string,
+  node: NodeRow,
+  device: DeviceRow,
+  workload: WorkloadView | undefined
+): ITenant {
   if (workload === undefined) {
-    return { key, name: null, project: null, state: null, gpu: null, usedMib: null, borrowedMib: 0 };
+    return {
+      key,
+      name: null,
+      project: null,
+      state: null,
+      gpu: null,
+      usedMib: null,
+      borrowedMib: 0
+    };
   }
   const pods = workload.pods.filter(pod => pod.lease?.node === node.name);
-  const report = pods.find(pod => pod.report?.gpu_uuids.includes(device.uuid))?.report ?? pods[0]?.report ?? null;
+  const report =
+    pods.find(pod => pod.report?.gpu_uuids.includes(device.uuid))?.report ??
+    pods[0]?.report ??
+    null;
   const share = Math.max(1, report?.gpu_uuids.length ?? 1);
   return {
     key,
@@ -94,13 +126,18 @@ export interface IQueueNode extends QueueRow {
 }
 
 /** Departments with their projects below, per pool and resource; a project without a department stands at the top. */
-export function queueTree(queues: readonly QueueRow[], projects: readonly ProjectRow[]): IQueueNode[] {
+export function queueTree(
+  queues: readonly QueueRow[],
+  projects: readonly ProjectRow[]
+): IQueueNode[] {
   const departmentOf = new Map(projects.map(project => [project.name, project.department]));
-  const parents = new Set(queues.filter(queue => queue.kind === 'department').map(queue => placeOf(queue, queue.queue)));
+  const parents = new Set(
+    queues.filter(queue => queue.kind === 'department').map(queue => placeOf(queue, queue.queue))
+  );
   const children = new Map<string, IQueueNode[]>();
   const top: QueueRow[] = [];
   for (const queue of queues) {
-    const parent = queue.kind === 'project' ? departmentOf.get(queue.queue) ?? null : null;
+    const parent = queue.kind === 'project' ? (departmentOf.get(queue.queue) ?? null) : null;
     const place = parent === null ? null : placeOf(queue, parent);
     if (place !== null && parents.has(place)) {
       children.set(place, [...(children.get(place) ?? []), { ...queue, children: [] }]);
@@ -108,7 +145,10 @@ export function queueTree(queues: readonly QueueRow[], projects: readonly Projec
       top.push(queue);
     }
   }
-  return top.map(queue => ({ ...queue, children: children.get(placeOf(queue, queue.queue)) ?? [] }));
+  return top.map(queue => ({
+    ...queue,
+    children: children.get(placeOf(queue, queue.queue)) ?? []
+  }));
 }
 
 function placeOf(queue: QueueRow, name: string): string {
@@ -116,7 +156,7 @@ function placeOf(queue: QueueRow, name: string): string {
 }
 
 /** The whole cluster in five numbers. */
-export interface IFigures {
+export interface ITotals {
   readonly gpus: number;
   readonly allocated: number;
   readonly nodes: number;
@@ -124,13 +164,18 @@ export interface IFigures {
   readonly waiting: number;
 }
 
-export function figuresOf(nodes: readonly NodeRow[], workloads: readonly WorkloadView[]): IFigures {
+export function clusterTotals(
+  nodes: readonly NodeRow[],
+  workloads: readonly WorkloadView[]
+): ITotals {
   const sum = (values: number[]) => Number(values.reduce((a, b) => a + b, 0).toFixed(3));
   return {
     gpus: sum(nodes.map(node => node.gpus)),
     allocated: sum(nodes.map(node => node.gpu_allocated)),
     nodes: nodes.length,
     ready: nodes.filter(node => node.status === 'Ready').length,
-    waiting: workloads.filter(workload => workload.state === 'pending' || workload.state === 'partial').length
+    waiting: workloads.filter(
+      workload => workload.state === 'pending' || workload.state === 'partial'
+    ).length
   };
 }

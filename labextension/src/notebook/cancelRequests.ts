@@ -10,24 +10,27 @@ import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
 import { IGpuShare } from '../tokens';
 
-export function releaseCellsOfKilledKernels(gpushare: IGpuShare, notebooks: INotebookTracker): void {
+export function cancelRequestsOfKilledKernels(
+  gpushare: IGpuShare,
+  notebooks: INotebookTracker
+): void {
   gpushare.news.connect((_, { kernel, event }) => {
     if (event.kind === 'killed') {
       notebooks
         .filter(panel => panel.sessionContext.session?.kernel?.id === kernel.kernel_id)
-        .forEach(panel => void letGo(panel));
+        .forEach(panel => void cancelRequests(panel));
     }
   });
 }
 
 /** Time for the dying kernel to say in its cell why it ends; what is still open then never hears anything. */
-const LAST_WORDS_MS = 3000;
+const FINAL_OUTPUT_MS = 3000;
 
 /** End the requests that are open now, not those that a person sends meanwhile; then connect anew: ports may have changed. */
-async function letGo(panel: NotebookPanel): Promise<void> {
+async function cancelRequests(panel: NotebookPanel): Promise<void> {
   const open = openRequests(panel);
-  const lastWords = new Promise(resolve => window.setTimeout(resolve, LAST_WORDS_MS));
-  await Promise.race([Promise.allSettled(open.map(future => future.done)), lastWords]);
+  const finalOutput = new Promise(resolve => window.setTimeout(resolve, FINAL_OUTPUT_MS));
+  await Promise.race([Promise.allSettled(open.map(future => future.done)), finalOutput]);
   open.forEach(future => future.dispose()); // its promise is rejected as cancelled, and the cell clears its [*]
   if (!panel.isDisposed) {
     await panel.sessionContext.session?.kernel?.reconnect();
@@ -35,10 +38,16 @@ async function letGo(panel: NotebookPanel): Promise<void> {
 }
 
 function openRequests(panel: NotebookPanel): Request[] {
-  return panel.content.widgets
-    // not by `instanceof`: an older JupyterLab does not share its cells with us, and ours would be another class
-    .map(cell => (cell.model.type === 'code' ? ((cell as CodeCell).outputArea.future as Request | undefined) : undefined))
-    .filter((future): future is Request => future !== undefined && !future.isDisposed);
+  return (
+    panel.content.widgets
+      // not by `instanceof`: an older JupyterLab does not share its cells with us, and ours would be another class
+      .map(cell =>
+        cell.model.type === 'code'
+          ? ((cell as CodeCell).outputArea.future as Request | undefined)
+          : undefined
+      )
+      .filter((future): future is Request => future !== undefined && !future.isDisposed)
+  );
 }
 
 type Request = CodeCell['outputArea']['future'];

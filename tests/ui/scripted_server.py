@@ -163,7 +163,7 @@ class Stream(websocket.WebSocketHandler):
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
-    return [{"module": "scripted"}]
+    return [{"module": "scripted_server"}]
 
 
 def _load_jupyter_server_extension(app: Any) -> None:

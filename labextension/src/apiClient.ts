@@ -1,15 +1,15 @@
 /**
  * The only file that talks to the server: one snapshot by REST, then one WebSocket for everything, resumed by revision.
  *
- * It says facts (`IWireListener`) and decides nothing about what they mean.
+ * It says facts (`IStreamListener`) and decides nothing about what they mean.
  */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
 import { KernelRequest, Projects, ROUTES, Status, StreamFrame, WhatIfAnswer } from './schema';
-import { Action, IRefusal, LOST, SILENT } from './state';
+import { Action, IRequestError, LOST, SILENT } from './state';
 
-export interface IWireListener {
+export interface IStreamListener {
   onSnapshot(status: Status): void;
   onFrame(frame: StreamFrame): void;
   onDisconnected(problem: string): void;
@@ -18,7 +18,7 @@ export interface IWireListener {
 }
 
 /** A request that the server refused, in its own words. */
-export class Refused extends Error implements IRefusal {
+export class RequestError extends Error implements IRequestError {
   constructor(
     message: string,
     readonly field: string | null,
@@ -28,18 +28,18 @@ export class Refused extends Error implements IRefusal {
   }
 }
 
-const FIRST_PAUSE_MS = 500;
-const LONGEST_PAUSE_MS = 30_000;
+const FIRST_DELAY_MS = 500;
+const MAX_DELAY_MS = 30_000;
 
 /** Full jitter (as in AWS's article on back-off): many tabs that lost one server do not come back in step. */
-export function pauseMs(attempt: number, random: () => number = Math.random): number {
-  const ceiling = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 2 ** attempt);
+export function backoffMs(attempt: number, random: () => number = Math.random): number {
+  const ceiling = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt);
   return ceiling * (0.5 + random() / 2);
 }
 
-export class Wire {
+export class ApiClient {
   constructor(
-    private readonly listener: IWireListener,
+    private readonly listener: IStreamListener,
     private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()
   ) {}
 
@@ -75,7 +75,10 @@ export class Wire {
 
   /** `kernelId`: whose share would give way to it. */
   whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer> {
-    return this.call(ROUTES.whatIf, { body, query: kernelId === undefined ? {} : { kernel_id: kernelId } });
+    return this.call(ROUTES.whatIf, {
+      body,
+      query: kernelId === undefined ? {} : { kernel_id: kernelId }
+    });
   }
 
   projects(): Promise<Projects> {
@@ -119,7 +122,7 @@ export class Wire {
       }
     } catch (error) {
       if (epoch === this.epoch) {
-        this.lost(describe(error));
+        this.lost(errorText(error));
       }
     }
   }
@@ -158,7 +161,7 @@ export class Wire {
     this.timer = window.setTimeout(() => {
       this.timer = null;
       void this.connect();
-    }, pauseMs(this.attempt++));
+    }, backoffMs(this.attempt++));
   }
 
   private socket: WebSocket | null = null;
@@ -174,12 +177,17 @@ export interface ICall {
 }
 
 /**
- * One REST call; the answer's text. Rejects with `Refused` when the server said no, with ServerConnection.NetworkError
+ * One REST call; the answer's text. Rejects with `RequestError` when the server said no, with ServerConnection.NetworkError
  * when it said nothing.
  */
-export async function rest(settings: ServerConnection.ISettings, route: IRoute, call: ICall = {}): Promise<string> {
+export async function rest(
+  settings: ServerConnection.ISettings,
+  route: IRoute,
+  call: ICall = {}
+): Promise<string> {
   const { names = {}, body, query = {} } = call;
-  const url = URLExt.join(settings.baseUrl, filled(route.path, names)) + URLExt.objectToQueryString(query);
+  const url =
+    URLExt.join(settings.baseUrl, pathWith(route.path, names)) + URLExt.objectToQueryString(query);
   const init = { method: route.verb, body: body === undefined ? undefined : JSON.stringify(body) };
   const response = await ServerConnection.makeRequest(url, init, settings);
   const text = await response.text();
@@ -198,25 +206,26 @@ interface INames {
   readonly [name: string]: string;
 }
 
-/** A route's path with its names filled in: kernels/{kernel_id} → kernels/0123. */
-function filled(path: string, names: INames): string {
+/** A route's path with its names pathWith in: kernels/{kernel_id} → kernels/0123. */
+function pathWith(path: string, names: INames): string {
   return path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(names[name]));
 }
 
 /** The server's error body (`{"error": {"code", "message", "field"?}}`), or what the status line says. */
-function refusal(response: Response, text: string): Refused {
+function refusal(response: Response, text: string): RequestError {
   try {
     const { message, field } = JSON.parse(text).error;
-    return new Refused(String(message), field ?? null, response.status);
+    return new RequestError(String(message), field ?? null, response.status);
   } catch {
-    const what = response.status === 404 ? 'The server has no GPU share extension' : response.statusText;
-    return new Refused(`${what} (HTTP ${response.status}).`, null, response.status);
+    const what =
+      response.status === 404 ? 'The server has no GPU share extension' : response.statusText;
+    return new RequestError(`${what} (HTTP ${response.status}).`, null, response.status);
   }
 }
 
 /** One sentence for a person about a call that failed. */
-export function describe(error: unknown): string {
-  if (error instanceof Refused) {
+export function errorText(error: unknown): string {
+  if (error instanceof RequestError) {
     return error.message;
   }
   return error instanceof ServerConnection.NetworkError

@@ -9,7 +9,11 @@ export async function waitedBefore(url, times) {
   const { origin, searchParams } = new URL(url);
   const rest = async (verb, path, body) => {
     const headers = { Authorization: `token ${searchParams.get('token')}` };
-    const answer = await fetch(`${origin}/${path}`, { method: verb, headers, body: body === undefined ? undefined : JSON.stringify(body) });
+    const answer = await fetch(`${origin}/${path}`, {
+      method: verb,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body)
+    });
     assert.ok(answer.ok, `${verb} ${path}: ${answer.status} ${await answer.clone().text()}`);
     return answer.status === 204 ? null : answer.json();
   };

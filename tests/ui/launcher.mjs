@@ -1,33 +1,67 @@
 /**
- * A notebook that has its share from the start, and the status bar, against the scripted server: node start.mjs URL [FOLDER FOR PICTURES]
+ * A notebook that has its share from the start, and the status bar, against the scripted server: node launcher.mjs URL [FOLDER FOR PICTURES]
  */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
-import { kernel, scriptOf, until } from './script.mjs';
+import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls, questions } = scriptOf(url);
-const NOTHING = { request: { gpu: null, gpu_memory_mib: null }, workload: null, state: 'detached', events: [] };
-const project = { name: 'vision', department: 'research', pool: 'default', member: true, gpu_quota: 1, gpu_limit: null, gpu_fair_share: 1, gpu_allocated: 0.5, gpu_requested: 0.5 };
+const { say, calls, questions } = scriptedServer(url);
+const NOTHING = {
+  request: { gpu: null, gpu_memory_mib: null },
+  workload: null,
+  state: 'detached',
+  events: []
+};
+const project = {
+  name: 'vision',
+  department: 'research',
+  pool: 'default',
+  member: true,
+  gpu_quota: 1,
+  gpu_limit: null,
+  gpu_fair_share: 1,
+  gpu_allocated: 0.5,
+  gpu_requested: 0.5
+};
 
 await inLab(url, async lab => {
   const { page } = lab;
-  await say({ status: { kernels: [], scheduler: { reachable: true, version: '1', problem: null } }, tables: { projects: [project] } });
-  const newest = () => page.evaluate(() => {
-    const panel = window.jupyterapp.shell.currentWidget;
-    const { context, sessionContext } = panel ?? {};
-    const id = sessionContext?.session?.kernel?.id;
-    return id === undefined ? null : { id, path: context.path, kept: context.model.sharedModel.getMetadata('gpushare') ?? null };
+  await say({
+    status: { kernels: [], scheduler: { reachable: true, version: '1', problem: null } },
+    tables: { projects: [project] }
   });
+  const newest = () =>
+    page.evaluate(() => {
+      const panel = window.jupyterapp.shell.currentWidget;
+      const { context, sessionContext } = panel ?? {};
+      const id = sessionContext?.session?.kernel?.id;
+      return id === undefined
+        ? null
+        : {
+            id,
+            path: context.path,
+            kept: context.model.sharedModel.getMetadata('gpushare') ?? null
+          };
+    });
   /** The server sees the new notebook's kernel, and hears what the notebook asks for it. */
   const asksFor = async other => {
     let made = null;
-    await until('a notebook with a kernel', async () => (made = await newest()) !== null && made.kept !== null && made.id !== other);
+    await until(
+      'a notebook with a kernel',
+      async () => (made = await newest()) !== null && made.kept !== null && made.id !== other
+    );
     await calls();
-    await say({ status: { kernels: [kernel({ kernel_id: made.id, name: made.path, ...NOTHING })] } });
+    await say({
+      status: { kernels: [kernel({ kernel_id: made.id, name: made.path, ...NOTHING })] }
+    });
     let asked;
-    await until('its request', async () => (asked = (await calls()).find(call => call.path === `kernels/${made.id}`)) !== undefined);
+    await until(
+      'its request',
+      async () =>
+        (asked = (await calls()).find(call => call.path === `kernels/${made.id}`)) !== undefined
+    );
     assert.deepEqual(asked.body, made.kept);
     return { ...asked.body, id: made.id };
   };
@@ -42,7 +76,14 @@ await inLab(url, async lab => {
 
   // the dialog, by keyboard: presets of the administrator, what to expect before asking, the project's own bar
   await questions();
-  await say({ what_if: { starts_now: false, displaces: [], reason: { code: 'WaitingForFreeGPU', message: 'It needs 2 GPUs, where 1 is free.' }, alternatives: [{ request: { gpu: 0.5 }, message: '0.5 GPU would start now.' }] } });
+  await say({
+    what_if: {
+      starts_now: false,
+      displaces: [],
+      reason: { code: 'WaitingForFreeGPU', message: 'It needs 2 GPUs, where 1 is free.' },
+      alternatives: [{ request: { gpu: 0.5 }, message: '0.5 GPU would start now.' }]
+    }
+  });
   await lab.command('launcher:create');
   await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
   await page.keyboard.press('Enter');
@@ -51,7 +92,9 @@ await inLab(url, async lab => {
   await dialog.getByRole('button', { name: 'large' }).focus();
   await page.keyboard.press('Enter');
   await dialog.getByText('Would wait. It needs 2 GPUs, where 1 is free.').waitFor();
-  await until('it is asked about', async () => (await questions()).some(asked => asked.preset === 'large'));
+  await until('it is asked about', async () =>
+    (await questions()).some(asked => asked.preset === 'large')
+  );
   await dialog.getByText('quota 1').waitFor();
   if (shots) await lab.shot('dialog', shots);
   await say({ what_if: { starts_now: true, node: 'n0' } });
@@ -60,7 +103,9 @@ await inLab(url, async lab => {
   await dialog.getByLabel('Project', { exact: true }).selectOption('language');
 
   // what the server cannot read makes no notebook: it is said at its field
-  await say({ refusal: { code: 'invalid', message: 'gpu must be a number of GPUs.', field: 'gpu' } });
+  await say({
+    refusal: { code: 'invalid', message: 'gpu must be a number of GPUs.', field: 'gpu' }
+  });
   await dialog.getByLabel('Share', { exact: true }).press('Enter');
   await dialog.getByRole('alert').getByText('gpu must be a number of GPUs.').waitFor();
   assert.equal((await newest())?.id ?? first.id, first.id);
@@ -78,7 +123,15 @@ await inLab(url, async lab => {
   assert.equal((await newest()).id, second.id);
 
   // the status bar: my share and use now; pressing it shows the sidebar
-  await say({ status: { kernels: [kernel({}), kernel({ kernel_id: 'k2', name: 'b.ipynb', request: { gpu: 1, gpu_memory_mib: null } }), kernel({ kernel_id: 'k3', state: 'pending' })] } });
+  await say({
+    status: {
+      kernels: [
+        kernel({}),
+        kernel({ kernel_id: 'k2', name: 'b.ipynb', request: { gpu: 1, gpu_memory_mib: null } }),
+        kernel({ kernel_id: 'k3', state: 'pending' })
+      ]
+    }
+  });
   const item = page.locator('.jp-GpuShare-status-button');
   await item.getByText('1½ GPUs · 140 GiB · 1 waiting').waitFor();
   assert.match(await item.getAttribute('title'), /a\.ipynb: GPU ½ · bursting 70 GiB/);
@@ -88,12 +141,20 @@ await inLab(url, async lab => {
   await lab.panel.waitFor();
 
   // the cards go when a person does not want them
-  await page.evaluate(() => window.jupyterapp.serviceManager.settings.save('jupyter-gpushare:plugin', '{"launcherCards": false}'));
+  await page.evaluate(() =>
+    window.jupyterapp.serviceManager.settings.save(
+      'jupyter-gpushare:plugin',
+      '{"launcherCards": false}'
+    )
+  );
   await page.reload();
   await page.waitForFunction(() => window.jupyterapp !== undefined);
   await page.evaluate(() => window.jupyterapp.restored);
   await lab.command('launcher:create');
-  await page.locator('.jp-LauncherCard:visible', { hasText: 'Python 3 (ipykernel)' }).first().waitFor();
+  await page
+    .locator('.jp-LauncherCard:visible', { hasText: 'Python 3 (ipykernel)' })
+    .first()
+    .waitFor();
   await page.locator('.jp-GpuShare-status-button').getByText('140 GiB').waitFor();
   assert.equal(await page.locator('.jp-LauncherCard', { hasText: '½ GPU' }).count(), 0);
   assert.deepEqual(lab.complaints, []);

@@ -1,9 +1,9 @@
-/** What a browser test tells the scripted server (scripted.py), and what it asks it. */
+/** What a browser test tells the scripted server (scripted_server.py), and what it asks it. */
 import assert from 'node:assert/strict';
 
 const headers = { Authorization: 'token scripted' };
 
-export function scriptOf(url) {
+export function scriptedServer(url) {
   const script = `${new URL(url).origin}/gpushare/script`;
   const kept = [];
   const asked = async () => {
@@ -39,8 +39,25 @@ export async function until(what, check) {
 
 /** A kernel that bursts; name only what a test is about. */
 export const kernel = changes => ({
-  kernel_id: 'k1', name: 'work/a.ipynb', state: 'attached', project: 'vision', request: { gpu: 0.5, gpu_memory_mib: null },
-  limit: { gpu: 1, gpu_memory_mib: null }, node: 'n0', planned_gpu: 'SIM-GPU-n0-0', gpu_uuid: 'SIM-GPU-n0-1', simulated: true, pinned: false,
-  busy: true, memory_mib: { guaranteed: 40960, used: 71680, borrowed: 30720 }, gpu_memory_total_mib: 81920, reason: null, queue_position: null,
-  notice_deadline: null, generation: 1, workload: 'w1', events: [], ...changes
+  kernel_id: 'k1',
+  name: 'work/a.ipynb',
+  state: 'attached',
+  project: 'vision',
+  request: { gpu: 0.5, gpu_memory_mib: null },
+  limit: { gpu: 1, gpu_memory_mib: null },
+  node: 'n0',
+  planned_gpu: 'SIM-GPU-n0-0',
+  gpu_uuid: 'SIM-GPU-n0-1',
+  simulated: true,
+  pinned: false,
+  busy: true,
+  memory_mib: { guaranteed: 40960, used: 71680, borrowed: 30720 },
+  gpu_memory_total_mib: 81920,
+  reason: null,
+  queue_position: null,
+  notice_deadline: null,
+  generation: 1,
+  workload: 'w1',
+  events: [],
+  ...changes
 });

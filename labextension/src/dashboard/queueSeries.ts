@@ -4,7 +4,7 @@ import { TranslationBundle } from '@jupyterlab/translation';
 import { QueueSample } from '../schema';
 
 /** Columns as uPlot takes them: seconds, then a list per line; null is a gap. */
-export interface ICurve {
+export interface IQueueSeries {
   readonly times: readonly number[];
   readonly quota: readonly (number | null)[];
   readonly fairShare: readonly (number | null)[];
@@ -12,7 +12,11 @@ export interface ICurve {
   readonly requested: readonly (number | null)[];
 }
 
-export function curveOf(samples: readonly QueueSample[], queue: string, pool: string): ICurve {
+export function queueSeries(
+  samples: readonly QueueSample[],
+  queue: string,
+  pool: string
+): IQueueSeries {
   const mine = samples.filter(sample => sample.queue === queue && sample.pool === pool);
   return {
     times: mine.map(sample => Date.parse(sample.time) / 1000),
@@ -24,7 +28,12 @@ export function curveOf(samples: readonly QueueSample[], queue: string, pool: st
 }
 
 /** What somebody reads who does not see the plot. */
-export function curveText(curve: ICurve, queue: string, pool: string, trans: TranslationBundle): string {
+export function seriesText(
+  curve: IQueueSeries,
+  queue: string,
+  pool: string,
+  trans: TranslationBundle
+): string {
   const last = curve.times.length - 1;
   if (last < 0) {
     return trans.__('%1 in node pool %2: nothing is known of this time.', queue, pool);

@@ -12,7 +12,11 @@ import { deathReason } from '../messages';
 import { kernelOf } from '../notebooks';
 import { IGpuShare } from '../tokens';
 
-export function explainDeaths(gpushare: IGpuShare, notebooks: INotebookTracker, trans: TranslationBundle): void {
+export function explainKernelDeaths(
+  gpushare: IGpuShare,
+  notebooks: INotebookTracker,
+  trans: TranslationBundle
+): void {
   Dialog.tracker.widgetAdded.connect((_, dialog) => {
     const panel = justDied(notebooks);
     if (panel === null) {
@@ -32,5 +36,8 @@ export function explainDeaths(gpushare: IGpuShare, notebooks: INotebookTracker, 
 
 /** The notebook whose kernel JupyterLab is just telling about; null when a dialog is about something else. */
 function justDied(notebooks: INotebookTracker): NotebookPanel | null {
-  return notebooks.find(panel => panel.sessionContext.session?.kernel?.status === 'autorestarting') ?? null;
+  return (
+    notebooks.find(panel => panel.sessionContext.session?.kernel?.status === 'autorestarting') ??
+    null
+  );
 }

@@ -17,9 +17,18 @@ export function catalogue() {
   const strange = [];
   const pseudo = text => `${BEGIN}${text}${END}`;
   for (const file of sources(SOURCES)) {
-    const tree = ts.createSourceFile(file, readFileSync(file, 'utf8'), ts.ScriptTarget.Latest, true, ts.ScriptKind.TSX);
+    const tree = ts.createSourceFile(
+      file,
+      readFileSync(file, 'utf8'),
+      ts.ScriptTarget.Latest,
+      true,
+      ts.ScriptKind.TSX
+    );
     const look = node => {
-      const name = ts.isCallExpression(node) && ts.isPropertyAccessExpression(node.expression) ? node.expression.name.text : null;
+      const name =
+        ts.isCallExpression(node) && ts.isPropertyAccessExpression(node.expression)
+          ? node.expression.name.text
+          : null;
       if (name === '__' || name === '_n') {
         const given = node.arguments.slice(0, name === '_n' ? 2 : 1);
         if (given.every(ts.isStringLiteralLike)) {
@@ -32,22 +41,39 @@ export function catalogue() {
     };
     look(tree);
   }
-  return { words: { '': { domain: DOMAIN, language: 'eo-UY', plural_forms: 'nplurals=2; plural=(n != 1);' }, ...words }, strange };
+  return {
+    words: {
+      '': { domain: DOMAIN, language: 'eo-UY', plural_forms: 'nplurals=2; plural=(n != 1);' },
+      ...words
+    },
+    strange
+  };
 }
 
 function sources(folder) {
   return readdirSync(folder, { withFileTypes: true }).flatMap(entry => {
     const path = join(folder, entry.name);
-    return entry.isDirectory() ? (entry.name === '__tests__' ? [] : sources(path)) : /\.tsx?$/.test(entry.name) ? [path] : [];
+    return entry.isDirectory()
+      ? entry.name === '__tests__'
+        ? []
+        : sources(path)
+      : /\.tsx?$/.test(entry.name)
+        ? [path]
+        : [];
   });
 }
 
 /** Have JupyterLab speak it, from the next load of the page on. */
 export async function speak(page) {
   const { words } = catalogue();
-  await page.route(/\/api\/translations\/./, route => route.fulfill({ json: { data: { [DOMAIN]: words }, message: '' } }));
+  await page.route(/\/api\/translations\/./, route =>
+    route.fulfill({ json: { data: { [DOMAIN]: words }, message: '' } })
+  );
   const settings = '@jupyterlab/translation-extension:plugin';
-  await page.evaluate(([id]) => window.jupyterapp.serviceManager.settings.save(id, '{"locale": "eo_UY"}'), [settings]);
+  await page.evaluate(
+    ([id]) => window.jupyterapp.serviceManager.settings.save(id, '{"locale": "eo_UY"}'),
+    [settings]
+  );
   await page.reload();
   await page.waitForFunction(() => window.jupyterapp !== undefined);
   await page.evaluate(() => window.jupyterapp.restored);
@@ -66,7 +92,11 @@ export async function untranslated(page, selector, data) {
         if (node.nodeType === Node.TEXT_NODE) {
           found.push(node.textContent);
         } else {
-          found.push(...['title', 'aria-label', 'placeholder', 'aria-valuetext', 'alt'].map(name => node.getAttribute(name) ?? ''));
+          found.push(
+            ...['title', 'aria-label', 'placeholder', 'aria-valuetext', 'alt'].map(
+              name => node.getAttribute(name) ?? ''
+            )
+          );
         }
       }
     }
@@ -78,9 +108,12 @@ export async function untranslated(page, selector, data) {
 /** Brackets may stand in brackets: a sentence takes another as its argument. */
 function rest(text, data) {
   let left = text;
-  for (let before = ''; before !== left; ) {
+  for (let before = ''; before !== left;) {
     before = left;
     left = left.replace(/⟦[^⟦⟧]*⟧/g, '');
   }
-  return [...data].sort((a, b) => b.length - a.length).reduce((words, one) => words.split(one).join(''), left).trim();
+  return [...data]
+    .sort((a, b) => b.length - a.length)
+    .reduce((words, one) => words.split(one).join(''), left)
+    .trim();
 }

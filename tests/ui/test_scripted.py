@@ -9,15 +9,15 @@ import pytest
 from tests.ui.lab import play, scripted
 
 SCRIPTS = {
-    "states.mjs": "every state and every action of the sidebar",
+    "sidebar.mjs": "every state and every action of the sidebar",
     "notebook.mjs": "the notebook's own control, notice, memory and last words",
-    "start.mjs": "a notebook with a share from the start, and the status bar",
-    "nb7.mjs": "the same in Notebook 7",
-    "many.mjs": "five hundred kernels",
-    "relaunch.mjs": "a kernel killed by a reclaim leaves no cell spinning",
-    "boards.mjs": "a dashboard of a cluster that is ill, foreign, empty, large or gone",
-    "everybody.mjs": "no serious problem for anybody in any theme",
-    "tongues.mjs": "in another language nothing of ours stays English",
+    "launcher.mjs": "a notebook with a share from the start, and the status bar",
+    "notebook7.mjs": "the same in Notebook 7",
+    "many_kernels.mjs": "five hundred kernels",
+    "killed_cells.mjs": "a kernel killed by a reclaim leaves no cell spinning",
+    "dashboard_states.mjs": "a dashboard of a cluster that is ill, foreign, empty, large or gone",
+    "accessibility.mjs": "no serious problem for anybody in any theme",
+    "translation.mjs": "in another language nothing of ours stays English",
 }
 
 
