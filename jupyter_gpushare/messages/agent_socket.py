@@ -121,9 +121,15 @@ class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
 
 
 class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
+    """The cell may run. `without_gpu`: the person chose to run the waiting cell without a GPU.
+
+    A wait that the person stopped ends with `CellRefused`, never with this message.
+    """
+
     n: int
     waited_ms: int = 0
     message: str = ""
+    without_gpu: bool = False
 
 
 class CellWait(Tagged, frozen=True, kw_only=True, tag="cell_wait"):
