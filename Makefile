@@ -12,6 +12,8 @@ LAB    := jupyter_gpushare/labextension
 SHARED := $(VENV)/share/jupyter/labextensions/jupyter-gpushare
 LAB_SOURCES := $(shell find labextension/src labextension/style labextension/schema -type f 2>/dev/null) labextension/package.json labextension/tsconfig.json
 ARGS   ?=
+# test files that run side by side: most of a test is waiting for servers and kernels
+WORKERS ?= $(shell expr 2 \* `nproc`)
 # jlpm and node run from anywhere in the tree, and never ask questions
 export PATH := $(BIN):$(PATH)
 export YARN_ENABLE_TELEMETRY := 0
@@ -107,7 +109,7 @@ check: venv $(STAMPS)/cc ## the quick checks, side by side: no servers, no brows
 
 test: venv $(STAMPS)/cc $(STAMPS)/chromium $(STAMPS)/postgresql $(STAMPS)/shells ## everything, browser and story included; one failed step does not hide the others
 	@failed=; for step in lint typecheck floors schema-check ts; do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
-	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks || failed="$$failed pytest"; \
+	  $(PY) -m pytest -q -m "not gpu" --ignore tests/benchmarks -n $(WORKERS) --dist loadfile || failed="$$failed pytest"; \
 	  test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 hub5: venv ## the story of the Hub with JupyterHub 5; `make test` plays it with the newest one

@@ -41,6 +41,7 @@ from node_agent.socket import socket_server
 from node_agent.system.processes import ProcessId, kill_tree, others_of, started, tree_of
 from node_agent.system.run_directory import prepared
 from tests.agent.simulated_node import GIB, FakeServer, World, acting_as, knocking, play
+from tests.workers import add_unix_user, remove_unix_user
 
 HALF = 40 * GIB
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be other unix users")
@@ -58,15 +59,11 @@ def people() -> Iterator[People]:
     names = [f"gs-alice-{mark}", f"gs-bob-{mark}"]
     try:
         for name in names:
-            subprocess.run(
-                ["useradd", "--no-create-home", "--shell", "/usr/sbin/nologin", name],
-                check=True,
-                capture_output=True,
-            )
+            add_unix_user(name, "--no-create-home", "--shell", "/usr/sbin/nologin")
         yield People(*(pwd.getpwnam(name) for name in names))
     finally:
         for name in names:
-            subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
+            remove_unix_user(name)
 
 
 class Box(World):

@@ -19,7 +19,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.story.jupyter_process import Rest, RestError, eventually, free_port, processes_of
+from tests.story.jupyter_process import Rest, RestError, eventually, processes_of
+from tests.workers import free_port
 
 ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "labextension/node_modules/.bin/configurable-http-proxy"

@@ -22,6 +22,8 @@ from pathlib import Path
 import psutil
 import websocket
 
+from tests.workers import free_port
+
 TOKEN = "story"
 PATIENCE = 30.0
 POLICY = """\
@@ -51,12 +53,6 @@ class RestError(Exception):
     def __init__(self, status: int, body: str) -> None:
         super().__init__(f"{status}: {body}")
         self.status, self.body = status, body
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return sock.getsockname()[1]
 
 
 def eventually(question: Callable[[], object], what: str, within: float = PATIENCE) -> object:

@@ -12,7 +12,6 @@ import os
 import pwd
 import secrets
 import site
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ import pytest
 from tests.story.hub_process import HubWorld, Person
 from tests.story.jupyter_process import Notebook, eventually
 from tests.story.test_users import PYTHON, ROOT, needs, tried
+from tests.workers import add_unix_user, remove_unix_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), needs]
 POLICY = """\
@@ -95,18 +95,14 @@ class UnixWorld(HubWorld):
 
     def start(self) -> UnixWorld:
         for name in self.names:
-            subprocess.run(
-                ["useradd", "--home-dir", f"{self.folder}/homes/{name}", "--create-home", name],
-                check=True,
-                capture_output=True,
-            )
+            add_unix_user(name, "--home-dir", f"{self.folder}/homes/{name}", "--create-home")
         super().start()
         return self
 
     def stop(self) -> None:
         super().stop()
         for name in self.names:
-            subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
+            remove_unix_user(name)
 
 
 @pytest.fixture(scope="module")

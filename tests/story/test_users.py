@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.story.jupyter_process import TOKEN, Notebook, Rest, eventually, free_port
+from tests.story.jupyter_process import TOKEN, Notebook, Rest, eventually
+from tests.workers import add_unix_user, free_port, remove_unix_user
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
 ROOT = Path(__file__).parents[2]
@@ -113,11 +114,7 @@ class Box:
 
     def _jupyter(self, name: str, address: str) -> Rest:
         home = self.folder / name
-        subprocess.run(
-            ["useradd", "--home-dir", home, "--no-create-home", name],
-            check=True,
-            capture_output=True,
-        )
+        add_unix_user(name, "--home-dir", str(home), "--no-create-home")
         for part in ("config", "notebooks", "data/kernels/half"):
             (home / part).mkdir(parents=True)
         argv = [PYTHON, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
@@ -190,7 +187,7 @@ class Box:
                 process.kill()
                 process.wait()
         for name in self.names:
-            subprocess.run(["userdel", "--force", name], check=False, capture_output=True)
+            remove_unix_user(name)
 
     def logs(self) -> str:
         return "\n".join(

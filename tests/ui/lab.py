@@ -8,7 +8,6 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,17 +15,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.workers import free_port
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 START_S = 90
 STOP_S = 30
 URL = re.compile(r"https?://[\w.]+:\d+/\S*token=\S+")
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager
