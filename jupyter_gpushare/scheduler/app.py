@@ -196,7 +196,7 @@ class SchedulerApp(JupyterApp):
         help="Members of the groups that the policy names: {'vision': ['alice']}.",
     )
 
-    _house: SchedulerServer | None = None
+    _server: SchedulerServer | None = None
     """The one that leads now."""
 
     @default("state_dir")
@@ -228,9 +228,9 @@ class SchedulerApp(JupyterApp):
             ) from error
         super().exit(exit_status)
 
-    def house(self, leadership: Leadership | None = None) -> SchedulerServer:
+    def server(self, leadership: Leadership | None = None) -> SchedulerServer:
         """What is configured. Raises GpuShareError."""
-        house = SchedulerServer(
+        server = SchedulerServer(
             Path(self.state_dir),
             leadership=leadership,
             one_sync_for_many=True,
@@ -253,10 +253,10 @@ class SchedulerApp(JupyterApp):
                 links=self.links_per_caller,
             ),
         )
-        house.loop.tidy = GcTuning(
-            lambda: len(house.service.records), lambda: house.service.ended
+        server.loop.tidy = GcTuning(
+            lambda: len(server.service.records), lambda: server.service.ended
         ).tick
-        return house
+        return server
 
     def _groups_of(self, user: str) -> tuple[str, ...]:
         return tuple(sorted(group for group, members in self.groups.items() if user in members))
@@ -274,11 +274,11 @@ class SchedulerApp(JupyterApp):
         )
         return HubAddress(self.hub_api_url, token, self.hub_service)
 
-    def know_people(self, house: SchedulerServer) -> None:
+    def know_people(self, server: SchedulerServer) -> None:
         """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput,
         Unavailable.
         """
-        house.callers.peers = UnixPeers(self.admin_users, self._groups_of)
+        server.callers.peers = UnixPeers(self.admin_users, self._groups_of)
         if (address := self._hub_address()) is not None:
             hub = JupyterHub(
                 address,
@@ -287,7 +287,7 @@ class SchedulerApp(JupyterApp):
                 refresh=self.hub_refresh_s,
                 ca_file=self.hub_ca_file,
             )
-            joined(house, hub)
+            joined(server, hub)
 
     def address(self) -> ListenAddress:
         """Where to listen: as configured, else where the Hub that started us will look for us."""
@@ -375,51 +375,51 @@ class SchedulerApp(JupyterApp):
         say: Callable[[str], None],
     ) -> None:
         """Decides and answers until it is over, or until another scheduler leads."""
-        house = self.house(leadership)
+        server = self.server(leadership)
         try:
-            self.know_people(house)
-            listening = Listeners(house, address, Path(self.state_dir))
+            self.know_people(server)
+            listeners = Listeners(server, address, Path(self.state_dir))
         except BaseException:
-            await house.stop()
+            await server.stop()
             raise
         try:
-            self._house = house
-            house.start()
-            leading = asyncio.create_task(self._until_over(house, leadership, over))
-            await first_of(house.decided.wait(), asyncio.shield(leading))
+            self._server = server
+            server.start()
+            leading = asyncio.create_task(self._until_over(server, leadership, over))
+            await first_of(server.decided.wait(), asyncio.shield(leading))
             if not leading.done():
-                self._announce(house, listening, say)
+                self._announce(server, listeners, say)
             await leading
         finally:
-            self._house = None
-            house.hub.close()  # listeners leave by themselves, before the server waits for them
-            house.agents.close()
-            await listening.stop()
-            await house.stop()
+            self._server = None
+            server.hub.close()  # listeners leave by themselves, before the server waits for them
+            server.agents.close()
+            await listeners.stop()
+            await server.stop()
 
     def _announce(
-        self, house: SchedulerServer, listening: Listeners, say: Callable[[str], None]
+        self, server: SchedulerServer, listeners: Listeners, say: Callable[[str], None]
     ) -> None:
-        listening.leave_note()
+        listeners.leave_note()
         urls = " and ".join(
-            dict.fromkeys(url for url in (listening.url, listening.socket_url) if url)
+            dict.fromkeys(url for url in (listeners.url, listeners.socket_url) if url)
         )
         say(
-            f"jupyter gpushare scheduler listening on {urls} (policy {house.service.loaded.source})"
+            f"jupyter gpushare scheduler listening on {urls} (policy {server.service.loaded.source})"
         )
-        if listening.url != listening.socket_url:
-            self.log.info("the admin's token is in %s", listening.token_file)
+        if listeners.url != listeners.socket_url:
+            self.log.info("the admin's token is in %s", listeners.token_file)
 
     @staticmethod
     async def _until_over(
-        house: SchedulerServer, leadership: Leadership | None, over: asyncio.Event
+        server: SchedulerServer, leadership: Leadership | None, over: asyncio.Event
     ) -> None:
         if leadership is None:
-            await first_of(over.wait(), house.over.wait())
+            await first_of(over.wait(), server.over.wait())
         elif (
-            why := await first_of(over.wait(), house.over.wait(), keep_leading(leadership))
+            why := await first_of(over.wait(), server.over.wait(), keep_leading(leadership))
         ) and isinstance(why, str):
-            house.store.give_up(why)
+            server.store.give_up(why)
 
     def _signals(self, over: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
@@ -428,8 +428,8 @@ class SchedulerApp(JupyterApp):
         loop.add_signal_handler(signal.SIGHUP, self._reload)
 
     def _reload(self) -> None:
-        if self._house is not None:
-            self._house.loop.reload_policy(force=True)
+        if self._server is not None:
+            self._server.loop.reload_policy(force=True)
 
 
 async def first_of(*these: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> object:

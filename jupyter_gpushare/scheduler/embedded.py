@@ -49,14 +49,14 @@ log = logging.getLogger("gpushare.scheduler")
 class InProcessTransport:
     """A `client.Transport` to a scheduler in this process, as this identity."""
 
-    def __init__(self, house: SchedulerServer, identity: Identity) -> None:
-        self._house, self._identity = house, identity
+    def __init__(self, server: SchedulerServer, identity: Identity) -> None:
+        self._server, self._identity = server, identity
 
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, str, bytes]:
         """Answered before the next thing happens in this loop."""
-        answer = self._house.dispatch.handle(self._identity, verb, path, query, body)
+        answer = self._server.dispatch.handle(self._identity, verb, path, query, body)
         return answer.status, answer.content_type, answer.body
 
     def connect(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[Wire]:
@@ -64,18 +64,18 @@ class InProcessTransport:
         route = next((one for one in ROUTES if one.verb == "WS" and one.path == path), None)
         if route is None:
             raise NotFound(f"there is no WebSocket at {path}")
-        self._house.dispatch.permitted(route, self._identity)
+        self._server.dispatch.permitted(route, self._identity)
         return self._listen(query.get("since")) if route.name == "stream" else self._speak()
 
     @asynccontextmanager
     async def _listen(self, since: str | None) -> AsyncIterator[Wire]:
-        frames = self._house.hub.subscribe(self._identity, revision_in(since))
+        frames = self._server.hub.subscribe(self._identity, revision_in(since))
         async with aclosing(frames):
             yield _InProcessStream(frames)
 
     @asynccontextmanager
     async def _speak(self) -> AsyncIterator[Wire]:
-        session = self._house.agents.open(self._identity)
+        session = self._server.agents.open(self._identity)
         try:
             yield _InProcessAgentLink(session)
         finally:
@@ -184,25 +184,25 @@ class EmbeddedServer:
             if policy_file
             else parse_policy(default_demo_policy(count, user), "built in")
         )
-        self._house = SchedulerServer(state_dir, policy_file=policy_file, policy=policy)
+        self._server = SchedulerServer(state_dir, policy_file=policy_file, policy=policy)
         self.transport = InProcessTransport(
-            self._house, Identity(user, scope="admin", source="process")
+            self._server, Identity(user, scope="admin", source="process")
         )
         self.client = SchedulerClient(self.transport)
         self._agent: Agent | None = None
-        self._listening: Listeners | None = None
+        self._listeners: Listeners | None = None
 
     async def start(self) -> None:
         """Begins to decide and to manage. Raises GpuShareError when another agent manages this
         machine; then nothing runs.
         """
-        self._house.start()
+        self._server.start()
         self._listen(self._agent_config.state_dir)
         agent = Agent(self._agent_config, self._devices, self.client.agent_link)
         try:
             await agent.start()
         except BaseException:
-            await self._stop_house()
+            await self._stop_server()
             raise
         self._agent = agent
 
@@ -211,10 +211,10 @@ class EmbeddedServer:
         to is no disaster.
         """
         try:
-            self._house.callers.peers = UnixPeers(only_owner=True)
+            self._server.callers.peers = UnixPeers(only_owner=True)
             address = ListenAddress(port=None, socket=own_socket(state_dir), socket_mode=0o600)
-            self._listening = Listeners(self._house, address, state_dir)
-            self._listening.leave_note()
+            self._listeners = Listeners(self._server, address, state_dir)
+            self._listeners.leave_note()
         except (GpuShareError, OSError) as error:
             log.warning(
                 "`jupyter gpushare status` and the like will not find this scheduler: %s", error
@@ -225,10 +225,10 @@ class EmbeddedServer:
         if self._agent is not None:
             agent, self._agent = self._agent, None
             await agent.stop()
-            await self._stop_house()
+            await self._stop_server()
 
-    async def _stop_house(self) -> None:
-        self._house.hub.close()  # listeners leave by themselves, before the server waits for them
-        if self._listening is not None:
-            await self._listening.stop()
-        await self._house.stop()
+    async def _stop_server(self) -> None:
+        self._server.hub.close()  # listeners leave by themselves, before the server waits for them
+        if self._listeners is not None:
+            await self._listeners.stop()
+        await self._server.stop()

@@ -16,7 +16,7 @@ __all__ = ["joined"]
 log = logging.getLogger("gpushare.scheduler")
 
 
-def joined(house: SchedulerServer, hub: JupyterHub) -> None:
+def joined(server: SchedulerServer, hub: JupyterHub) -> None:
     """From now on this house knows the Hub's people, and what the properties of its groups add to
     the policy.
     """
@@ -25,15 +25,15 @@ def joined(house: SchedulerServer, hub: JupyterHub) -> None:
         extended, problems = with_groups(loaded, hub.groups)
         problems = [hub.problem, *problems] if hub.problem else problems
         for problem in problems:
-            if problem not in house.service.beside_policy:
+            if problem not in server.service.beside_policy:
                 log.error("%s", problem)
-        house.service.beside_policy = problems
-        house.service.visibility.groups_changed()
+        server.service.beside_policy = problems
+        server.service.visibility.groups_changed()
         return extended
 
-    house.callers.foreign = hub
-    house.tokens.groups_of = (
+    server.callers.foreign = hub
+    server.tokens.groups_of = (
         hub.groups_of
     )  # people who come with a token of ours, and those whom a server asks for
-    house.beside.append(hub)
-    house.loop.extend, hub.changed = extend, house.loop.extend_again
+    server.beside.append(hub)
+    server.loop.extend, hub.changed = extend, server.loop.extend_again

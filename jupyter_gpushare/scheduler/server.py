@@ -107,7 +107,7 @@ class SchedulerServer:
             self.hub = EventStream(disk=self.store.disk)
             self.service = SchedulerService(self.store, loaded, self.hub, clock=clock)
             undone.pop_all()
-        self.hub.connect(self.service.shown)
+        self.hub.connect(self.service.queries)
         self.loop = SchedulingLoop(self.service, policy_file, retention=retention)
         self.agents = AgentSessions(self.service)
         self.tokens = TokenService(self.store, clock, groups_of)

@@ -28,7 +28,7 @@ import psutil
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import HttpTransport, SchedulerClient, token_in
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, ForkServer
 
 GPUS = 8
 SHARES = (0.25, 0.5, 1, 2)
@@ -174,10 +174,12 @@ async def _timed(
     return sorted(took.values())
 
 
-async def measure(nursery: Nursery, folder: Path, options: argparse.Namespace) -> dict[str, float]:
+async def measure(
+    fork_server: ForkServer, folder: Path, options: argparse.Namespace
+) -> dict[str, float]:
     file = folder / "gpushare.yaml"
     file.write_text(policy(options.projects, options.agents))
-    child = nursery.start(folder / "state", policy_file=str(file), **json.loads(options.config))
+    child = fork_server.start(folder / "state", policy_file=str(file), **json.loads(options.config))
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     token = folder / "state" / "admin.token"
     agents = multiprocessing.get_context("spawn").Process(
@@ -202,7 +204,7 @@ async def measure(nursery: Nursery, folder: Path, options: argparse.Namespace) -
     client.transport.close()
     ours.send("stop")
     agents.join(10)
-    ready = _restart(nursery, child, folder, file)
+    ready = _restart(fork_server, child, folder, file)
     return {
         "waiting": options.waiting,
         "requests": len(times),
@@ -235,11 +237,11 @@ def _check(views: list[m.WorkloadView], options: argparse.Namespace) -> None:
     )
 
 
-def _restart(nursery: Nursery, child: Child, folder: Path, file: Path) -> float:
+def _restart(fork_server: ForkServer, child: Child, folder: Path, file: Path) -> float:
     """Seconds from kill -9 until the service answers again."""
     started = time.perf_counter()
     child.kill()
-    again = nursery.start(folder / "state", policy_file=str(file))
+    again = fork_server.start(folder / "state", policy_file=str(file))
     took = time.perf_counter() - started
     again.end()
     return took
@@ -261,12 +263,12 @@ def main() -> None:
         help="gets the service's process id when the measurement begins, for a profiler",
     )
     options = parser.parse_args()
-    nursery = Nursery()
+    fork_server = ForkServer()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            row = asyncio.run(measure(nursery, Path(folder), options))
+            row = asyncio.run(measure(fork_server, Path(folder), options))
     finally:
-        nursery.close()
+        fork_server.close()
     sys.stdout.write(
         f"{options.kernels} kernels, {options.agents} agents, {row['waiting']} waiting, {options.per_second:g} requests/s: "
         f"p50 {row['p50_ms']:.2f} ms, p99 {row['p99_ms']:.2f} ms, worst {row['worst_ms']:.2f} ms; service {row['cpu_percent']} % of a core, "

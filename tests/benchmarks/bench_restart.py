@@ -24,7 +24,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.store.store import Store, WorkloadRow
 from tests.scheduler.agents import node
 from tests.scheduler.databases import running_cluster
-from tests.scheduler.scheduler_forks import Nursery
+from tests.scheduler.scheduler_forks import ForkServer
 
 GPUS = 8
 SHARES = (0.25, 0.5, 1, 2)
@@ -111,16 +111,16 @@ def _lease(workload: str, project: str, name: str, gpu: int) -> m.LeaseBody:
 
 
 def forked(folder: Path, url: str, file: Path) -> list[float]:
-    nursery, took = Nursery(), []
+    fork_server, took = ForkServer(), []
     try:
-        nursery.start(folder / "warm").kill()  # its imports are done
+        fork_server.start(folder / "warm").kill()  # its imports are done
         for _ in range(STARTS):
             begun = time.perf_counter()
-            child = nursery.start(folder / "state", policy_file=str(file), db_url=url)
+            child = fork_server.start(folder / "state", policy_file=str(file), db_url=url)
             took.append(round(time.perf_counter() - begun, 2))
             child.kill()
     finally:
-        nursery.close()
+        fork_server.close()
     return took
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.client import SchedulerClient
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.scheduler_forks import Nursery
+from tests.scheduler.scheduler_forks import ForkServer
 
 POLICY = "projects: [{name: p, pools: {default: {gpu: {quota: 64, limit: 64}}}}, {name: full, pools: {default: {gpu: {quota: 0, limit: 0}}}}]\n"
 NODES, GPUS = 8, 8
@@ -69,11 +69,11 @@ async def timed(client: SchedulerClient, requests: int, per_second: float) -> li
 
 
 async def measure(
-    nursery: Nursery, folder: Path, waiting: int, requests: int, per_second: float
+    fork_server: ForkServer, folder: Path, waiting: int, requests: int, per_second: float
 ) -> dict[str, float]:
     policy = folder / "gpushare.yaml"
     policy.write_text(POLICY)
-    child = nursery.start(folder / "state", policy_file=str(policy))
+    child = fork_server.start(folder / "state", policy_file=str(policy))
     client, agents = child.client(), [FakeAgent(f"n{i}", GPUS) for i in range(NODES)]
     links = [agent.linked(client) for agent in agents]
     for link in links:
@@ -86,7 +86,7 @@ async def measure(
     client.transport.close()
     started = time.perf_counter()
     child.kill()
-    again = nursery.start(folder / "state", policy_file=str(policy))
+    again = fork_server.start(folder / "state", policy_file=str(policy))
     restart = time.perf_counter() - started
     again.end()
     return {
@@ -107,14 +107,16 @@ def main() -> None:
     options = parser.parse_args()
     rows = []
     for waiting in options.waiting:
-        nursery = Nursery()
+        fork_server = ForkServer()
         try:
             with tempfile.TemporaryDirectory() as folder:
                 row = asyncio.run(
-                    measure(nursery, Path(folder), waiting, options.requests, options.per_second)
+                    measure(
+                        fork_server, Path(folder), waiting, options.requests, options.per_second
+                    )
                 )
         finally:
-            nursery.close()
+            fork_server.close()
         rows.append(row)
         sys.stdout.write(
             f"request -> committed grant, {waiting:6} waiting: p50 {row['p50_ms']:8.2f} ms, p99 {row['p99_ms']:8.2f} ms;"

@@ -16,7 +16,7 @@ import pytest
 from jupyter_gpushare.cli import COMMANDS, COMPLETE_VARIABLE
 from tests.cli.command import gpushare
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 
 BIN = Path(sys.executable).parent
 
@@ -87,29 +87,29 @@ NAMES = {
 @pytest.mark.slow
 def test_names_are_the_schedulers(tmp_path: Path) -> None:
     async def story() -> None:
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             agent = FakeAgent()
-            async with agent.linked(doors.admin):
-                await doors.admin.submit(asking("work-of-alice", project="vision", kernel_id="k"))
+            async with agent.linked(running.admin):
+                await running.admin.submit(asking("work-of-alice", project="vision", kernel_id="k"))
                 await agent.until(lambda: agent.holds)
                 file = tmp_path / "token"
-                file.write_text(doors.admin_token)
-                given = {"GPUSHARE_SCHEDULER": doors.url, "GPUSHARE_TOKEN_FILE": str(file)}
+                file.write_text(running.admin_token)
+                given = {"GPUSHARE_SCHEDULER": running.url, "GPUSHARE_TOKEN_FILE": str(file)}
                 for line, expected in NAMES.items():
                     assert (
                         await asyncio.to_thread(completed, tmp_path, line, **given) == expected
                     ), line
-                by_options = f"gpushare drain --scheduler {doors.url} --token-file {file} "
+                by_options = f"gpushare drain --scheduler {running.url} --token-file {file} "
                 assert await asyncio.to_thread(completed, tmp_path, by_options) == ["n0"]
-                await of_a_refused_one(doors, tmp_path)
+                await of_a_refused_one(running, tmp_path)
 
     asyncio.run(story())
 
 
-async def of_a_refused_one(doors: Doors, home: Path) -> None:
+async def of_a_refused_one(running: RunningServer, home: Path) -> None:
     file = home / "wrong"
     file.write_text("gpushare_wrong")
-    given = {"GPUSHARE_SCHEDULER": doors.url, "GPUSHARE_TOKEN_FILE": str(file)}
+    given = {"GPUSHARE_SCHEDULER": running.url, "GPUSHARE_TOKEN_FILE": str(file)}
     assert await asyncio.to_thread(completed, home, "gpushare drain n", **given) == []
 
 

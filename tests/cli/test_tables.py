@@ -17,7 +17,7 @@ import pytest
 from jupyter_gpushare import messages as m
 from tests.cli.command import Result
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 from tests.scheduler.test_cli_commands import shell
 
 pytestmark = pytest.mark.slow
@@ -25,19 +25,19 @@ HOUR_MS = 3_600_000
 Call = Callable[..., Awaitable[Result]]
 
 
-def after_an_hour(folder: Path, story: Callable[[Call, Doors], Awaitable[None]]) -> None:
+def after_an_hour(folder: Path, story: Callable[[Call, RunningServer], Awaitable[None]]) -> None:
     """Alice held half a GPU for an hour and used a quarter of it; a batch job of hers waits; an
     admin looked after a node.
     """
 
     async def told() -> None:
-        async with open_house(folder) as doors:
+        async with open_server(folder) as running:
             agent = FakeAgent(gpus=1)
-            async with agent.linked(doors.admin) as link:
-                await doors.of("alice").submit(asking("a", name="training.ipynb", kernel_id="k"))
+            async with agent.linked(running.admin) as link:
+                await running.of("alice").submit(asking("a", name="training.ipynb", kernel_id="k"))
                 await agent.until(lambda: agent.holds)
                 command = m.CommandRequest(argv=["sleep", "9"], env={}, cwd="/")
-                await doors.of("alice").submit(asking("job", 1, name="a job", command=command))
+                await running.of("alice").submit(asking("job", 1, name="a job", command=command))
                 (lease,) = agent.holds
                 row = m.LeaseUsage(
                     lease=lease,
@@ -49,16 +49,16 @@ def after_an_hour(folder: Path, story: Callable[[Call, Doors], Awaitable[None]])
                 await link.send(m.UsageReport(since_ms=0, rows=[row]))
                 async with asyncio.timeout(20):
                     while (
-                        not (await doors.admin.usage()).usage
-                        or (await doors.admin.workload("job")).reason is None
+                        not (await running.admin.usage()).usage
+                        or (await running.admin.workload("job")).reason is None
                     ):
                         await asyncio.sleep(0.02)
 
                 async def call(*words: object, **more: Any) -> Result:
-                    return await shell(doors, *words, **more)
+                    return await shell(running, *words, **more)
 
                 assert (await call("cordon", "n0")).status == 0
-                await story(call, doors)
+                await story(call, running)
 
     asyncio.run(told())
 
@@ -69,7 +69,7 @@ def rows(result: Result) -> list[dict[str, str]]:
 
 
 def test_usage(tmp_path: Path) -> None:
-    async def story(call: Call, doors: Doors) -> None:
+    async def story(call: Call, running: RunningServer) -> None:
         for by, who in (
             ("project", ["vision"]),
             ("person", ["vision", "alice"]),
@@ -98,14 +98,14 @@ def test_usage(tmp_path: Path) -> None:
         )
         assert nothing.stdout.startswith("No GPU was held from 2000-01-01T00:00:00")
         assert rows(await call("usage", "--csv", "--until", "3d")) == []
-        hers = await call("usage", "--csv", "--by", "notebook", token=doors.token("bob"))
+        hers = await call("usage", "--csv", "--by", "notebook", token=running.token("bob"))
         assert rows(hers) == []
 
     after_an_hour(tmp_path, story)
 
 
 def test_usage_is_drawn_and_mistakes_draw_nothing(tmp_path: Path) -> None:
-    async def story(call: Call, _doors: Doors) -> None:
+    async def story(call: Call, _running: RunningServer) -> None:
         for by in ("project", "person", "notebook"):
             assert (await call("usage", "--by", by, "--plot", tmp_path / f"{by}.svg")).status == 0
             assert b"<svg" in (tmp_path / f"{by}.svg").read_bytes()
@@ -121,7 +121,7 @@ def test_usage_is_drawn_and_mistakes_draw_nothing(tmp_path: Path) -> None:
 
 
 def test_audit(tmp_path: Path) -> None:
-    async def story(call: Call, doors: Doors) -> None:
+    async def story(call: Call, running: RunningServer) -> None:
         head, _line, *lines = (await call("audit")).stdout.splitlines()
         assert head.split() == ["time", "actor", "action", "object", "detail"]
         assert any("cordon" in line and "node n0" in line for line in lines)
@@ -138,14 +138,14 @@ def test_audit(tmp_path: Path) -> None:
         assert (
             await call("audit", "--action", "dance")
         ).stdout == "Nothing of this is written down in that time.\n"
-        refused = await call("audit", token=doors.token("alice"))
+        refused = await call("audit", token=running.token("alice"))
         assert (refused.status, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
 
     after_an_hour(tmp_path, story)
 
 
 def test_lists(tmp_path: Path) -> None:
-    async def story(call: Call, _doors: Doors) -> None:
+    async def story(call: Call, _running: RunningServer) -> None:
         (job,) = rows(await call("list", "--csv"))
         assert {
             "id": "job",
@@ -173,12 +173,14 @@ def test_lists(tmp_path: Path) -> None:
 
 
 def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
-    async def story(call: Call, doors: Doors) -> None:
-        await doors.of("bob").submit(
+    async def story(call: Call, running: RunningServer) -> None:
+        await running.of("bob").submit(
             m.WorkloadRequest(id="m", pods=[m.PodRequest(gpu_memory="80GiB")])
         )
         async with asyncio.timeout(20):
-            while not [row for row in (await doors.admin.waiting()).waiting if row.workload == "m"]:
+            while not [
+                row for row in (await running.admin.waiting()).waiting if row.workload == "m"
+            ]:
                 await asyncio.sleep(0.02)
         (bound, *_) = rows(await call("queue", "--csv", "--columns", "limit"))
         assert bound == {"limit": "unlimited"}
@@ -192,7 +194,7 @@ def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
 
 
 def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_path: Path) -> None:
-    async def story(call: Call, _doors: Doors) -> None:
+    async def story(call: Call, _running: RunningServer) -> None:
         why = (await call("why", "job")).stdout.splitlines()
         assert why[0].startswith("job is pending: ")
         assert why[1] == "  How long is not known: it waits for a node to come back."
@@ -228,7 +230,7 @@ TABLES = (
 
 
 def test_every_table_has_the_same_options_and_the_same_errors(tmp_path: Path) -> None:
-    async def story(call: Call, _doors: Doors) -> None:
+    async def story(call: Call, _running: RunningServer) -> None:
         for words in TABLES:
             for_people = await call(*words)
             assert for_people.status == 0, (words, for_people)

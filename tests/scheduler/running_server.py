@@ -32,24 +32,24 @@ fixture `on_both` sets it.
 
 
 @dataclass
-class Doors:
-    house: SchedulerServer
-    listening: Listeners
+class RunningServer:
+    server: SchedulerServer
+    listeners: Listeners
 
     @property
     def url(self) -> str:
-        return self.listening.url
+        return self.listeners.url
 
     @property
     def admin_token(self) -> str:
-        return self.listening.token_file.read_text().strip()
+        return self.listeners.token_file.read_text().strip()
 
     @property
     def admin(self) -> SchedulerClient:
         return self.client(self.admin_token)
 
     def token(self, name: str, scope: str = "person", **more: str) -> str:
-        return str(self.house.tokens.create(m.TokenRequest(scope=scope, name=name, **more)).token)
+        return str(self.server.tokens.create(m.TokenRequest(scope=scope, name=name, **more)).token)
 
     def client(self, token: str) -> SchedulerClient:
         return SchedulerClient(HttpTransport(self.url, token))
@@ -83,21 +83,23 @@ class Doors:
 
 
 @asynccontextmanager
-async def open_house(folder: Path, *, policy: str = POLICY, **more: object) -> AsyncIterator[Doors]:
+async def open_server(
+    folder: Path, *, policy: str = POLICY, **more: object
+) -> AsyncIterator[RunningServer]:
     more.setdefault("db_url", db_url)
-    house = SchedulerServer(
+    server = SchedulerServer(
         folder / "state", policy=None if "policy_file" in more else parse_policy(policy), **more
     )
-    listening = Listeners(house, ListenAddress(), folder / "state")
-    house.start()
-    await house.decided.wait()
+    listeners = Listeners(server, ListenAddress(), folder / "state")
+    server.start()
+    await server.decided.wait()
     try:
-        yield Doors(house, listening)
+        yield RunningServer(server, listeners)
     finally:
-        house.hub.close()
-        house.agents.close()
-        await listening.stop()
-        await house.stop()
+        server.hub.close()
+        server.agents.close()
+        await listeners.stop()
+        await server.stop()
 
 
 def asking(id_: str, gpu: object = 0.5, **more: object) -> m.WorkloadRequest:

@@ -31,7 +31,7 @@ class Child:
     pid: int
     state_dir: Path
     url: str
-    nursery: Nursery
+    fork_server: ForkServer
 
     def client(self) -> SchedulerClient:
         return SchedulerClient(
@@ -41,7 +41,7 @@ class Child:
     def kill(self) -> None:
         """As the machine would: no farewell."""
         os.kill(self.pid, signal.SIGKILL)
-        self.nursery.expect("died")
+        self.fork_server.expect("died")
 
     def kill_unseen(self) -> None:
         """The same, while somebody else waits for its death."""
@@ -50,14 +50,14 @@ class Child:
     def end(self) -> int:
         """As an operator would. Gives the exit status."""
         os.kill(self.pid, signal.SIGTERM)
-        return int(self.nursery.expect("died")["status"])
+        return int(self.fork_server.expect("died")["status"])
 
 
 class DidNotStart(Exception):
     """Raised with what the program said."""
 
 
-class Nursery:
+class ForkServer:
     """One child at a time."""
 
     def __init__(self) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, open_house
+from tests.scheduler.running_server import RunningServer, open_server
 
 
-class Threaded:
+class ServerThread:
     """`url`, `admin_token`, and `run` for what must be done on the house's own loop."""
 
-    def __init__(self, doors: Doors, loop: asyncio.AbstractEventLoop) -> None:
-        self.doors, self._loop = doors, loop
-        self.url, self.admin_token = doors.url, doors.admin_token
+    def __init__(self, running: RunningServer, loop: asyncio.AbstractEventLoop) -> None:
+        self.running, self._loop = running, loop
+        self.url, self.admin_token = running.url, running.admin_token
 
     def run(self, question: Any) -> Any:
         """Asks a coroutine of the house's loop, and waits for it."""
@@ -29,17 +29,17 @@ class Threaded:
         return self.run(self._status()) == ["n0"]
 
     async def _status(self) -> list[str]:
-        return (await self.doors.admin.status()).agents
+        return (await self.running.admin.status()).agents
 
 
 @contextmanager
-def threaded_house(folder: Path, **options: Any) -> Iterator[Threaded]:
-    started: list[Threaded] = []
+def server_in_thread(folder: Path, **options: Any) -> Iterator[ServerThread]:
+    started: list[ServerThread] = []
     ready, over = threading.Event(), threading.Event()
 
     async def live() -> None:
-        async with open_house(folder, **options) as doors, FakeAgent().linked(doors.admin):
-            started.append(Threaded(doors, asyncio.get_running_loop()))
+        async with open_server(folder, **options) as running, FakeAgent().linked(running.admin):
+            started.append(ServerThread(running, asyncio.get_running_loop()))
             ready.set()
             await asyncio.to_thread(over.wait)
 

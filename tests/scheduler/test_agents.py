@@ -19,22 +19,22 @@ from jupyter_gpushare.client import AgentLink, SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import MIB, FakeAgent, SilentAgent, SlowAgent, node
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 from tests.tcp_delay import keeps_back
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
 PATIENCE_S = 20.0
-Story = Callable[[Doors, SchedulerClient], Awaitable[None]]
+Story = Callable[[RunningServer, SchedulerClient], Awaitable[None]]
 
 
 def play(folder: Path, story: Story) -> None:
     """The story in a house with the demo's policy and two GPUs' worth of quota."""
 
     async def played() -> None:
-        async with open_house(folder, policy=default_demo_policy(2)) as doors:
-            client = doors.admin
-            await asyncio.wait_for(story(doors, client), PATIENCE_S)
+        async with open_server(folder, policy=default_demo_policy(2)) as running:
+            client = running.admin
+            await asyncio.wait_for(story(running, client), PATIENCE_S)
             client.transport.close()
 
     asyncio.run(played())
@@ -56,7 +56,7 @@ def is_running(view: m.WorkloadView) -> bool:
 
 
 def test_an_obedient_agent_holds_what_is_granted(tmp_path: Path):
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         agent = FakeAgent()
         async with agent.linked(client):
             await client.submit(asking("a", project="vision"))
@@ -73,11 +73,11 @@ def test_an_obedient_agent_holds_what_is_granted(tmp_path: Path):
 def test_small_frames_are_not_kept_back(tmp_path: Path):
     """Neither on the stream nor on an agent's link: one grant in thirty took 40 ms longer."""
 
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         frames = client.changes()
         async with FakeAgent().linked(client), contextlib.aclosing(frames):
             await anext(frames)
-            assert keeps_back(os.getpid(), int(doors.url.rpartition(":")[2])).count(False) >= 2
+            assert keeps_back(os.getpid(), int(running.url.rpartition(":")[2])).count(False) >= 2
 
     play(tmp_path, story)
 
@@ -85,7 +85,7 @@ def test_small_frames_are_not_kept_back(tmp_path: Path):
 def test_the_owner_gets_nothing_before_a_slow_agent_let_go(tmp_path: Path):
     """`course` has borrowed both GPUs, `vision` claims its quota: what will be free is not free."""
 
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         agent = SlowAgent()
         async with agent.linked(client):
             await client.submit(asking("borrower", 2, project="course"))
@@ -106,7 +106,7 @@ def test_the_owner_gets_nothing_before_a_slow_agent_let_go(tmp_path: Path):
 
 
 def test_a_silent_agent_stops_nobody(tmp_path: Path):
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         silent, other = SilentAgent("silent"), FakeAgent("other")
         async with silent.linked(client), other.linked(client):
             for i in range(4):
@@ -121,7 +121,7 @@ def test_a_silent_agent_stops_nobody(tmp_path: Path):
 
 
 def test_a_second_agent_of_a_node_takes_over_and_the_first_is_told_nothing_more(tmp_path: Path):
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         first, second = FakeAgent(), FakeAgent()
         async with first.linked(client):
             await client.submit(asking("a"))
@@ -137,7 +137,7 @@ def test_a_second_agent_of_a_node_takes_over_and_the_first_is_told_nothing_more(
 
 
 def test_an_orphan_is_let_go_and_what_both_know_survives_a_broken_link(tmp_path: Path):
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         agent = FakeAgent()
         async with agent.linked(client):
             await client.submit(asking("a"))
@@ -226,7 +226,7 @@ def test_a_lying_agent_harms_nobody_else(tmp_path: Path, seed: int):
     twice.
     """
 
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         dice, honest, liar = random.Random(seed), FakeAgent("honest"), FakeAgent("n0")
         async with honest.linked(client):
             await client.submit(
@@ -256,7 +256,7 @@ def test_what_an_agent_cannot_know_is_not_taken(tmp_path: Path):
     on after each mistake.
     """
 
-    async def story(doors: Doors, client: SchedulerClient) -> None:
+    async def story(running: RunningServer, client: SchedulerClient) -> None:
         mine, other = FakeAgent("mine"), FakeAgent("other")
         async with mine.linked(client) as link, other.linked(client):
             await client.submit(
@@ -296,7 +296,7 @@ def test_what_an_agent_cannot_know_is_not_taken(tmp_path: Path):
                 "other": 2,
             }
             assert (await client.workload("a")).pods[0].report.state == "attached"
-            assert doors.house.store.usage() == []
+            assert running.server.store.usage() == []
 
     play(tmp_path, story)
 

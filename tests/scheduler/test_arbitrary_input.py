@@ -124,15 +124,15 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def house(
+def server(
     tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None
 ) -> Iterator[SchedulerServer]:
-    house = SchedulerServer(
+    server = SchedulerServer(
         tmp_path_factory.mktemp("any"), policy=parse_policy(POLICY), db_url=module_db_url
     )
-    house.service.agent_hello(m.AgentHello(version="1", node=node()), lambda order: None)
-    yield house
-    asyncio.run(house.stop())
+    server.service.agent_hello(m.AgentHello(version="1", node=node()), lambda order: None)
+    yield server
+    asyncio.run(server.stop())
 
 
 def documented(route: str, verb: str, answer: RouterResponse) -> None:
@@ -143,14 +143,14 @@ def documented(route: str, verb: str, answer: RouterResponse) -> None:
 
 
 def call(
-    house: SchedulerServer,
+    server: SchedulerServer,
     route: str,
     verb: str,
     path: str | None = None,
     body: bytes | None = None,
     **query: str,
 ) -> RouterResponse:
-    answer = house.dispatch.handle(
+    answer = server.dispatch.handle(
         Identity("root", scope="admin"), verb, path or PATHS[route], query, body
     )
     documented(route, verb, answer)
@@ -158,7 +158,7 @@ def call(
 
 
 @pytest.mark.parametrize("field", [*FIELDS, *(f"pods.{field}" for field in POD_FIELDS)])
-def test_any_value_of_a_field(house: SchedulerServer, field: str):
+def test_any_value_of_a_field(server: SchedulerServer, field: str):
     """Each odd value in each field, alone."""
     for value in VALUES:
         body: dict[str, Any] = {"id": f"w{next(NUMBER)}", "pods": [{"gpu": 0.1}]}
@@ -167,29 +167,29 @@ def test_any_value_of_a_field(house: SchedulerServer, field: str):
         if name == "gpu_memory" and value is not None:
             del place["gpu"]
         for route in ("what_if", "submit"):
-            answer = call(house, route, "POST", body=json.dumps(body).encode())
-        house.service.run_cycle()
+            answer = call(server, route, "POST", body=json.dumps(body).encode())
+        server.service.run_cycle()
         if answer.status == 200:
-            house.service.end(Identity("root", scope="admin"), json.loads(answer.body)["id"])
+            server.service.end(Identity("root", scope="admin"), json.loads(answer.body)["id"])
 
 
 @settings(max_examples=examples(100), deadline=None, suppress_health_check=list(HealthCheck))
 @given(body=requests(), route=st.sampled_from(["submit", "what_if"]))
-def test_any_request(house: SchedulerServer, body: dict[str, Any], route: str):
-    answer = call(house, route, "POST", body=json.dumps(body).encode())
-    house.service.run_cycle()
+def test_any_request(server: SchedulerServer, body: dict[str, Any], route: str):
+    answer = call(server, route, "POST", body=json.dumps(body).encode())
+    server.service.run_cycle()
     for device in range(2):
         leases = [
             lease
-            for record in house.service.records.values()
+            for record in server.service.records.values()
             for lease in record.leases.values()
             if device in lease.planned_gpus
         ]
         assert sum(lease.request_mib for lease in leases) <= MIB
     for table in ("workloads", "queues", "nodes", "pools", "projects", "snapshot"):
-        assert call(house, table, "GET").status == 200
-    if answer.status == 200 and len(house.service.records) > 6:
-        house.service.end(Identity("root", scope="admin"), next(iter(house.service.records)))
+        assert call(server, table, "GET").status == 200
+    if answer.status == 200 and len(server.service.records) > 6:
+        server.service.end(Identity("root", scope="admin"), next(iter(server.service.records)))
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
@@ -201,9 +201,9 @@ def test_any_request(house: SchedulerServer, body: dict[str, Any], route: str):
         ),
     )
 )
-def test_any_body(house: SchedulerServer, body: bytes):
+def test_any_body(server: SchedulerServer, body: bytes):
     for route in ("submit", "what_if", "create_token"):
-        call(house, route, "POST", body=body)
+        call(server, route, "POST", body=body)
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
@@ -211,10 +211,10 @@ def test_any_body(house: SchedulerServer, body: bytes):
     id_=st.text(min_size=1, max_size=20).filter(lambda text: "/" not in text),
     query=st.text(max_size=20),
 )
-def test_any_name(house: SchedulerServer, id_: str, query: str):
-    call(house, "workload", "GET", f"/api/v1/workloads/{id_}")
-    call(house, "end", "DELETE", f"/api/v1/workloads/{id_}")
-    call(house, "revoke_token", "DELETE", f"/api/v1/tokens/{id_}")
-    call(house, "workloads", "GET", project=query, kernel_id=query)
-    call(house, "nodes", "GET", format="csv", columns=query)
-    call(house, "queues", "GET", format=query)
+def test_any_name(server: SchedulerServer, id_: str, query: str):
+    call(server, "workload", "GET", f"/api/v1/workloads/{id_}")
+    call(server, "end", "DELETE", f"/api/v1/workloads/{id_}")
+    call(server, "revoke_token", "DELETE", f"/api/v1/tokens/{id_}")
+    call(server, "workloads", "GET", project=query, kernel_id=query)
+    call(server, "nodes", "GET", format="csv", columns=query)
+    call(server, "queues", "GET", format=query)

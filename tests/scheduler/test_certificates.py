@@ -43,24 +43,26 @@ class Papers:
 async def secure(
     folder: Path, papers: Papers, client_ca: str
 ) -> AsyncIterator[tuple[SchedulerServer, str]]:
-    house = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
-    server = papers.of("127.0.0.1")
-    listening = Listeners(
-        house, ListenAddress(certfile=server, keyfile=server, client_ca=client_ca), folder / "state"
+    server = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
+    server_file = papers.of("127.0.0.1")
+    listeners = Listeners(
+        server,
+        ListenAddress(certfile=server_file, keyfile=server_file, client_ca=client_ca),
+        folder / "state",
     )
-    house.start()
-    await house.decided.wait()
+    server.start()
+    await server.decided.wait()
     try:
-        yield house, listening.url
+        yield server, listeners.url
     finally:
-        house.hub.close()
-        house.agents.close()
-        await listening.stop()
-        await house.stop()
+        server.hub.close()
+        server.agents.close()
+        await listeners.stop()
+        await server.stop()
 
 
-def token(house: SchedulerServer, name: str, scope: str) -> str:
-    return str(house.tokens.create(m.TokenRequest(scope=scope, name=name)).token)
+def token(server: SchedulerServer, name: str, scope: str) -> str:
+    return str(server.tokens.create(m.TokenRequest(scope=scope, name=name)).token)
 
 
 async def links(client: SchedulerClient, node: str) -> str:
@@ -79,9 +81,9 @@ def test_https_and_only_who_trusts_the_certificate(tmp_path: Path):
     papers = Papers(tmp_path / "papers")
 
     async def story():
-        async with secure(tmp_path, papers, "") as (house, url):
+        async with secure(tmp_path, papers, "") as (server, url):
             assert url.startswith("https://")
-            alice = token(house, "alice", "person")
+            alice = token(server, "alice", "person")
             trusting = SchedulerClient(HttpTransport(url, alice, ca_file=papers.ca))
             assert (await trusting.whoami()).user == "alice"
             frames = trusting.changes()
@@ -94,7 +96,7 @@ def test_https_and_only_who_trusts_the_certificate(tmp_path: Path):
             with pytest.raises(Unavailable):
                 await SchedulerClient(HttpTransport(url.replace("https", "http"), alice)).whoami()
             agent = SchedulerClient(
-                HttpTransport(url, token(house, "n0", "agent"), ca_file=papers.ca)
+                HttpTransport(url, token(server, "n0", "agent"), ca_file=papers.ca)
             )
             assert await links(agent, "n0") == ""  # none of them is asked for a certificate
 
@@ -106,11 +108,11 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
     of_others = Papers(tmp_path / "others").of("n0")
 
     async def story():
-        async with secure(tmp_path, papers, papers.ca) as (house, url):
+        async with secure(tmp_path, papers, papers.ca) as (server, url):
             tokens = {
-                "n0": token(house, "n0", "agent"),
-                "all": token(house, "*", "agent"),
-                "alice": token(house, "alice", "person"),
+                "n0": token(server, "n0", "agent"),
+                "all": token(server, "*", "agent"),
+                "alice": token(server, "alice", "person"),
             }
 
             def client(who: str, cert: str | None) -> SchedulerClient:
@@ -133,7 +135,7 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
                 assert said == refused if not refused else refused in said, (who, cert, node, said)
             with pytest.raises((Unavailable, NotAllowed)):
                 await client("n0", of_others).whoami()
-            assert set(house.service.cluster.nodes) == {"n0", "n2"}
+            assert set(server.service.cluster.nodes) == {"n0", "n2"}
             assert (
                 await client("alice", None).whoami()
             ).user == "alice"  # people have none, and need none
@@ -145,9 +147,9 @@ def test_certificates_of_agents_need_a_certificate_of_ours(tmp_path: Path):
     papers = Papers(tmp_path / "papers")
 
     async def story():
-        house = SchedulerServer(tmp_path / "state", policy=parse_policy(POLICY))
+        server = SchedulerServer(tmp_path / "state", policy=parse_policy(POLICY))
         with pytest.raises(InvalidInput) as refused:
-            Listeners(house, ListenAddress(client_ca=papers.ca), tmp_path / "state")
+            Listeners(server, ListenAddress(client_ca=papers.ca), tmp_path / "state")
         assert refused.value.field == "tls-client-ca"
         (tmp_path / "bad.pem").write_text("no certificate")
         for address in (
@@ -155,7 +157,7 @@ def test_certificates_of_agents_need_a_certificate_of_ours(tmp_path: Path):
             ListenAddress(certfile=papers.of("x"), client_ca=str(tmp_path / "bad.pem")),
         ):
             with pytest.raises((Unavailable, ssl.SSLError)):
-                Listeners(house, address, tmp_path / "state")
-        await house.stop()
+                Listeners(server, address, tmp_path / "state")
+        await server.stop()
 
     asyncio.run(story())

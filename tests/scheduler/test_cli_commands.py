@@ -21,16 +21,16 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import NotAllowed
 from tests.cli.command import Result, gpushare
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 
 
-async def shell(doors: Doors, *args: object, token: str | None = None) -> Result:
+async def shell(running: RunningServer, *args: object, token: str | None = None) -> Result:
     """Runs a command beside the scheduler, as this token's owner (the admin's by default)."""
-    file = doors.listening.token_file
+    file = running.listeners.token_file
     if token is not None:
         file = file.with_name("token")
         file.write_text(token)
-    words = (*args, "--scheduler", doors.url, "--token-file", file)
+    words = (*args, "--scheduler", running.url, "--token-file", file)
     return await asyncio.to_thread(gpushare, *words)
 
 
@@ -38,15 +38,15 @@ def story_with_two_workloads(tmp_path: Path, story) -> None:
     """`a` holds half of the only GPU, `b` wants a whole one and waits."""
 
     async def told():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             agent = FakeAgent(gpus=1)
-            async with agent.linked(doors.admin):
-                await doors.of("alice").submit(asking("a", name="training.ipynb"))
+            async with agent.linked(running.admin):
+                await running.of("alice").submit(asking("a", name="training.ipynb"))
                 await agent.until(lambda: agent.holds)
-                await doors.of("bob").submit(asking("b", 1, kernel_id="kernel-of-b"))
-                while (await doors.admin.workload("b")).reason is None:
+                await running.of("bob").submit(asking("b", 1, kernel_id="kernel-of-b"))
+                while (await running.admin.workload("b")).reason is None:
                     await asyncio.sleep(0.02)
-                await story(doors)
+                await story(running)
 
     asyncio.run(told())
 
@@ -56,19 +56,19 @@ def story_with_two_workloads(tmp_path: Path, story) -> None:
     [("queue", "queues"), ("nodes", "nodes"), ("pools", "pools"), ("projects", "projects")],
 )
 def test_tables_come_for_people_and_for_programs(tmp_path: Path, command: str, table: str):
-    async def story(doors: Doors):
-        for_people = await shell(doors, command)
+    async def story(running: RunningServer):
+        for_people = await shell(running, command)
         head, line, *rows = for_people.stdout.splitlines()
-        as_json = json.loads((await shell(doors, command, "--json")).stdout)[table]
-        as_csv = list(csv.DictReader(io.StringIO((await shell(doors, command, "--csv")).stdout)))
+        as_json = json.loads((await shell(running, command, "--json")).stdout)[table]
+        as_csv = list(csv.DictReader(io.StringIO((await shell(running, command, "--csv")).stdout)))
         assert set(line) <= {"-", " "}
         assert len(as_json) == len(as_csv) == len([row for row in rows if row])
         first = head.split()[0]
         chosen = await shell(
-            doors, command, "--csv", "--columns", f"pool,{first}" if "pool" in head else first
+            running, command, "--csv", "--columns", f"pool,{first}" if "pool" in head else first
         )
         assert chosen.stdout.splitlines()[0].endswith(first)
-        wrong = await shell(doors, command, "--columns", "colour")
+        wrong = await shell(running, command, "--columns", "colour")
         assert (wrong.status, wrong.stderr.count("\n")) == (2, 1)
         assert wrong.stderr.startswith("error: there is no column 'colour'; there are: ")
 
@@ -76,49 +76,53 @@ def test_tables_come_for_people_and_for_programs(tmp_path: Path, command: str, t
 
 
 def test_status_shows_what_one_may_see(tmp_path: Path):
-    async def story(doors: Doors):
-        everything = await shell(doors, "status")
+    async def story(running: RunningServer):
+        everything = await shell(running, "status")
         assert "(admin)" in everything.stdout
         assert "training.ipynb" in everything.stdout
         hers = await shell(
-            doors, "status", "--csv", "--columns", "id,state,node", token=doors.token("alice")
+            running, "status", "--csv", "--columns", "id,state,node", token=running.token("alice")
         )
         assert hers.stdout == "id,state,node\na,running,n0\n"
-        his = json.loads((await shell(doors, "status", "--json", token=doors.token("bob"))).stdout)
+        his = json.loads(
+            (await shell(running, "status", "--json", token=running.token("bob"))).stdout
+        )
         assert (his["user"], [w["id"] for w in his["workloads"]]) == ("bob", ["b"])
 
     story_with_two_workloads(tmp_path, story)
 
 
 def test_why_gives_reason_numbers_and_place(tmp_path: Path):
-    async def story(doors: Doors):
-        waits = await shell(doors, "why", "b")
+    async def story(running: RunningServer):
+        waits = await shell(running, "why", "b")
         assert waits.status == 0
         assert "b is pending: " in waits.stdout
         assert "requested 1" in waits.stdout
-        assert json.loads((await shell(doors, "why", "b", "--json")).stdout)["queue_position"] == 1
-        assert (await shell(doors, "why", "a")).stdout == "a runs on n0.\n"
-        assert (await shell(doors, "why", "kernel-of-b")).stdout == waits.stdout
-        unknown = await shell(doors, "why", "c")
+        assert (
+            json.loads((await shell(running, "why", "b", "--json")).stdout)["queue_position"] == 1
+        )
+        assert (await shell(running, "why", "a")).stdout == "a runs on n0.\n"
+        assert (await shell(running, "why", "kernel-of-b")).stdout == waits.stdout
+        unknown = await shell(running, "why", "c")
         assert (unknown.status, unknown.stderr) == (1, "error: there is no workload 'c' (id)\n")
 
     story_with_two_workloads(tmp_path, story)
 
 
 def test_what_if_says_where_and_changes_nothing(tmp_path: Path):
-    async def story(doors: Doors):
+    async def story(running: RunningServer):
         async def all_of_it() -> list[m.WorkloadView]:
             """But for what passes with time."""
             return [
                 replace(view, expected_wait=None)
-                for view in (await doors.admin.workloads()).workloads
+                for view in (await running.admin.workloads()).workloads
             ]
 
         before = await all_of_it()
-        yes = await shell(doors, "what-if", "--project", "vision", "--gpu", "0.5")
+        yes = await shell(running, "what-if", "--project", "vision", "--gpu", "0.5")
         assert yes.stdout.startswith("It would start now on n0")
         no = await shell(
-            doors,
+            running,
             "what-if",
             "--project",
             "vision",
@@ -131,10 +135,10 @@ def test_what_if_says_where_and_changes_nothing(tmp_path: Path):
         )
         assert no.stdout.startswith("It would wait: ")
         assert not json.loads(
-            (await shell(doors, "what-if", "--gpu", "1", "--project", "vision", "--json")).stdout
+            (await shell(running, "what-if", "--gpu", "1", "--project", "vision", "--json")).stdout
         )["starts_now"]
-        assert (await shell(doors, "what-if", "--gpu", "1", "--project", "none")).status == 2
-        assert (await shell(doors, "what-if", "--project", "vision")).status == 2
+        assert (await shell(running, "what-if", "--gpu", "1", "--project", "none")).status == 2
+        assert (await shell(running, "what-if", "--project", "vision")).status == 2
         assert await all_of_it() == before
 
     story_with_two_workloads(tmp_path, story)
@@ -142,29 +146,29 @@ def test_what_if_says_where_and_changes_nothing(tmp_path: Path):
 
 def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             file = tmp_path / "alice.token"
             made = await shell(
-                doors, "token", "create", "alice", "--expires", "30d", "--output", file
+                running, "token", "create", "alice", "--expires", "30d", "--output", file
             )
             assert made.status == 0
             assert stat.S_IMODE(file.stat().st_mode) == 0o600
             assert file.read_text().strip() not in made.stdout
-            assert (await shell(doors, "status", token=file.read_text())).status == 0
-            assert (await shell(doors, "token", "create", "alice", "--output", file)).status == 2
+            assert (await shell(running, "status", token=file.read_text())).status == 0
+            assert (await shell(running, "token", "create", "alice", "--output", file)).status == 2
             nowhere = await shell(
-                doors, "token", "create", "bob", "--output", tmp_path / "no" / "bob.token"
+                running, "token", "create", "bob", "--output", tmp_path / "no" / "bob.token"
             )
             assert (nowhere.status, nowhere.stdout, nowhere.stderr.count("\n")) == (2, "", 1)
-            assert "bob" not in (await shell(doors, "token", "list")).stdout
-            listed = json.loads((await shell(doors, "token", "list", "--json")).stdout)["tokens"]
+            assert "bob" not in (await shell(running, "token", "list")).stdout
+            listed = json.loads((await shell(running, "token", "list", "--json")).stdout)["tokens"]
             (hers,) = [t for t in listed if t["name"] == "alice"]
-            assert (await shell(doors, "token", "list", token=file.read_text())).status == 1
-            assert (await shell(doors, "token", "revoke", hers["id"])).status == 0
-            assert (await shell(doors, "status", token=file.read_text())).status == 1
-            assert hers["id"] in (await shell(doors, "token", "list")).stdout
+            assert (await shell(running, "token", "list", token=file.read_text())).status == 1
+            assert (await shell(running, "token", "revoke", hers["id"])).status == 0
+            assert (await shell(running, "status", token=file.read_text())).status == 1
+            assert hers["id"] in (await shell(running, "token", "list")).stdout
             made = await shell(
-                doors,
+                running,
                 "token",
                 "create",
                 "box",
@@ -175,11 +179,11 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
                 "--user",
                 "bob",
             )
-            assert "alice, bob" in (await shell(doors, "token", "list")).stdout
-            assert (await doors.client(made.stdout.strip()).whoami()).users == ["alice", "bob"]
-            made = await shell(doors, "token", "create", "carol", "--group", "night")
-            assert (await doors.client(made.stdout.strip()).whoami()).projects == ["language"]
-            refused = await shell(doors, "token", "create", "carol", "--user", "night")
+            assert "alice, bob" in (await shell(running, "token", "list")).stdout
+            assert (await running.client(made.stdout.strip()).whoami()).users == ["alice", "bob"]
+            made = await shell(running, "token", "create", "carol", "--group", "night")
+            assert (await running.client(made.stdout.strip()).whoami()).projects == ["language"]
+            refused = await shell(running, "token", "create", "carol", "--user", "night")
             assert (refused.status, refused.stderr) == (
                 2,
                 "error: users are said of a server's token only (users)\n",
@@ -190,33 +194,33 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
 
 def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             for user, project in (("alice", "vision"), ("bob", "language")):
-                await doors.admin.submit(
+                await running.admin.submit(
                     asking(f"{user}1", user=user, project=project, name=f"{user}.ipynb")
                 )
-            alice = doors.token("alice")
+            alice = running.token("alice")
             assert (
-                await shell(doors, "whoami", token=alice)
+                await shell(running, "whoami", token=alice)
             ).stdout == "alice (person), known by token\nprojects: vision\n"
             assert (
-                json.loads((await shell(doors, "whoami", "--json", token=alice)).stdout)["user"]
+                json.loads((await shell(running, "whoami", "--json", token=alice)).stdout)["user"]
                 == "alice"
             )
             await asyncio.sleep(0)
             async with asyncio.timeout(20):
-                while doors.house.service.needs_cycle:
+                while running.server.service.needs_cycle:
                     await asyncio.sleep(0.01)
             rows = list(
                 csv.DictReader(
-                    io.StringIO((await shell(doors, "waiting", "--csv", token=alice)).stdout)
+                    io.StringIO((await shell(running, "waiting", "--csv", token=alice)).stdout)
                 )
             )
             assert [(row["position"], row["project"], row["name"]) for row in rows] == [
                 ("1", "vision", "alice.ipynb"),
                 ("2", "language", ""),
             ]
-            shown = (await shell(doors, "waiting", token=alice)).stdout
+            shown = (await shell(running, "waiting", token=alice)).stdout
             assert "alice.ipynb" in shown
             assert "bob" not in shown
 
@@ -232,8 +236,8 @@ def test_the_first_token_is_made_before_there_is_a_scheduler(tmp_path: Path):
     assert stat.S_IMODE((tmp_path / "state/scheduler.sqlite").stat().st_mode) == 0o600
 
     async def story():
-        async with open_house(tmp_path) as doors:
-            admin = doors.client(made.stdout.strip())
+        async with open_server(tmp_path) as running:
+            admin = running.client(made.stdout.strip())
             assert (await admin.whoami()).admin
             listed = gpushare(
                 "token",

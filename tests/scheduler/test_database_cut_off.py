@@ -22,7 +22,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Cluster, Database, check_invariants, used_in
 from tests.scheduler.proxy import RoughNetwork
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, ForkServer
 
 pytestmark = pytest.mark.slow
 PATIENCE_S = 60
@@ -30,10 +30,10 @@ SECOND = 1000
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
     # tornado complains of a WebSocket that was given up during its handshake, in whichever test it
     # is found
     with warnings.catch_warnings():
@@ -149,10 +149,10 @@ async def agreed(node: Node, client: SchedulerClient) -> None:
             await asyncio.sleep(0.05)
 
 
-def start(nursery: Nursery, folder: Path, database: Database) -> Child:
+def start(fork_server: ForkServer, folder: Path, database: Database) -> Child:
     policy = folder / "gpushare.yaml"
     policy.write_text(default_demo_policy(2))
-    return nursery.start(folder / "state", policy_file=str(policy), db_url=database.url)
+    return fork_server.start(folder / "state", policy_file=str(policy), db_url=database.url)
 
 
 @contextlib.asynccontextmanager
@@ -170,12 +170,12 @@ async def living(*lives: object):
 
 @pytest.mark.timeout(180)
 def test_the_database_goes_away_and_comes_back(
-    nursery: Nursery, cluster: Cluster, postgresql: Database, tmp_path: Path
+    fork_server: ForkServer, cluster: Cluster, postgresql: Database, tmp_path: Path
 ):
     """As if PostgreSQL were killed under load, three times; the service is never started again."""
 
     async def story() -> None:
-        child = start(nursery, tmp_path, postgresql)
+        child = start(fork_server, tmp_path, postgresql)
         client, dice = child.client(), random.Random(3)
         person, node = Person(child.client(), dice), Node()
         async with living(person.live(), node.live(child.client())):
@@ -204,14 +204,14 @@ def test_the_database_goes_away_and_comes_back(
 
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_network_is_slow_cut_and_late(nursery: Nursery, tmp_path: Path, seed: int):
+def test_the_network_is_slow_cut_and_late(fork_server: ForkServer, tmp_path: Path, seed: int):
     """Between the scheduler and both its people and its node: pieces wait, connections overtake one
     another and end at any moment.
     """
     database = Database("sqlite", f"sqlite:///{tmp_path}/x.sqlite")
 
     async def story() -> None:
-        child = start(nursery, tmp_path, database)
+        child = start(fork_server, tmp_path, database)
         dice = random.Random(seed)
         network = RoughNetwork("127.0.0.1", int(child.url.rpartition(":")[2]), dice)
         async with network.open() as url:

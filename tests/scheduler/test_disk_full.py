@@ -16,7 +16,7 @@ from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import Unavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import check_invariants, used_in
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, ForkServer
 
 ROOM = 600_000
 """The largest file, in bytes, that the scheduler may write while its disk is full. The empty tables
@@ -25,10 +25,10 @@ take half of it.
 
 
 @pytest.fixture
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 def asking(i: int) -> m.WorkloadRequest:
@@ -58,9 +58,9 @@ def make_room(child: Child) -> None:
 
 
 @pytest.mark.timeout(90)
-def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp_path: Path):
+def test_a_full_disk_refuses_what_is_new_and_loses_nothing(fork_server: ForkServer, tmp_path: Path):
     async def story() -> None:
-        child = nursery.start(tmp_path, limit_bytes=ROOM)
+        child = fork_server.start(tmp_path, limit_bytes=ROOM)
         client, agent = child.client(), FakeAgent()
         async with agent.linked(client) as link:
             first = await client.submit(asking(9999))
@@ -82,7 +82,7 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp
         child.kill()
         check_invariants(f"sqlite:///{tmp_path}/scheduler.sqlite")
         assert used_in(f"sqlite:///{tmp_path}/scheduler.sqlite") == agent.used > 0
-        again = nursery.start(tmp_path)
+        again = fork_server.start(tmp_path)
         client = again.client()
         assert await ids(client) == set(known[1:])
         client.transport.close()
@@ -91,10 +91,10 @@ def test_a_full_disk_refuses_what_is_new_and_loses_nothing(nursery: Nursery, tmp
     asyncio.run(story())
 
 
-def test_the_database_is_its_owners_alone(nursery: Nursery, tmp_path: Path):
+def test_the_database_is_its_owners_alone(fork_server: ForkServer, tmp_path: Path):
     """Also its journal, and in a directory that others may read."""
     tmp_path.chmod(0o755)
-    child = nursery.start(tmp_path)
+    child = fork_server.start(tmp_path)
     asyncio.run(_ask_once(child))
     assert {
         file.name: oct(file.stat().st_mode & 0o077) for file in tmp_path.glob("scheduler.sqlite*")

@@ -25,7 +25,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants, tables, used_in
 from tests.scheduler.kill_invariants import Told, asking, check
-from tests.scheduler.scheduler_forks import Child, DidNotStart, Nursery
+from tests.scheduler.scheduler_forks import Child, DidNotStart, ForkServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 60
@@ -36,10 +36,10 @@ is said to whom is the same code.
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 @dataclass
@@ -63,15 +63,15 @@ class Listener:
 class Lives:
     """Schedulers on one database, one after the other, with the same node and the same people."""
 
-    def __init__(self, nursery: Nursery, database: Database, folder: Path) -> None:
-        self.nursery, self.database, self.folder = nursery, database, folder
+    def __init__(self, fork_server: ForkServer, database: Database, folder: Path) -> None:
+        self.fork_server, self.database, self.folder = fork_server, database, folder
         self.agent, self.told, self.listener, self.count = FakeAgent(), Told(), Listener(), 0
         (folder / "gpushare.yaml").write_text(default_demo_policy(2))
 
     def start(self, **failpoints: str) -> Child:
         self.agent.plan = None
         policy = str(self.folder / "gpushare.yaml")
-        return self.nursery.start(
+        return self.fork_server.start(
             self.folder / "state",
             policy_file=policy,
             db_url=self.database.url,
@@ -116,9 +116,9 @@ class Lives:
         except DidNotStart:  # it died before anybody could ask it anything
             return
         client = child.client()
-        listening = asyncio.create_task(self.listener.listen(child.client()))
+        listeners = asyncio.create_task(self.listener.listen(child.client()))
         walking = asyncio.create_task(self.way(client))
-        dying = asyncio.create_task(asyncio.to_thread(self.nursery.expect, "died"))
+        dying = asyncio.create_task(asyncio.to_thread(self.fork_server.expect, "died"))
         await asyncio.wait(
             {walking, dying}, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED
         )
@@ -126,7 +126,7 @@ class Lives:
         if has_walked:  # what the scheduler does when its agent has left comes after it
             await asyncio.wait({dying}, timeout=10)
             has_walked = not dying.done()
-        for task in (walking, listening):
+        for task in (walking, listeners):
             task.cancel()
             with contextlib.suppress(GpuShareError, asyncio.CancelledError):
                 await task
@@ -181,9 +181,9 @@ class Lives:
 
 
 def test_killed_at_every_point_it_keeps_what_it_acknowledged(
-    nursery: Nursery, database: Database, tmp_path: Path
+    fork_server: ForkServer, database: Database, tmp_path: Path
 ):
-    lives = Lives(nursery, database, tmp_path)
+    lives = Lives(fork_server, database, tmp_path)
 
     async def story() -> None:
         points = await lives.points()

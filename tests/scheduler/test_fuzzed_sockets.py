@@ -19,7 +19,7 @@ from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.scheduler.auth.rate_limits import RateLimits
 from tests.example_counts import examples
 from tests.scheduler.agents import node
-from tests.scheduler.server_thread import Threaded, threaded_house
+from tests.scheduler.server_thread import ServerThread, server_in_thread
 from tests.scheduler.test_arbitrary_input import ODD
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -124,24 +124,24 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def house(
+def server(
     tmp_path_factory: pytest.TempPathFactory, complaints: list[str], module_db_url: str | None
-) -> Iterator[Threaded]:
-    with threaded_house(
+) -> Iterator[ServerThread]:
+    with server_in_thread(
         tmp_path_factory.mktemp("sockets"), limits=LIMITS, db_url=module_db_url
     ) as made:
         body = m.WorkloadRequest(id="kept", project="vision", pods=[m.PodRequest(gpu=0.5)])
-        made.run(made.doors.admin.submit(body))
+        made.run(made.running.admin.submit(body))
         yield made
 
 
-def say(house: Threaded, door: str, frames: list[bytes], *, text: bool, hello: bool) -> None:
+def say(server: ServerThread, door: str, frames: list[bytes], *, text: bool, hello: bool) -> None:
     """Says all of it, as long as it is listened to, and reads what is answered while there is
     something.
     """
-    url = f"ws{house.url[4:]}/api/v1/{door}"
+    url = f"ws{server.url[4:]}/api/v1/{door}"
     wire = websocket.create_connection(
-        url, timeout=20, header={"Authorization": f"Bearer {house.admin_token}"}
+        url, timeout=20, header={"Authorization": f"Bearer {server.admin_token}"}
     )
     try:
         if hello:
@@ -176,25 +176,29 @@ def _is_text(frame: bytes) -> bool:
     return True
 
 
-def unharmed(house: Threaded) -> bool:
+def unharmed(server: ServerThread) -> bool:
     """It answers and decides, its real agent is linked, and what was granted before is in force."""
-    view = house.run(house.doors.admin.workload("kept"))
-    return "n0" in house.run(house.doors.admin.status()).agents and view.pods[0].lease is not None
+    view = server.run(server.running.admin.workload("kept"))
+    return (
+        "n0" in server.run(server.running.admin.status()).agents and view.pods[0].lease is not None
+    )
 
 
 @pytest.mark.parametrize("hello", [False, True], ids=["first frame", "after a hello"])
 @BOUNDED
 @given(frames=st.lists(FRAMES, min_size=1, max_size=6), text=st.booleans())
-def test_anything_an_agent_may_say(house: Threaded, hello: bool, frames: list[bytes], text: bool):
-    say(house, "agent", frames, text=text, hello=hello)
-    assert unharmed(house)
+def test_anything_an_agent_may_say(
+    server: ServerThread, hello: bool, frames: list[bytes], text: bool
+):
+    say(server, "agent", frames, text=text, hello=hello)
+    assert unharmed(server)
 
 
 @BOUNDED
 @given(frames=st.lists(FRAMES, min_size=1, max_size=6), text=st.booleans())
-def test_anything_a_listener_may_say(house: Threaded, frames: list[bytes], text: bool):
-    say(house, "stream", frames, text=text, hello=False)
-    assert unharmed(house)
+def test_anything_a_listener_may_say(server: ServerThread, frames: list[bytes], text: bool):
+    say(server, "stream", frames, text=text, hello=False)
+    assert unharmed(server)
 
 
 def test_what_is_nested_too_deeply_is_a_mistake_of_the_sender():
@@ -203,14 +207,14 @@ def test_what_is_nested_too_deeply_is_a_mistake_of_the_sender():
             m.decode(m.FromAgent, text)
 
 
-def test_a_workload_is_granted_after_all_that(house: Threaded, complaints: list[str]):
+def test_a_workload_is_granted_after_all_that(server: ServerThread, complaints: list[str]):
     """And nothing of it was a surprise."""
     asked = m.WorkloadRequest(
         id="after", project="vision", pods=[m.PodRequest(gpu=0.25, nodes=["n0"])]
     )
-    house.run(house.doors.admin.submit(asked))
+    server.run(server.running.admin.submit(asked))
     for _ in range(200):
-        if house.run(house.doors.admin.workload("after")).state == "running":
+        if server.run(server.running.admin.workload("after")).state == "running":
             assert complaints == []
             return
-    raise AssertionError(house.run(house.doors.admin.workload("after")))
+    raise AssertionError(server.run(server.running.admin.workload("after")))

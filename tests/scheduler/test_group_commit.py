@@ -21,7 +21,7 @@ from jupyter_gpushare.scheduler.store import group_commit as disks
 from jupyter_gpushare.scheduler.store.group_commit import GroupCommit
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.running_server import asking, open_server
 
 PATIENCE_S = 20
 
@@ -80,25 +80,27 @@ def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDis
     """
 
     async def story() -> None:
-        async with open_house(tmp_path, one_sync_for_many=True) as doors:
-            agent, client = FakeAgent(), doors.admin
+        async with open_server(tmp_path, one_sync_for_many=True) as running:
+            agent, client = FakeAgent(), running.admin
             async with agent.linked(client), aclosing(client.changes()) as frames:
                 await anext(frames)
-                await till(lambda: doors.house.store.disk.on_disk == doors.house.store.disk.written)
+                await till(
+                    lambda: running.server.store.disk.on_disk == running.server.store.disk.written
+                )
                 slow_disk.open.clear()
                 asked = asyncio.create_task(client.submit(asking("a")))
                 heard = asyncio.create_task(told_of("a", frames))
                 await till(
                     lambda: (
-                        doors.house.service.records["a"].leases
-                        if "a" in doors.house.service.records
+                        running.server.service.records["a"].leases
+                        if "a" in running.server.service.records
                         else None
                     )
                 )
                 looked = asyncio.create_task(client.workload("a"))
                 done, _ = await asyncio.wait({asked, heard, looked}, timeout=0.3)
                 assert (done, agent.told) == (set(), {})
-                assert (await doors.raw("GET", "/healthz")).code == 200
+                assert (await running.raw("GET", "/healthz")).code == 200
                 slow_disk.open.set()
                 assert (await asked).id == (await looked).id == await heard == "a"
                 await till(lambda: agent.told)
@@ -115,13 +117,13 @@ async def told_of(id_: str, frames: object) -> str:
 
 def test_many_commits_share_a_sync(tmp_path: Path, slow_disk: SlowDisk):
     async def story() -> None:
-        async with open_house(tmp_path, one_sync_for_many=True) as doors:
-            client, disk = doors.admin, doors.house.store.disk
+        async with open_server(tmp_path, one_sync_for_many=True) as running:
+            client, disk = running.admin, running.server.store.disk
             await till(lambda: disk.on_disk == disk.written)
             slow_disk.open.clear()
             before = disk.written
             asked = [asyncio.create_task(client.submit(asking(f"w{i}"))) for i in range(20)]
-            await till(lambda: len(doors.house.service.records) == 20)
+            await till(lambda: len(running.server.service.records) == 20)
             assert disk.written - before >= 20
             while slow_disk.begun.acquire(blocking=False):
                 pass
@@ -143,15 +145,15 @@ def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk)
     """
 
     async def story() -> None:
-        async with open_house(tmp_path, one_sync_for_many=True) as doors:
-            client = doors.admin
+        async with open_server(tmp_path, one_sync_for_many=True) as running:
+            client = running.admin
             await client.submit(asking("kept"))
             slow_disk.broken = True
             with pytest.raises(
                 Unavailable, match="failed to keep what was committed: Input/output error"
             ):
                 await client.submit(asking("lost"))
-            await asyncio.wait_for(doors.house.over.wait(), PATIENCE_S)
+            await asyncio.wait_for(running.server.over.wait(), PATIENCE_S)
             with pytest.raises(Unavailable, match="failed to keep"):
                 await client.submit(asking("refused"))
             slow_disk.broken = False
@@ -170,10 +172,10 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(
     cuts: list[tuple[dict[str, str], Path]] = []
 
     async def story() -> None:
-        async with open_house(
+        async with open_server(
             tmp_path, one_sync_for_many=True, policy="projects: [{name: p}]"
-        ) as doors:
-            client, agent = doors.admin, FakeAgent(gpus=4)
+        ) as running:
+            client, agent = running.admin, FakeAgent(gpus=4)
 
             async def come_and_go(i: int) -> None:
                 for turn in range(3):

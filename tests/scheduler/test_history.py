@@ -18,7 +18,7 @@ from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.state.history import MOST_POINTS
 from jupyter_gpushare.scheduler.store.store import Store
 from tests.scheduler.agents import node
-from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.running_server import asking, open_server
 
 POLICY = """\
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
@@ -81,7 +81,7 @@ def test_queues_are_sampled_over_time(bench: Bench):
     bench.service.submit(ALICE, asking("a", 0.5))
     bench.pass_ms(1000)
     bench.pass_ms(4000)
-    history = bench.service.shown.queue_history(ADMIN, None, "60")
+    history = bench.service.queries.queue_history(ADMIN, None, "60")
     assert of(history, "vision")[-1] == 0.5
     assert of(history, "vision")[0] == 0.0
     assert len({sample.time for sample in history.samples}) >= 2
@@ -90,7 +90,8 @@ def test_queues_are_sampled_over_time(bench: Bench):
 def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
     bench.pass_ms(5000)
     seen = {
-        sample.queue for sample in bench.service.shown.queue_history(ALICE, "default", None).samples
+        sample.queue
+        for sample in bench.service.queries.queue_history(ALICE, "default", None).samples
     }
     assert "vision" in seen
     assert "research" in seen
@@ -100,7 +101,7 @@ def test_a_member_sees_the_departments_and_the_own_projects(bench: Bench):
 def test_an_answer_is_bounded_whatever_happened(bench: Bench):
     for _ in range(3 * MOST_POINTS):
         bench.pass_ms(5000)
-    samples = bench.service.shown.queue_history(ADMIN, None, "1440").samples
+    samples = bench.service.queries.queue_history(ADMIN, None, "1440").samples
     assert len({sample.time for sample in samples}) == MOST_POINTS
 
 
@@ -110,13 +111,13 @@ def test_an_answer_is_bounded_whatever_happened(bench: Bench):
 )
 def test_a_question_that_makes_no_sense_names_its_field(bench: Bench, pool, minutes, field):
     with pytest.raises(InvalidInput) as refused:
-        bench.service.shown.queue_history(ADMIN, pool, minutes)
+        bench.service.queries.queue_history(ADMIN, pool, minutes)
     assert refused.value.field == field
 
 
 def test_an_eviction_says_whose_for_whom_by_which_action_and_why(bench: Bench):
     bench.course_is_reclaimed()
-    (row,) = bench.service.shown.evictions(ADMIN).evictions
+    (row,) = bench.service.queries.evictions(ADMIN).evictions
     assert (row.project, row.user, row.action, row.by, row.by_project) == (
         "course",
         "bob",
@@ -132,24 +133,24 @@ def test_the_evicted_see_for_which_project_but_not_for_which_notebook_and_strang
     bench: Bench,
 ):
     bench.course_is_reclaimed()
-    (row,) = bench.service.shown.evictions(BOB).evictions
+    (row,) = bench.service.queries.evictions(BOB).evictions
     assert (row.by, row.by_project) == ("", "vision")
-    assert bench.service.shown.evictions(ALICE).evictions == []
+    assert bench.service.queries.evictions(ALICE).evictions == []
 
 
 def test_it_is_remembered_after_both_workloads_are_gone(bench: Bench):
     bench.course_is_reclaimed()
     for id_ in ("c1", "c2", "v"):
         bench.service.end(ADMIN, id_)
-    assert len(bench.service.shown.evictions(ADMIN).evictions) == 1
+    assert len(bench.service.queries.evictions(ADMIN).evictions) == 1
 
 
 def test_a_restarted_scheduler_remembers_evictions_and_a_sample_of_every_ten_minutes(bench: Bench):
     bench.pass_ms(5000)
     bench.course_is_reclaimed()
     bench.pass_ms(10 * 60_000)
-    known = bench.service.shown.evictions(ADMIN)
-    again = bench.restarted().service.shown
+    known = bench.service.queries.evictions(ADMIN)
+    again = bench.restarted().service.queries
     assert again.evictions(ADMIN) == known
     before, after = of(again.queue_history(ADMIN, None, "60"), "research")
     assert before == 0.0
@@ -161,7 +162,7 @@ def test_what_cannot_be_read_keeps_no_scheduler_from_starting(bench: Bench):
     with bench.store.transaction() as write:
         for kind in ("eviction", "queues"):
             write.history(kind, bench.time, b'{"of": "another version"}')
-    assert len(bench.restarted().service.shown.evictions(ADMIN).evictions) == 1
+    assert len(bench.restarted().service.queries.evictions(ADMIN).evictions) == 1
 
 
 def test_samples_are_stored_for_a_day_and_no_longer(bench: Bench):
@@ -174,20 +175,20 @@ def test_samples_are_stored_for_a_day_and_no_longer(bench: Bench):
 
 def test_both_are_tables(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             for path, kind in (("history/queues", m.QueueSample), ("evictions", m.EvictionRow)):
-                whole = await doors.raw(
-                    "GET", f"/api/v1/{path}?format=csv", None, doors.admin_token
+                whole = await running.raw(
+                    "GET", f"/api/v1/{path}?format=csv", None, running.admin_token
                 )
                 assert whole.body.decode().splitlines()[0] == ",".join(kind.__annotations__)
-                some = await doors.raw(
+                some = await running.raw(
                     "GET",
                     f"/api/v1/{path}?format=csv&columns=message,time",
                     None,
-                    doors.admin_token,
+                    running.admin_token,
                 )
                 assert some.code == (200 if "message" in kind.__annotations__ else 400)
-            assert (await doors.admin.evictions()).evictions == []
-            assert isinstance(await doors.admin.queue_history("default", 5), m.QueueHistory)
+            assert (await running.admin.evictions()).evictions == []
+            assert isinstance(await running.admin.queue_history("default", 5), m.QueueHistory)
 
     asyncio.run(story())

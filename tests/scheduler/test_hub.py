@@ -28,7 +28,7 @@ from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.fake_hub import FakeHub
-from tests.scheduler.running_server import POLICY, Doors, asking
+from tests.scheduler.running_server import POLICY, RunningServer, asking
 
 
 class Clock:
@@ -313,20 +313,22 @@ def test_a_mistake_is_named_with_its_group_and_the_others_are_in_force(value, wo
 
 
 @asynccontextmanager
-async def house_beside(folder: Path, fake: FakeHub) -> AsyncIterator[tuple[Doors, JupyterHub]]:
-    house = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
+async def server_with_hub(
+    folder: Path, fake: FakeHub
+) -> AsyncIterator[tuple[RunningServer, JupyterHub]]:
+    server = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
     hub = JupyterHub(fake.address, refresh=0.05)
-    joined(house, hub)
-    listening = Listeners(house, ListenAddress(prefix="/services/gpushare/"), folder / "state")
-    house.start()
-    await house.decided.wait()
+    joined(server, hub)
+    listeners = Listeners(server, ListenAddress(prefix="/services/gpushare/"), folder / "state")
+    server.start()
+    await server.decided.wait()
     try:
-        yield Doors(house, listening), hub
+        yield RunningServer(server, listeners), hub
     finally:
-        house.hub.close()
-        house.agents.close()
-        await listening.stop()
-        await house.stop()
+        server.hub.close()
+        server.agents.close()
+        await listeners.stop()
+        await server.stop()
 
 
 async def until(question) -> None:
@@ -337,10 +339,10 @@ async def until(question) -> None:
 
 def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
     async def told():
-        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, _):
+        async with FakeHub().open() as fake, server_with_hub(tmp_path, fake) as (running, _):
             alice, carol = (
-                doors.client(fake.knows("alice")),
-                doors.client(fake.knows("carol", "night")),
+                running.client(fake.knows("alice")),
+                running.client(fake.knows("carol", "night")),
             )
             assert (await alice.submit(asking("a"))).project == "vision"
             assert (await carol.submit(asking("c", user="carol"))).project == "language"
@@ -352,10 +354,10 @@ def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
             assert [w.id for w in (await anext(frames)).workloads] == ["c"]
             await frames.aclose()
             assert (
-                await doors.admin.whoami()
+                await running.admin.whoami()
             ).source == "token"  # tokens of ours are good beside it
             under = SchedulerClient(
-                HttpTransport(f"{doors.url}/services/gpushare", fake.knows("alice"))
+                HttpTransport(f"{running.url}/services/gpushare", fake.knows("alice"))
             )
             assert (await under.whoami()).user == "alice"
             state = under.changes()
@@ -367,32 +369,32 @@ def test_people_of_the_hub_use_the_scheduler(tmp_path: Path):
 
 def test_what_callers_are_told_when_the_hub_refuses_or_is_away(tmp_path: Path):
     async def told():
-        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, _):
+        async with FakeHub().open() as fake, server_with_hub(tmp_path, fake) as (running, _):
             stranger, other = fake.knows("stranger", scopes=()), fake.knows("other")
-            answers = [("unknown", 401), (stranger, 403), (doors.token("alice"), 200)]
+            answers = [("unknown", 401), (stranger, 403), (running.token("alice"), 200)]
             for token, code in answers:
-                assert (await doors.raw("GET", "/api/v1/status", None, token)).code == code
+                assert (await running.raw("GET", "/api/v1/status", None, token)).code == code
             fake.mood = (500, b"")
-            answer = await doors.raw("GET", "/api/v1/status", None, other)
+            answer = await running.raw("GET", "/api/v1/status", None, other)
             assert (answer.code, json.loads(answer.body)["error"]["code"]) == (503, "unavailable")
             assert (
-                await doors.raw("GET", "/api/v1/status", None, doors.token("alice"))
+                await running.raw("GET", "/api/v1/status", None, running.token("alice"))
             ).code == 200
-            assert (await doors.raw("GET", "/healthz")).code == 200
+            assert (await running.raw("GET", "/healthz")).code == 200
 
     asyncio.run(told())
 
 
 def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_path: Path):
     async def told():
-        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, hub):
-            dora = doors.client(fake.knows("dora", "physics"))
+        async with FakeHub().open() as fake, server_with_hub(tmp_path, fake) as (running, hub):
+            dora = running.client(fake.knows("dora", "physics"))
             await until(lambda: not hub.problem)
             assert (await dora.status()).projects == []
             fake.group("physics", "dora", gpushare={"department": "research", "gpu": {"quota": 1}})
             fake.group("vision", "dora", gpushare={"department": "research", "gpu": {"quota": 50}})
             fake.group("wrong", "dora", gpushare={"department": "research", "gpu": {"quota": "x"}})
-            await until(lambda: len(doors.house.service.loaded.policy.projects) == 3)
+            await until(lambda: len(running.server.service.loaded.policy.projects) == 3)
             status = await dora.status()
             assert status.projects == ["physics"]
             assert len(status.policy_problems) == 1
@@ -400,15 +402,15 @@ def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_pa
             assert (await dora.submit(asking("d"))).project == "physics"
             quota = {row.name: row.gpu_quota for row in (await dora.projects()).projects}
             assert quota == {"vision": 1.0, "language": 1.0, "physics": 1.0}
-            server = doors.of("box", "server")
+            server = running.of("box", "server")
             assert (
                 await server.submit(asking("e", user="dora"))
             ).project == "physics"  # groups of who is not here themselves
             fake.mood = (500, b"")
             await until(lambda: hub.problem)
-            assert "500" in (await doors.admin.status()).policy_problems[0]
+            assert "500" in (await running.admin.status()).policy_problems[0]
             assert (
-                await doors.admin.workload("d")
+                await running.admin.workload("d")
             ).project == "physics"  # what was read last is in force
 
     asyncio.run(told())
@@ -416,12 +418,12 @@ def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_pa
 
 def test_no_log_has_a_token_of_the_hub(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async def told():
-        async with FakeHub().open() as fake, house_beside(tmp_path, fake) as (doors, hub):
+        async with FakeHub().open() as fake, server_with_hub(tmp_path, fake) as (running, hub):
             token = fake.knows("alice")
-            await doors.client(token).status()
+            await running.client(token).status()
             fake.mood = (500, b"")
             await until(lambda: hub.problem)
-            await doors.raw("GET", "/api/v1/status", None, "other-secret-token")
+            await running.raw("GET", "/api/v1/status", None, "other-secret-token")
             assert token not in caplog.text
             assert "the-services-own" not in caplog.text
             assert "other-secret-token" not in caplog.text

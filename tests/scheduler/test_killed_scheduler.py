@@ -22,7 +22,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import default_demo_policy
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants, used_in
 from tests.scheduler.kill_invariants import Told, asking, check
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, ForkServer
 
 pytestmark = pytest.mark.slow
 RUNS = int(os.environ.get("GPUSHARE_KILLS", "30"))
@@ -32,10 +32,10 @@ remembers is examined.
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    nursery = Nursery()
-    yield nursery
-    nursery.close()
+def fork_server() -> Iterator[ForkServer]:
+    fork_server = ForkServer()
+    yield fork_server
+    fork_server.close()
 
 
 async def people(client: SchedulerClient, told: Told, run: int, dice: random.Random) -> None:
@@ -73,7 +73,7 @@ async def one_life(
 
 @pytest.mark.timeout(120 + 6 * RUNS)
 def test_killed_at_any_moment_it_keeps_what_it_acknowledged(
-    nursery: Nursery, database: Database, tmp_path: Path
+    fork_server: ForkServer, database: Database, tmp_path: Path
 ):
     policy = tmp_path / "gpushare.yaml"
     policy.write_text(default_demo_policy(2))
@@ -82,7 +82,7 @@ def test_killed_at_any_moment_it_keeps_what_it_acknowledged(
     async def lives() -> None:
         for run in range(RUNS):
             await one_life(
-                nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url),
+                fork_server.start(tmp_path / "state", policy_file=str(policy), db_url=database.url),
                 agent,
                 told,
                 run,
@@ -90,7 +90,9 @@ def test_killed_at_any_moment_it_keeps_what_it_acknowledged(
             )
             check_invariants(database.url)
             agent.plan = None
-            child = nursery.start(tmp_path / "state", policy_file=str(policy), db_url=database.url)
+            child = fork_server.start(
+                tmp_path / "state", policy_file=str(policy), db_url=database.url
+            )
             await check(child, agent, told)
             child.kill()
             assert used_in(database.url) == agent.used

@@ -22,8 +22,8 @@ from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 from tests.scheduler.agents import node
 from tests.scheduler.databases import check_invariants, tables
-from tests.scheduler.running_server import asking, open_house
-from tests.scheduler.scheduler_forks import Nursery
+from tests.scheduler.running_server import asking, open_server
+from tests.scheduler.scheduler_forks import ForkServer
 
 ADMIN = Identity("root", (), "admin")
 ONE, TWO = (
@@ -70,7 +70,7 @@ class Bench:
         self.loop.turn(is_tick=True)
 
     def state(self, id_: str) -> str:
-        return self.service.shown.workload(ADMIN, id_).state
+        return self.service.queries.workload(ADMIN, id_).state
 
     @contextmanager
     def store_away(self) -> Iterator[None]:
@@ -88,11 +88,11 @@ def test_ticks_come_while_requests_never_stop(tmp_path: Path):
     file.write_text(ONE)
 
     async def story() -> None:
-        async with open_house(tmp_path, policy_file=file) as doors:
+        async with open_server(tmp_path, policy_file=file) as running:
             file.write_text(TWO + "# another size\n")
             async with asyncio.timeout(20):
-                while doors.house.service.loaded.policy.projects[0].name != "two":
-                    doors.house.service.wake()
+                while running.server.service.loaded.policy.projects[0].name != "two":
+                    running.server.service.wake()
                     await asyncio.sleep(0.02)
 
     asyncio.run(story())
@@ -105,10 +105,10 @@ def test_a_policy_that_cannot_be_stored_yet_is_taken_when_the_store_is_back(tmp_
     bench.policy_file.write_text(TWO + "# another size\n")
     with bench.store_away():
         bench.tick()
-        assert bench.service.shown.status(ADMIN).projects == ["one"]
+        assert bench.service.queries.status(ADMIN).projects == ["one"]
         assert bench.service.fleet.loaded is bench.service.loaded
     bench.tick()
-    assert "two" in bench.service.shown.status(ADMIN).projects
+    assert "two" in bench.service.queries.status(ADMIN).projects
 
 
 def test_what_could_not_be_committed_is_decided_when_the_store_is_back(tmp_path: Path):
@@ -130,7 +130,7 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
     bench.ask("a")
     bench.tick()
     bench.tick(jump)
-    assert bench.service.shown.nodes(ADMIN).nodes[0].status == "Ready"
+    assert bench.service.queries.nodes(ADMIN).nodes[0].status == "Ready"
     bench.ask("b")
     bench.tick()
     bench.ask("c")
@@ -158,7 +158,7 @@ def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     bench.tick(-DAY)
     for _ in range(4):
         bench.tick(60_000)
-    assert bench.service.shown.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
+    assert bench.service.queries.nodes(ADMIN).nodes[0].reasons == ["agent silent"]
 
 
 def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
@@ -176,15 +176,15 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
     bench.loop.turn(is_tick=False)
     assert set(bench.listener.told()) == {"a"}
     assert (
-        bench.service.shown.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1
+        bench.service.queries.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1
     )  # whoever asks gets the truth
     told: list[str] = []
-    for _ in bench.service.lots.telling():
+    for _ in bench.service.pending_status.telling():
         more = bench.listener.told()
         assert len(more) <= BREATH
         told += more
     assert told == waiting
-    assert list(bench.service.lots.telling()) == []  # nothing new to tell
+    assert list(bench.service.pending_status.telling()) == []  # nothing new to tell
 
 
 def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
@@ -199,11 +199,11 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
         bench.ask(f"w{i:04}", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.records["w0599"].position is None
-    assert bench.service.shown.workload(ADMIN, "w0599").queue_position == 600
+    assert bench.service.queries.workload(ADMIN, "w0599").queue_position == 600
     bench.ask("w9999", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.records["w9999"].position is None
-    for _ in bench.service.lots.telling():
+    for _ in bench.service.pending_status.telling():
         pass
     assert bench.service.records["w9999"].position == 601
     assert bench.service.records["w9999"].reason.numbers["position"] == 601
@@ -286,12 +286,12 @@ def test_what_fair_share_looks_back_on_is_not_forgotten(tmp_path: Path):
 
 
 def test_sighup_reads_the_policy_even_when_the_file_looks_the_same(tmp_path: Path):
-    file, nursery = tmp_path / "gpushare.yaml", Nursery()
+    file, fork_server = tmp_path / "gpushare.yaml", ForkServer()
     file.write_text(ONE)
     before = file.stat()
 
     async def story() -> None:
-        child = nursery.start(tmp_path / "state", policy_file=str(file))
+        child = fork_server.start(tmp_path / "state", policy_file=str(file))
         client = child.client()
         async with asyncio.timeout(20), aclosing(client.changes()) as frames:
             assert (await anext(frames)).status.projects == ["one"]
@@ -306,7 +306,7 @@ def test_sighup_reads_the_policy_even_when_the_file_looks_the_same(tmp_path: Pat
     try:
         asyncio.run(story())
     finally:
-        nursery.close()
+        fork_server.close()
 
 
 def test_usage_is_added_up_and_written_at_the_tick_also_when_the_store_was_away(tmp_path: Path):

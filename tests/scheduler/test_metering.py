@@ -32,7 +32,7 @@ class Silent:
     def send(self, order: m.ToAgent) -> None: ...
 
 
-class House:
+class SchedulerHarness:
     """A service on a database with a node of two GPUs; its time is in hours."""
 
     def __init__(self, url: str) -> None:
@@ -78,55 +78,57 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[House]:
-    house = House(database.url)
-    yield house
-    house.close()
+def scheduler(database: Database) -> Iterator[SchedulerHarness]:
+    scheduler = SchedulerHarness(database.url)
+    yield scheduler
+    scheduler.close()
 
 
-def test_what_was_held_is_what_the_next_cycles_weigh(house: House) -> None:
+def test_what_was_held_is_what_the_next_cycles_weigh(scheduler: SchedulerHarness) -> None:
     """Of two GPUs, a held one for two hours and b a half for one: in four hours that is 2 and 0.5
     of 8 GPU-hours.
     """
-    house.ask("x", "a", 1)
-    house.hours = 101
-    house.ask("y", "b", 0.5)
-    house.hours = 102
-    house.service.end(ALICE, "x")
-    house.service.end(ALICE, "y")
+    scheduler.ask("x", "a", 1)
+    scheduler.hours = 101
+    scheduler.ask("y", "b", 0.5)
+    scheduler.hours = 102
+    scheduler.service.end(ALICE, "x")
+    scheduler.service.end(ALICE, "y")
 
-    assert house.usage(104) == {"a": 0.25, "b": 0.0625, "d": 0.3125}
-
-
-def test_a_restart_forgets_nothing(house: House) -> None:
-    house.ask("x", "a", 1)
-    house.hours = 102
-    house.service.end(ALICE, "x")
-    before = house.usage(104)
-
-    house.start()
-
-    assert house.usage(104) == before == {"a": 0.25, "d": 0.25}
+    assert scheduler.usage(104) == {"a": 0.25, "b": 0.0625, "d": 0.3125}
 
 
-def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(house: House) -> None:
-    house.ask("x", "a", 2)
-    house.hours = 101
-    house.service.end(ALICE, "x")
-    assert house.usage(102)["a"] == 0.5
-    assert house.usage(102.001)["a"] == 0.5, "too early for another measurement"
-    assert house.usage(104)["a"] == 0.25, "it still counts, though it was read before"
+def test_a_restart_forgets_nothing(scheduler: SchedulerHarness) -> None:
+    scheduler.ask("x", "a", 1)
+    scheduler.hours = 102
+    scheduler.service.end(ALICE, "x")
+    before = scheduler.usage(104)
+
+    scheduler.start()
+
+    assert scheduler.usage(104) == before == {"a": 0.25, "d": 0.25}
 
 
-def test_a_wish_of_the_one_who_used_less_is_larger(house: House) -> None:
+def test_it_is_measured_once_a_minute_and_ended_leases_are_kept(
+    scheduler: SchedulerHarness,
+) -> None:
+    scheduler.ask("x", "a", 2)
+    scheduler.hours = 101
+    scheduler.service.end(ALICE, "x")
+    assert scheduler.usage(102)["a"] == 0.5
+    assert scheduler.usage(102.001)["a"] == 0.5, "too early for another measurement"
+    assert scheduler.usage(104)["a"] == 0.25, "it still counts, though it was read before"
+
+
+def test_a_wish_of_the_one_who_used_less_is_larger(scheduler: SchedulerHarness) -> None:
     """a used everything for hours; now both want two GPUs, and the surplus goes to b."""
-    house.ask("x", "a", 2)
-    house.hours = 105
-    house.service.end(ALICE, "x")
-    house.usage(105.1)
-    house.ask("y", "a", 2)
-    house.ask("z", "b", 2)
-    fair = {share.queue: share.fair_share.gpu for share in house.service.decisions.queues}
+    scheduler.ask("x", "a", 2)
+    scheduler.hours = 105
+    scheduler.service.end(ALICE, "x")
+    scheduler.usage(105.1)
+    scheduler.ask("y", "a", 2)
+    scheduler.ask("z", "b", 2)
+    fair = {share.queue: share.fair_share.gpu for share in scheduler.service.decisions.queues}
     assert (fair["a"], fair["b"]) == (0, 2000)
 
 

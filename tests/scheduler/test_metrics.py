@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from jupyter_gpushare import messages as m
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 
 QUEUE = {"queue", "kind", "pool", "resource"}
 PROMISED = {
@@ -45,8 +45,8 @@ PROMISED = {
 DASHBOARD = Path(__file__).parents[2] / "docs/examples/grafana-dashboard.json"
 
 
-async def scraped(doors: Doors) -> dict[str, Any]:
-    text = (await doors.raw("GET", "/metrics")).body.decode()
+async def scraped(running: RunningServer) -> dict[str, Any]:
+    text = (await running.raw("GET", "/metrics")).body.decode()
     return {family.name: family for family in text_string_to_metric_families(text)}
 
 
@@ -66,18 +66,18 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """What is scraped when something of everything has happened."""
 
     async def story() -> dict[str, Any]:
-        async with open_house(tmp_path_factory.mktemp("house")) as doors:
+        async with open_server(tmp_path_factory.mktemp("house")) as running:
             agent = FakeAgent()
-            async with agent.linked(doors.admin) as link:
+            async with agent.linked(running.admin) as link:
                 gang = m.WorkloadRequest(
                     id="gang",
                     min_pods=2,
                     pods=[m.PodRequest(name=str(i), gpu=0.5) for i in range(2)],
                 )
-                await doors.of("alice").submit(gang)
+                await running.of("alice").submit(gang)
                 await agent.until(lambda: len(agent.holds) == 2)
-                await doors.of("bob").submit(asking("b", 1))
-                await doors.of("bob").submit(asking("c", 1))
+                await running.of("bob").submit(asking("b", 1))
+                await running.of("bob").submit(asking("c", 1))
                 await agent.until(
                     lambda: any(held.workload == "b" for held in agent.holds.values())
                 )
@@ -101,7 +101,9 @@ def after_a_day(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
                     m.WorkloadRequeued(workload="nobody")
                 )  # answered in order: what was said before is taken now
                 async with asyncio.timeout(20):
-                    while not value(found := await scraped(doors), "gpushare_resume_seconds_count"):
+                    while not value(
+                        found := await scraped(running), "gpushare_resume_seconds_count"
+                    ):
                         await asyncio.sleep(0.05)
                 return found
 

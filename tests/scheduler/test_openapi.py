@@ -25,7 +25,7 @@ from jupyter_gpushare import __version__
 from jupyter_gpushare.routes import openapi
 from jupyter_gpushare.scheduler.auth.rate_limits import RateLimits
 from tests.example_counts import examples
-from tests.scheduler.server_thread import Threaded, threaded_house
+from tests.scheduler.server_thread import ServerThread, server_in_thread
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CHECKS = [
@@ -51,24 +51,24 @@ BOUNDED = settings(
 
 
 @pytest.fixture(scope="module")
-def house(
+def server(
     tmp_path_factory: pytest.TempPathFactory, module_db_url: str | None
-) -> Iterator[Threaded]:
-    with threaded_house(
+) -> Iterator[ServerThread]:
+    with server_in_thread(
         tmp_path_factory.mktemp("document"), limits=UNLIMITED, db_url=module_db_url
     ) as made:
         yield made
 
 
 @pytest.fixture(scope="module", autouse=True)
-def something_to_find(house: Threaded) -> None:
+def something_to_find(server: ServerThread) -> None:
     """Ids that exist: otherwise every path with one would be a 404."""
-    headers = {"Authorization": f"Bearer {house.admin_token}"}
+    headers = {"Authorization": f"Bearer {server.admin_token}"}
     for id_ in ("0", "a", "w1"):
         body = {"id": id_, "project": "vision", "pods": [{"gpu": 0.1}]}
         assert (
             requests.post(
-                f"{house.url}/api/v1/workloads", json=body, headers=headers, timeout=30
+                f"{server.url}/api/v1/workloads", json=body, headers=headers, timeout=30
             ).status_code
             == 200
         )
@@ -76,14 +76,14 @@ def something_to_find(house: Threaded) -> None:
 
 @SCHEMA.parametrize()
 @BOUNDED
-def test_every_answer_is_promised(house: Threaded, case: schemathesis.Case):
+def test_every_answer_is_promised(server: ServerThread, case: schemathesis.Case):
     case.call_and_validate(
-        base_url=house.url,
-        headers={"Authorization": f"Bearer {house.admin_token}"},
+        base_url=server.url,
+        headers={"Authorization": f"Bearer {server.admin_token}"},
         checks=CHECKS,
         timeout=30,
     )
 
 
-def test_it_is_alive_after_all_that(house: Threaded):
-    assert house.is_alive()
+def test_it_is_alive_after_all_that(server: ServerThread):
+    assert server.is_alive()

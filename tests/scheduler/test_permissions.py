@@ -19,7 +19,7 @@ from jupyter_gpushare.routes import ROUTES, Route
 from jupyter_gpushare.scheduler.auth.permissions import CALLERS, OPENS, REACH, Caller, opens, reach
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import Doors, open_house
+from tests.scheduler.running_server import RunningServer, open_server
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
@@ -45,16 +45,16 @@ class Town:
     every kind.
     """
 
-    def __init__(self, doors: Doors) -> None:
-        self.doors = doors
+    def __init__(self, running: RunningServer) -> None:
+        self.running = running
         self.tokens: dict[str, str | None] = {
             "nobody": None,
-            "person": doors.token("alice"),
-            "server": doors.token("box", "server", users=["alice"]),
-            "agent": doors.token("n1", "agent"),
-            "admin": doors.admin_token,
-            "listed admin": doors.token("lisa"),
-            "everybody's server": doors.token("hub", "server"),
+            "person": running.token("alice"),
+            "server": running.token("box", "server", users=["alice"]),
+            "agent": running.token("n1", "agent"),
+            "admin": running.admin_token,
+            "listed admin": running.token("lisa"),
+            "everybody's server": running.token("hub", "server"),
         }
 
     async def settle(self, agent: FakeAgent) -> None:
@@ -70,9 +70,9 @@ class Town:
                     user=user,
                     pods=pods,
                 )
-                await self.doors.admin.submit(request)
+                await self.running.admin.submit(request)
         await agent.until(lambda: len(agent.holds) == len(PROJECTS))
-        service = self.doors.house.service
+        service = self.running.server.service
         while service.needs_cycle or not all(
             len(service.records[f"{user}1"].reports) for user in PROJECTS
         ):
@@ -84,7 +84,7 @@ class Town:
             if verb not in ("POST", "PATCH")
             else json.dumps(body if body is not None else {}).encode()
         )
-        return await self.doors.raw(verb, path, sent, self.tokens[caller])
+        return await self.running.raw(verb, path, sent, self.tokens[caller])
 
     async def read(self, caller: str, path: str) -> dict:
         answer = await self.ask(caller, "GET", path)
@@ -108,8 +108,8 @@ def within(thing: str, caller: str) -> tuple[str, ...]:
 @asynccontextmanager
 async def town(folder: Path) -> AsyncIterator[Town]:
     agent = FakeAgent("n0", gpus=1)
-    async with open_house(folder, policy=POLICY) as doors, agent.linked(doors.admin):
-        made = Town(doors)
+    async with open_server(folder, policy=POLICY) as running, agent.linked(running.admin):
+        made = Town(running)
         await made.settle(agent)
         yield made
 
@@ -212,7 +212,7 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
     for caller in PEOPLE:
         for whose, user in OWNERS.items():
             id_ = f"{caller}-{user}".replace(" ", "-")
-            await town.doors.admin.submit(
+            await town.running.admin.submit(
                 m.WorkloadRequest(
                     id=id_, project=PROJECTS[user], user=user, pods=[m.PodRequest(gpu=0.1)]
                 )
@@ -226,7 +226,7 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
                 else 404
             )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert (id_ in town.doors.house.service.records) is (expected != 200)
+            assert (id_ in town.running.server.service.records) is (expected != 200)
 
 
 @story
@@ -243,7 +243,7 @@ async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
                 else 404
             )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert (town.doors.house.service.records[f"{user}1"].request.name == name) is (
+            assert (town.running.server.service.records[f"{user}1"].request.name == name) is (
                 expected == 200
             )
 
@@ -363,9 +363,9 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
     """The state, and then the frames of a change of everybody's, which come in the order in which
     they were made.
     """
-    service = town.doors.house.service
+    service = town.running.server.service
     for caller in PEOPLE:
-        client = town.doors.client(str(town.tokens[caller]))
+        client = town.running.client(str(town.tokens[caller]))
         frames = client.changes()
         state = await anext(frames)
         seen, named = (
@@ -401,12 +401,12 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
 @story
 async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
     """Also for those who listen already."""
-    service = town.doors.house.service
-    listening = {
-        "alice": town.doors.of("alice").changes(),
-        "box2": town.doors.of("box2", "server").changes(),
+    service = town.running.server.service
+    listeners = {
+        "alice": town.running.of("alice").changes(),
+        "box2": town.running.of("box2", "server").changes(),
     }
-    for stream in listening.values():
+    for stream in listeners.values():
         assert isinstance(await anext(stream), m.SchedulerState)
 
     async def hear() -> dict[str, set[str]]:
@@ -416,7 +416,7 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
         service.status_changed()
         last = service.revision
         heard: dict[str, set[str]] = {}
-        for name, stream in listening.items():
+        for name, stream in listeners.items():
             heard[name] = set()
             while not (
                 isinstance(frame := await anext(stream), m.ServiceChanged)
@@ -432,7 +432,7 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
     assert await hear() == {"alice": {"alice"}, "box2": everybody}
     service.use_policy(parse_policy(POLICY.replace("[bob]", "[alice]")))
     assert await hear() == {"alice": {"alice", "ann", "bob"}, "box2": everybody}
-    for stream in listening.values():
+    for stream in listeners.values():
         await stream.aclose()
 
 
@@ -444,7 +444,7 @@ async def test_an_agent_speaks_for_its_node_and_nobody_else(town: Town):
         ("admin", "n2", True),
         ("listed admin", "n3", True),
     ):
-        client = town.doors.client(str(town.tokens[caller]))
+        client = town.running.client(str(town.tokens[caller]))
         if may:
             agent = FakeAgent(node)
             async with agent.linked(client):

@@ -19,8 +19,8 @@ from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.state.audit import entries
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.running_server import asking, open_house
-from tests.scheduler.test_service import ADMIN, House
+from tests.scheduler.running_server import asking, open_server
+from tests.scheduler.test_service import ADMIN, SchedulerHarness
 
 BASE = """
 node_pools: [{name: a100, label: {key: gpu, value: a100}}]
@@ -82,133 +82,138 @@ def test_there_and_back_are_the_same_fields(both: list[str]):
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[House]:
-    made = House(database.url)
+def scheduler(database: Database) -> Iterator[SchedulerHarness]:
+    made = SchedulerHarness(database.url)
     made.service.use_policy(parse_policy(BASE))
     yield made.joined()
     made.close()
     check_invariants(database.url)
 
 
-def ask(house: House, id_: str, gpu: float = 1, project: str = "vision", **more: object) -> str:
+def ask(
+    scheduler: SchedulerHarness, id_: str, gpu: float = 1, project: str = "vision", **more: object
+) -> str:
     request = m.WorkloadRequest(
         id=id_, project=project, pods=[m.PodRequest(name="kernel", gpu=gpu)], **more
     )
-    house.service.submit(ADMIN, request)
-    house.service.run_cycle()
-    return state(house, id_)
+    scheduler.service.submit(ADMIN, request)
+    scheduler.service.run_cycle()
+    return state(scheduler, id_)
 
 
-def state(house: House, id_: str) -> str:
-    view = house.service.shown.workload(ADMIN, id_)
+def state(scheduler: SchedulerHarness, id_: str) -> str:
+    view = scheduler.service.queries.workload(ADMIN, id_)
     return view.state if view.reason is None else f"{view.state} {view.reason.code}"
 
 
-def affected(house: House, text: str) -> dict[str, m.PolicyAffected]:
+def affected(scheduler: SchedulerHarness, text: str) -> dict[str, m.PolicyAffected]:
     return {
         f"{one.kind} {one.name}": one
-        for one in house.service.check_policy(m.PolicyText(text=text)).affected
+        for one in scheduler.service.check_policy(m.PolicyText(text=text)).affected
     }
 
 
-def test_a_dry_run_names_who_is_affected_and_changes_nothing(house: House):
-    ask(house, "a")
-    ask(house, "b", priority_class="night")
-    before = house.service.shown.status(ADMIN)
-    found = affected(house, LOWERED)
+def test_a_dry_run_names_who_is_affected_and_changes_nothing(scheduler: SchedulerHarness):
+    ask(scheduler, "a")
+    ask(scheduler, "b", priority_class="night")
+    before = scheduler.service.queries.status(ADMIN)
+    found = affected(scheduler, LOWERED)
     assert (
         found["project vision"].message
         == "vision: GPU quota in default 2 -> 1; uses 2: 1 GPU becomes reclaimable by others"
     )
     assert found["project vision"].workloads == ["a", "b"]
-    gone = affected(house, WITHOUT_VISION.replace("priority_classes: {night: 40}", ""))
+    gone = affected(scheduler, WITHOUT_VISION.replace("priority_classes: {night: 40}", ""))
     assert "run on without a quota" in gone["project vision"].message
     assert gone["priority_class night"].workloads == ["b"]
-    assert house.service.check_policy(
+    assert scheduler.service.check_policy(
         m.PolicyText(text="projects: 5", source="x.yaml")
     ).problems == ["x.yaml:1: projects: must be a list, got 5"]
-    assert house.service.shown.status(ADMIN) == before
+    assert scheduler.service.queries.status(ADMIN) == before
 
 
-def test_a_policy_that_comes_into_force_says_so_to_admins_and_is_audited(house: House):
-    ask(house, "a")
-    ask(house, "b")
-    house.service.use_policy(parse_policy(LOWERED))
-    status = house.service.shown.status(ADMIN)
-    assert status.policy_changed == m.stamp(house.time)
+def test_a_policy_that_comes_into_force_says_so_to_admins_and_is_audited(
+    scheduler: SchedulerHarness,
+):
+    ask(scheduler, "a")
+    ask(scheduler, "b")
+    scheduler.service.use_policy(parse_policy(LOWERED))
+    status = scheduler.service.queries.status(ADMIN)
+    assert status.policy_changed == m.stamp(scheduler.time)
     assert "vision: GPU quota in default 2 -> 1" in status.policy_changes
     assert any(line.startswith("affected: vision:") for line in status.policy_changes)
-    assert house.service.shown.status(type(ADMIN)("bob", (), "person")).policy_changes == []
-    last = entries(house.store)[-1]
+    assert scheduler.service.queries.status(type(ADMIN)("bob", (), "person")).policy_changes == []
+    last = entries(scheduler.store)[-1]
     assert (last.actor, last.action) == ("policy file", "policy")
     assert "vision: GPU quota in default 2 -> 1" in last.detail
-    house.service.use_policy(parse_policy(LOWERED))
-    assert len(entries(house.store)) == last.number, "the same policy again is no action"
+    scheduler.service.use_policy(parse_policy(LOWERED))
+    assert len(entries(scheduler.store)) == last.number, "the same policy again is no action"
 
 
-def test_a_removed_project_drains(house: House):
-    ask(house, "a")
-    ask(house, "b")
-    assert ask(house, "c").startswith("pending")
-    house.service.use_policy(parse_policy(WITHOUT_VISION))
-    house.service.run_cycle()
-    assert (state(house, "a"), state(house, "b")) == ("running", "running"), (
+def test_a_removed_project_drains(scheduler: SchedulerHarness):
+    ask(scheduler, "a")
+    ask(scheduler, "b")
+    assert ask(scheduler, "c").startswith("pending")
+    scheduler.service.use_policy(parse_policy(WITHOUT_VISION))
+    scheduler.service.run_cycle()
+    assert (state(scheduler, "a"), state(scheduler, "b")) == ("running", "running"), (
         "nobody is thrown out for it"
     )
-    assert state(house, "c") == "pending UnknownProject"
-    house.start()
-    house.service.use_policy(parse_policy(WITHOUT_VISION))
-    house.joined()
-    assert (state(house, "a"), state(house, "c")) == ("running", "pending UnknownProject"), (
-        "nor by a restart"
-    )
-    assert ask(house, "mine", project="language") == "pending WaitingForReclaim", (
+    assert state(scheduler, "c") == "pending UnknownProject"
+    scheduler.start()
+    scheduler.service.use_policy(parse_policy(WITHOUT_VISION))
+    scheduler.joined()
+    assert (state(scheduler, "a"), state(scheduler, "c")) == (
+        "running",
+        "pending UnknownProject",
+    ), "nor by a restart"
+    assert ask(scheduler, "mine", project="language") == "pending WaitingForReclaim", (
         "whoever has a quota reclaims from it"
     )
-    (taken,) = [lease for lease in house.leases() if lease.wanted == "evict"]
+    (taken,) = [lease for lease in scheduler.leases() if lease.wanted == "evict"]
     assert taken.notice_ms == 10_000
-    house.service.agent_said("n0", m.LeaseReleased(lease=taken.id, ended=False))
-    house.service.run_cycle()
-    assert state(house, "mine") == "running"
-    assert state(house, taken.workload) == "pending UnknownProject"
+    scheduler.service.agent_said("n0", m.LeaseReleased(lease=taken.id, ended=False))
+    scheduler.service.run_cycle()
+    assert state(scheduler, "mine") == "running"
+    assert state(scheduler, taken.workload) == "pending UnknownProject"
 
 
-def test_a_removed_priority_class_changes_nothing_for_who_has_it(house: House):
-    ask(house, "a", priority_class="night")
-    ask(house, "b", 2, priority_class="night")
-    house.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
-    assert [house.service.shown.workload(ADMIN, one).priority for one in "ab"] == [40, 40]
-    house.start()
-    house.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
-    assert house.service.shown.workload(ADMIN, "b").priority == 40
+def test_a_removed_priority_class_changes_nothing_for_who_has_it(scheduler: SchedulerHarness):
+    ask(scheduler, "a", priority_class="night")
+    ask(scheduler, "b", 2, priority_class="night")
+    scheduler.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
+    assert [scheduler.service.queries.workload(ADMIN, one).priority for one in "ab"] == [40, 40]
+    scheduler.start()
+    scheduler.service.use_policy(parse_policy(BASE.replace("priority_classes: {night: 40}", "")))
+    assert scheduler.service.queries.workload(ADMIN, "b").priority == 40
 
 
-def test_a_removed_department_and_pool_keep_what_runs(house: House):
-    ask(house, "a")
+def test_a_removed_department_and_pool_keep_what_runs(scheduler: SchedulerHarness):
+    ask(scheduler, "a")
     flat = (
         "projects: [{name: vision, pools: {default: {gpu: {quota: 2}}}}]\ndefaults: {notice: 10s}\n"
     )
-    assert {"department research", "project vision"} <= affected(house, flat).keys()
-    house.service.use_policy(parse_policy(flat))
-    house.service.run_cycle()
-    assert state(house, "a") == "running"
-    assert ask(house, "b") == "running"
+    assert {"department research", "project vision"} <= affected(scheduler, flat).keys()
+    scheduler.service.use_policy(parse_policy(flat))
+    scheduler.service.run_cycle()
+    assert state(scheduler, "a") == "running"
+    assert ask(scheduler, "b") == "running"
 
 
 def test_a_removed_pool_keeps_who_waits_for_it_waiting_and_says_so_also_after_a_restart(
-    house: House,
+    scheduler: SchedulerHarness,
 ):
-    assert ask(house, "a", node_pools=["a100"]).startswith("pending")
-    assert ask(house, "both", node_pools=["a100", "default"]) == "running"
+    assert ask(scheduler, "a", node_pools=["a100"]).startswith("pending")
+    assert ask(scheduler, "both", node_pools=["a100", "default"]) == "running"
     without = BASE.replace("node_pools: [{name: a100, label: {key: gpu, value: a100}}]", "")
-    assert "node_pool a100" in affected(house, without)
-    house.service.use_policy(parse_policy(without))
-    house.service.run_cycle()
-    assert (state(house, "a"), state(house, "both")) == ("pending UnknownPool", "running")
-    house.start()
-    house.service.use_policy(parse_policy(without))
-    house.joined()
-    assert (state(house, "a"), state(house, "both")) == ("pending UnknownPool", "running")
+    assert "node_pool a100" in affected(scheduler, without)
+    scheduler.service.use_policy(parse_policy(without))
+    scheduler.service.run_cycle()
+    assert (state(scheduler, "a"), state(scheduler, "both")) == ("pending UnknownPool", "running")
+    scheduler.start()
+    scheduler.service.use_policy(parse_policy(without))
+    scheduler.joined()
+    assert (state(scheduler, "a"), state(scheduler, "both")) == ("pending UnknownPool", "running")
 
 
 @pytest.mark.slow
@@ -220,8 +225,8 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
     async def story() -> None:
         file = tmp_path / "gpushare.yaml"
         file.write_text(BASE)
-        async with open_house(tmp_path / "state", policy_file=file) as doors:
-            admin, agent = doors.admin, FakeAgent()
+        async with open_server(tmp_path / "state", policy_file=file) as running:
+            admin, agent = running.admin, FakeAgent()
             async with agent.linked(admin):
                 await agent.until(lambda: agent.plan is not None)
                 await admin.submit(asking("a", 1, project="vision"))
@@ -232,9 +237,9 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
                     ["a", "b"]
                 ]
                 with pytest.raises(NotAllowed):
-                    await doors.of("alice").check_policy(m.PolicyText(text=LOWERED))
-                doors.house.loop.policy_file.write_text(LOWERED)
-                doors.house.loop.reload_policy(force=True)
+                    await running.of("alice").check_policy(m.PolicyText(text=LOWERED))
+                running.scheduler.loop.policy_file.write_text(LOWERED)
+                running.scheduler.loop.reload_policy(force=True)
                 await asyncio.sleep(0)
                 assert len(agent.holds) == 2, "a lowered quota alone takes nothing"
                 await admin.submit(asking("mine", 1, project="language"))
@@ -260,17 +265,22 @@ def test_a_quota_lowered_under_use_is_reclaimed_fairly_by_those_who_have_it_now(
     asyncio.run(story())
 
 
-def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(house: House):
+def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(
+    scheduler: SchedulerHarness,
+):
     listed = BASE.replace("{name: vision, ", "{name: vision, node_pools: [a100], ")
-    house.service.use_policy(parse_policy(listed))
-    ask(house, "by-project")
-    assert ask(house, "runs", node_pools=["a100", "default"], project="language") == "running"
-    ask(house, "by-itself", 2, node_pools=["a100", "default"], project="language")
-    waiting = {row.name: row.pending for row in house.service.shown.pools(ADMIN).pools}
+    scheduler.service.use_policy(parse_policy(listed))
+    ask(scheduler, "by-project")
+    assert ask(scheduler, "runs", node_pools=["a100", "default"], project="language") == "running"
+    ask(scheduler, "by-itself", 2, node_pools=["a100", "default"], project="language")
+    waiting = {row.name: row.pending for row in scheduler.service.queries.pools(ADMIN).pools}
     assert waiting == {"a100": 2, "default": 1}
-    assert [row.pool for row in house.service.shown.waiting(ADMIN).waiting] == ["a100", "a100"]
+    assert [row.pool for row in scheduler.service.queries.waiting(ADMIN).waiting] == [
+        "a100",
+        "a100",
+    ]
     assert {
-        house.service.lots.standing(record)[2]
-        for record in house.service.records.values()
+        scheduler.service.pending_status.standing(record)[2]
+        for record in scheduler.service.records.values()
         if not record.leases
     } == {"a100"}

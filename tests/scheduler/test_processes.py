@@ -156,13 +156,13 @@ def test_one_box_on_a_socket_needs_no_token(tmp_path: Path):
         here.until(lambda: nodes(here.ask) == ["here"])  # found by the note
         assert nodes(here.ask, "--scheduler", url) == ["here"]
         assert here.say("what-if", "--project", "vision", "--gpu", "0.5").returncode == 0
-        listening = {
+        listeners = {
             c.laddr
             for p in here._running
             for c in psutil.Process(p.pid).net_connections("inet")
             if c.status == psutil.CONN_LISTEN
         }
-        assert listening == set()
+        assert listeners == set()
 
 
 def test_tls_agents_with_certificates_and_no_token_anywhere(tmp_path: Path):

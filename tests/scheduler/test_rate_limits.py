@@ -26,7 +26,7 @@ from jupyter_gpushare.scheduler.auth.rate_limits import (
     TokenBuckets,
 )
 from tests.scheduler.agents import node
-from tests.scheduler.running_server import Doors, asking, open_house
+from tests.scheduler.running_server import RunningServer, asking, open_server
 
 PATIENT = RateLimits(calls_per_s=0.001, calls_at_once=3)
 """Three calls, and then none for as long as a test lasts."""
@@ -68,9 +68,9 @@ def test_each_caller_has_a_bucket_and_those_who_were_here_last_are_remembered():
 
 
 async def status(
-    doors: Doors, token: str | None, path: str = "/api/v1/status"
+    running: RunningServer, token: str | None, path: str = "/api/v1/status"
 ) -> tuple[int, str | None, dict]:
-    answer = await doors.raw("GET", path, None, token)
+    answer = await running.raw("GET", path, None, token)
     return (
         answer.code,
         answer.headers.get("Retry-After"),
@@ -80,29 +80,29 @@ async def status(
 
 def test_a_caller_who_is_too_fast_is_told_when_to_come_back_and_nobody_else_is(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=PATIENT) as doors:
-            alice, bob = doors.token("alice"), doors.token("bob")
-            assert [(await status(doors, alice))[0] for _ in range(3)] == [200, 200, 200]
-            code, after, body = await status(doors, alice)
+        async with open_server(tmp_path, limits=PATIENT) as running:
+            alice, bob = running.token("alice"), running.token("bob")
+            assert [(await status(running, alice))[0] for _ in range(3)] == [200, 200, 200]
+            code, after, body = await status(running, alice)
             assert (code, body["error"]["code"]) == (429, "too-many-requests")
             assert after is not None
             assert int(after) >= 1
-            assert (await status(doors, doors.token("alice")))[
+            assert (await status(running, running.token("alice")))[
                 0
             ] == 429  # another token of the same person is the same caller
-            assert (await status(doors, bob))[0] == 200
-            assert [(await status(doors, None))[0] for _ in range(4)] == [401, 401, 401, 429]
-            assert [(await status(doors, None, "/healthz"))[0] for _ in range(5)] == [200] * 5
+            assert (await status(running, bob))[0] == 200
+            assert [(await status(running, None))[0] for _ in range(4)] == [401, 401, 401, 429]
+            assert [(await status(running, None, "/healthz"))[0] for _ in range(5)] == [200] * 5
 
     asyncio.run(story())
 
 
 def test_our_client_waits_as_it_is_told(tmp_path: Path):
     async def story():
-        async with open_house(
+        async with open_server(
             tmp_path, limits=RateLimits(calls_per_s=20, calls_at_once=1)
-        ) as doors:
-            alice = doors.of("alice")
+        ) as running:
+            alice = running.of("alice")
             assert [(await alice.status()).user for _ in range(3)] == ["alice"] * 3
 
     asyncio.run(story())
@@ -110,8 +110,8 @@ def test_our_client_waits_as_it_is_told(tmp_path: Path):
 
 def test_our_client_gives_up_in_time(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=PATIENT) as doors:
-            alice = SchedulerClient(HttpTransport(doors.url, doors.token("alice"), call_s=2))
+        async with open_server(tmp_path, limits=PATIENT) as running:
+            alice = SchedulerClient(HttpTransport(running.url, running.token("alice"), call_s=2))
             for _ in range(3):
                 await alice.status()
             with pytest.raises(GpuShareError) as refused:
@@ -123,21 +123,23 @@ def test_our_client_gives_up_in_time(tmp_path: Path):
 
 def test_a_body_has_the_size_that_was_configured(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=RateLimits(body_bytes=2000)) as doors:
+        async with open_server(tmp_path, limits=RateLimits(body_bytes=2000)) as running:
             for padding, code in ((0, 200), (2000, 413)):
                 body = m.encode(asking("a")) + b" " * padding
                 assert (
-                    await doors.raw("POST", "/api/v1/workloads", body, doors.token("alice"))
+                    await running.raw("POST", "/api/v1/workloads", body, running.token("alice"))
                 ).code == code
 
     asyncio.run(story())
 
 
 @asynccontextmanager
-async def speaking(doors: Doors, name: str = "n0") -> AsyncIterator[WebSocketClientConnection]:
+async def speaking(
+    running: RunningServer, name: str = "n0"
+) -> AsyncIterator[WebSocketClientConnection]:
     request = HTTPRequest(
-        f"ws{doors.url[4:]}/api/v1/agent",
-        headers={"Authorization": f"Bearer {doors.token('*', 'agent')}"},
+        f"ws{running.url[4:]}/api/v1/agent",
+        headers={"Authorization": f"Bearer {running.token('*', 'agent')}"},
     )
     wire = await websocket_connect(request)
     await wire.write_message(m.encode(m.AgentHello(version="1", node=node(name))))
@@ -156,34 +158,34 @@ async def ended(wire: WebSocketClientConnection) -> int | None:
 
 def test_a_link_that_says_too_much_is_ended_and_the_service_is_not(tmp_path: Path):
     async def story():
-        async with open_house(
+        async with open_server(
             tmp_path, limits=RateLimits(frames_per_s=0.001, frames_at_once=10)
-        ) as doors:
-            async with speaking(doors) as wire:
+        ) as running:
+            async with speaking(running) as wire:
                 for _ in range(10):
                     await wire.write_message(m.encode(m.UsageReport(since_ms=1, rows=[])))
                 assert await ended(wire) == 1008
-            async with speaking(doors):
-                assert (await doors.admin.status()).agents == ["n0"]
+            async with speaking(running):
+                assert (await running.admin.status()).agents == ["n0"]
 
     asyncio.run(story())
 
 
 def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=RateLimits(links=2)) as doors:
+        async with open_server(tmp_path, limits=RateLimits(links=2)) as running:
             for _ in range(3):
-                async with speaking(doors), speaking(doors, "n1"):
+                async with speaking(running), speaking(running, "n1"):
                     with pytest.raises(HTTPClientError) as refused:
-                        async with speaking(doors, "n2"):
+                        async with speaking(running, "n2"):
                             pass
                     assert refused.value.code == 429
-                    assert (await status(doors, doors.token("n0")))[0] == 200
-                    frames = doors.of("alice").changes()
+                    assert (await status(running, running.token("n0")))[0] == 200
+                    frames = running.of("alice").changes()
                     assert isinstance(await anext(frames), m.SchedulerState)
                     await frames.aclose()
                 async with asyncio.timeout(20):
-                    while (await doors.admin.status()).agents:
+                    while (await running.admin.status()).agents:
                         await asyncio.sleep(0.02)
 
     asyncio.run(story())
@@ -191,14 +193,14 @@ def test_a_caller_has_so_many_links_and_may_close_some(tmp_path: Path):
 
 def test_a_frame_has_the_size_that_was_configured(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path, limits=RateLimits(frame_bytes=4000)) as doors:
-            async with speaking(doors) as wire:
+        async with open_server(tmp_path, limits=RateLimits(frame_bytes=4000)) as running:
+            async with speaking(running) as wire:
                 await wire.write_message(b" " * 5000)
                 assert await ended(wire) in (
                     1009,
                     1006,
                     None,
                 )  # too big to be read: tornado cuts it off
-            assert (await doors.admin.status()).version
+            assert (await running.admin.status()).version
 
     asyncio.run(story())

@@ -31,18 +31,18 @@ from jupyter_gpushare.scheduler.embedded import InProcessTransport
 from jupyter_gpushare.scheduler.server import SchedulerServer
 from jupyter_gpushare.scheduler.service.tables import csv_of
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.running_server import asking, open_server
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
 
 def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             for token in (None, "gpushare_wrong"):
                 for route in ROUTES:
                     verb = "GET" if route.verb == "WS" else route.verb
-                    answer = await doors.raw(
+                    answer = await running.raw(
                         verb,
                         route.path.replace("{id}", "x"),
                         b"{}" if verb == "POST" else None,
@@ -59,23 +59,23 @@ def test_without_a_token_only_the_open_doors_open(tmp_path: Path):
 
 def test_a_stranger_is_not_told_which_paths_there_are(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             for verb, path in (
                 ("GET", "/api/v1/nothing"),
                 ("GET", "/"),
                 ("PATCH", "/api/v1/workloads"),
                 ("GET", "/api/v1/workloads/x/y"),
             ):
-                assert (await doors.raw(verb, path)).code == 401, path
-            assert (await doors.raw("POST", "/healthz", b"")).code == 405
+                assert (await running.raw(verb, path)).code == 401, path
+            assert (await running.raw("POST", "/healthz", b"")).code == 405
 
     asyncio.run(story())
 
 
 def test_scopes_open_no_more_than_they_say(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
-            person, agent = doors.of("alice"), doors.of("n0", "agent")
+        async with open_server(tmp_path) as running:
+            person, agent = running.of("alice"), running.of("n0", "agent")
             for client, call in (
                 (person, "snapshot"),
                 (person, "tokens"),
@@ -88,7 +88,7 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
                 async with person.agent_link():
                     pass
             assert (await person.status()).user == "alice"
-            assert (await doors.admin.snapshot())["projects"]
+            assert (await running.admin.snapshot())["projects"]
 
     asyncio.run(story())
 
@@ -144,8 +144,8 @@ def test_scopes_open_no_more_than_they_say(tmp_path: Path):
 )
 def test_every_error_has_one_body(tmp_path: Path, verb, path, body, status, field):
     async def story():
-        async with open_house(tmp_path) as doors:
-            answer = await doors.raw(verb, path, body, doors.admin_token)
+        async with open_server(tmp_path) as running:
+            answer = await running.raw(verb, path, body, running.admin_token)
             error = json.loads(answer.body)["error"]
             assert answer.code == status
             assert error["code"]
@@ -158,11 +158,11 @@ def test_every_error_has_one_body(tmp_path: Path, verb, path, body, status, fiel
 
 def test_an_endless_body_is_refused_before_it_is_in_memory(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             reader, writer = await asyncio.open_connection(
-                "127.0.0.1", int(doors.url.rsplit(":", 1)[1])
+                "127.0.0.1", int(running.url.rsplit(":", 1)[1])
             )
-            head = f"POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
+            head = f"POST /api/v1/workloads HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {running.admin_token}\r\n"
             writer.write(f"{head}Transfer-Encoding: chunked\r\n\r\n".encode())
             for _ in range(8):
                 writer.write(
@@ -191,14 +191,14 @@ def test_both_carriers_say_the_same(tmp_path: Path):
     ]
 
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            await doors.admin.submit(asking("a", project="vision"))
-            await doors.admin.submit(asking("b", 2, project="language"))
-            who = await doors.admin.status()
-            inside = InProcessTransport(doors.house, Identity(who.user, scope="admin"))
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            await running.admin.submit(asking("a", project="vision"))
+            await running.admin.submit(asking("b", 2, project="language"))
+            who = await running.admin.status()
+            inside = InProcessTransport(running.server, Identity(who.user, scope="admin"))
 
             async def over_http(verb: str, path: str) -> tuple[int, bytes]:
-                answer = await doors.raw(verb, path, None, doors.admin_token)
+                answer = await running.raw(verb, path, None, running.admin_token)
                 return answer.code, answer.body
 
             for verb, path in calls:
@@ -220,8 +220,8 @@ def test_both_carriers_say_the_same(tmp_path: Path):
 
 def test_the_document_is_rendered_from_the_routes(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
-            assert json.loads((await doors.raw("GET", "/api/v1/openapi.json")).body) == openapi(
+        async with open_server(tmp_path) as running:
+            assert json.loads((await running.raw("GET", "/api/v1/openapi.json")).body) == openapi(
                 __version__
             )
 
@@ -245,17 +245,19 @@ def test_csv_writes_what_a_node_lacks_when_it_is_asked_for():
 
 def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
-            rows = (await doors.admin.queues()).queues
-            answer = await doors.raw(
-                "GET", "/api/v1/queues?format=csv&columns=resource,queue", None, doors.admin_token
+        async with open_server(tmp_path) as running:
+            rows = (await running.admin.queues()).queues
+            answer = await running.raw(
+                "GET", "/api/v1/queues?format=csv&columns=resource,queue", None, running.admin_token
             )
             assert answer.headers["Content-Type"].startswith("text/csv")
             assert answer.body.decode().splitlines() == [
                 "resource,queue",
                 *(f"{row.resource},{row.queue}" for row in rows),
             ]
-            whole = await doors.raw("GET", "/api/v1/projects?format=csv", None, doors.admin_token)
+            whole = await running.raw(
+                "GET", "/api/v1/projects?format=csv", None, running.admin_token
+            )
             assert whole.body.decode().splitlines()[0] == ",".join(m.ProjectRow.__annotations__)
 
     asyncio.run(story())
@@ -263,8 +265,8 @@ def test_csv_has_a_line_per_row_and_the_columns_that_were_asked_for(tmp_path: Pa
 
 def test_asking_again_is_no_second_request(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            alice = doors.of("alice")
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            alice = running.of("alice")
             first = await alice.submit(asking("a"))
             assert (await alice.submit(asking("a"))).id == first.id
             with pytest.raises(Conflict) as taken:
@@ -283,10 +285,10 @@ def test_who_acts_for_whom(tmp_path: Path):
     """
 
     async def story():
-        async with open_house(
+        async with open_server(
             tmp_path, groups_of=lambda user: ("night",) if user == "carol" else ()
-        ) as doors:
-            server, alice, bob = doors.of("hub", "server"), doors.of("alice"), doors.of("bob")
+        ) as running:
+            server, alice, bob = running.of("hub", "server"), running.of("alice"), running.of("bob")
             assert (await server.submit(asking("a", user="alice"))).user == "alice"
             assert (await server.submit(asking("c", user="carol"))).project == "language"
             with pytest.raises(NotAllowed) as refused:
@@ -302,15 +304,15 @@ def test_who_acts_for_whom(tmp_path: Path):
 
 def test_a_revoked_token_opens_nothing_from_that_moment(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
-            made = await doors.admin.create_token(m.TokenRequest(scope="person", name="alice"))
-            alice = doors.client(str(made.token))
+        async with open_server(tmp_path) as running:
+            made = await running.admin.create_token(m.TokenRequest(scope="person", name="alice"))
+            alice = running.client(str(made.token))
             assert (await alice.status()).user == "alice"
-            assert (await doors.admin.revoke_token(made.id)).revoked
+            assert (await running.admin.revoke_token(made.id)).revoked
             with pytest.raises(NotAllowed) as refused:
                 await alice.status()
             assert refused.value.status_hint == 401
-            listed = await doors.admin.tokens()
+            listed = await running.admin.tokens()
             assert {t.id: t.revoked for t in listed.tokens}[made.id]
             assert not any(isinstance(t.token, str) for t in listed.tokens)
 
@@ -321,22 +323,22 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("jupyter_gpushare.scheduler.http.handlers.RECHECK_S", 0.05)
 
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
             made = {
-                name: await doors.admin.create_token(m.TokenRequest(scope="person", name=name))
+                name: await running.admin.create_token(m.TokenRequest(scope="person", name=name))
                 for name in ("alice", "bob")
             }
-            streams = {name: doors.client(str(one.token)).changes() for name, one in made.items()}
+            streams = {name: running.client(str(one.token)).changes() for name, one in made.items()}
             for stream in streams.values():
                 assert isinstance(await anext(stream), m.SchedulerState)
-            await doors.admin.revoke_token(made["alice"].id)
+            await running.admin.revoke_token(made["alice"].id)
             assert isinstance(lost := await anext(streams["alice"]), ConnectionLost)
             assert "not good any more" in lost.message
             assert "a valid token is needed" in (await anext(streams["alice"])).message
             await asyncio.sleep(0.3)  # longer than several checks
-            doors.house.service.status_changed()
+            running.server.service.status_changed()
             assert isinstance(await anext(streams["bob"]), m.ServiceChanged)
-            assert (await doors.admin.status()).agents == ["n0"]
+            assert (await running.admin.status()).agents == ["n0"]
             for stream in streams.values():
                 await stream.aclose()
 
@@ -345,36 +347,36 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_no_log_has_a_token(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            token = doors.token("alice")
-            await doors.client(token).status()
-            await doors.raw("GET", f"/api/v1/none?token={token}", None, token)
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            token = running.token("alice")
+            await running.client(token).status()
+            await running.raw("GET", f"/api/v1/none?token={token}", None, token)
             assert any("/api/v1/status" in record.getMessage() for record in caplog.records)
             assert token not in caplog.text
-            assert doors.admin_token not in caplog.text
+            assert running.admin_token not in caplog.text
 
     caplog.set_level(logging.DEBUG)
     asyncio.run(story())
 
 
 def test_it_is_ready_when_it_has_decided(tmp_path: Path):
-    house = SchedulerServer(tmp_path)
+    server = SchedulerServer(tmp_path)
 
     def readiness() -> int:
-        return house.dispatch.handle(None, "GET", "/readyz", {}, None).status
+        return server.dispatch.handle(None, "GET", "/readyz", {}, None).status
 
     assert readiness() == 503
-    assert house.dispatch.handle(None, "GET", "/healthz", {}, None).status == 200
-    house.loop.turn(is_tick=False)
+    assert server.dispatch.handle(None, "GET", "/healthz", {}, None).status == 200
+    server.loop.turn(is_tick=False)
     assert readiness() == 200
-    asyncio.run(house.stop())
+    asyncio.run(server.stop())
 
 
 def test_metrics_can_be_protected(tmp_path: Path):
-    house = SchedulerServer(tmp_path, open_metrics=False)
-    assert house.dispatch.handle(None, "GET", "/metrics", {}, None).status == 401
-    assert house.dispatch.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
-    asyncio.run(house.stop())
+    server = SchedulerServer(tmp_path, open_metrics=False)
+    assert server.dispatch.handle(None, "GET", "/metrics", {}, None).status == 401
+    assert server.dispatch.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
+    asyncio.run(server.stop())
 
 
 def test_what_cannot_be_reached_is_unavailable(tmp_path: Path):
@@ -418,8 +420,8 @@ def full_disk(file: Path):
 )  # whose file we can keep from growing; the other one: test_service
 def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            alice = doors.of("alice")
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            alice = running.of("alice")
             await alice.submit(asking("kept"))
             refused, said = [], set()
             with full_disk(tmp_path / "state/scheduler.sqlite-wal"):
@@ -436,8 +438,8 @@ def test_a_full_disk_refuses_what_it_cannot_keep_and_loses_nothing(tmp_path: Pat
             listed = {w.id for w in (await alice.workloads()).workloads}
             assert listed == {"kept", *(f"w{i}" for i in range(20))} - set(refused)
             assert (await alice.submit(asking(refused[0], 0.1))).id == refused[0]
-        async with open_house(tmp_path) as doors:
-            assert {w.id for w in (await doors.admin.workloads()).workloads} == listed | {
+        async with open_server(tmp_path) as running:
+            assert {w.id for w in (await running.admin.workloads()).workloads} == listed | {
                 refused[0]
             }
 

@@ -21,7 +21,7 @@ from jupyter_gpushare.scheduler.embedded import EmbeddedServer, InProcessTranspo
 from jupyter_gpushare.scheduler.policy.policy_file import PolicyErrors
 from jupyter_gpushare.scheduler.server import SchedulerServer
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import POLICY, asking, open_house
+from tests.scheduler.running_server import POLICY, asking, open_server
 
 
 async def until(what, *, patience: float = 20.0):
@@ -33,10 +33,10 @@ async def until(what, *, patience: float = 20.0):
 
 
 def test_one_house_per_state_directory(tmp_path: Path):
-    house = SchedulerServer(tmp_path)
+    server = SchedulerServer(tmp_path)
     with pytest.raises(Unavailable, match="another scheduler"):
         SchedulerServer(tmp_path)
-    asyncio.run(house.stop())
+    asyncio.run(server.stop())
     asyncio.run(SchedulerServer(tmp_path).stop())
 
 
@@ -81,8 +81,8 @@ def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
         os.utime(file, ns=(time.time_ns(), time.time_ns() + len(text)))
 
     async def story():
-        async with open_house(tmp_path, policy_file=file) as doors:
-            alice = doors.of("alice")
+        async with open_server(tmp_path, policy_file=file) as running:
+            alice = running.of("alice")
             async with asyncio.timeout(20), aclosing(alice.changes()) as frames:
                 await anext(frames)
                 write(POLICY + "colour: blue\n")
@@ -90,7 +90,7 @@ def test_a_changed_policy_comes_into_force_whole_or_not_at_all(tmp_path: Path):
                     pass
                 assert re.search(r"gpushare\.yaml:6: colour: ", frame.status.policy_problems[0])
                 with pytest.raises(InvalidInput) as unknown:
-                    await doors.admin.submit(asking("a", project="sound"))
+                    await running.admin.submit(asking("a", project="sound"))
                 assert unknown.value.field == "project"
                 write(POLICY + "  - {name: sound, department: research, members: [alice]}\n")
                 while (frame := await anext(frames)).status.policy_problems:
@@ -106,10 +106,10 @@ def test_metrics_count_what_happens(tmp_path: Path):
         return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)[1])
 
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             agent = FakeAgent()
-            async with agent.linked(doors.admin) as link:
-                await doors.of("alice").submit(asking("a", 2))
+            async with agent.linked(running.admin) as link:
+                await running.of("alice").submit(asking("a", 2))
                 await agent.until(lambda: agent.holds)
                 lease = next(iter(agent.holds.values()))
                 memory = m.MemoryMib(guaranteed=1024, used=512, borrowed=0)
@@ -127,11 +127,11 @@ def test_metrics_count_what_happens(tmp_path: Path):
                         rungs={"suspended": 1, "?": 9},
                     )
                 )
-                await doors.of("bob").submit(asking("b", 1))  # takes its quota back from `a`
+                await running.of("bob").submit(asking("b", 1))  # takes its quota back from `a`
                 await agent.until(
                     lambda: any(held.workload == "b" for held in agent.holds.values())
                 )
-                text = (await doors.raw("GET", "/metrics")).body.decode()
+                text = (await running.raw("GET", "/metrics")).body.decode()
                 assert (
                     value(
                         text,
@@ -179,17 +179,17 @@ def test_metrics_count_what_happens(tmp_path: Path):
 
 def test_a_second_agent_for_a_node_ends_the_first_ones_link(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             first, second = FakeAgent(), FakeAgent()
-            async with asyncio.timeout(20), doors.admin.agent_link() as link:
+            async with asyncio.timeout(20), running.admin.agent_link() as link:
                 await link.send(m.AgentHello(version="1", node=first.node))
                 assert isinstance(await anext(aiter(link)), m.Plan)
-                async with second.linked(doors.admin):
+                async with second.linked(running.admin):
                     await second.until(lambda: second.plan)
                     with pytest.raises((Unavailable, StopAsyncIteration)):
                         await anext(aiter(link))
-                    assert (await doors.admin.status()).agents == ["n0"]
-                    await doors.admin.submit(asking("a", project="vision"))
+                    assert (await running.admin.status()).agents == ["n0"]
+                    await running.admin.submit(asking("a", project="vision"))
                     await second.until(lambda: second.holds)
 
     asyncio.run(story())
@@ -197,14 +197,14 @@ def test_a_second_agent_for_a_node_ends_the_first_ones_link(tmp_path: Path):
 
 def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             for token, node, is_welcome in (
                 ("n0", "n0", True),
                 ("n0", "n1", False),
                 ("gpu-*", "gpu-7", True),
                 ("gpu-*", "n1", False),
             ):
-                async with doors.of(token, "agent").agent_link() as link:
+                async with running.of(token, "agent").agent_link() as link:
                     await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))
                     if is_welcome:
                         assert isinstance(await anext(aiter(link)), m.Plan), (token, node)
@@ -218,8 +218,8 @@ def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Pat
 def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
     async def story():
         async with (
-            open_house(tmp_path) as doors,
-            doors.admin.transport.connect("/api/v1/agent", {}) as wire,
+            open_server(tmp_path) as running,
+            running.admin.transport.connect("/api/v1/agent", {}) as wire,
         ):
             await wire.send(m.encode(m.AgentHello(version="9", node=FakeAgent().node)))
             assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.Plan)
@@ -227,7 +227,7 @@ def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
                 await wire.send(nonsense)
             await wire.send(m.encode(m.LeaseReleased(lease="x@y", ended=True)))
             assert isinstance(m.decode(m.ToAgent, await anext(aiter(wire))), m.LeaseRevoked)
-            assert (await doors.admin.status()).agents == ["n0"]
+            assert (await running.admin.status()).agents == ["n0"]
 
     asyncio.run(story())
 
@@ -235,8 +235,8 @@ def test_a_frame_that_nobody_understands_breaks_no_link(tmp_path: Path):
 def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
     async def story():
         async with (
-            open_house(tmp_path) as doors,
-            doors.admin.transport.connect("/api/v1/agent", {}) as wire,
+            open_server(tmp_path) as running,
+            running.admin.transport.connect("/api/v1/agent", {}) as wire,
         ):
             await wire.send(m.encode(m.LeaseReleased(lease="x@y", ended=True)))
             with pytest.raises(Unavailable, match="hello"):
@@ -251,25 +251,25 @@ def test_who_does_not_begin_with_a_hello_is_sent_away(tmp_path: Path):
 
 def test_embedded_a_request_is_granted_by_scheduler_and_agent_in_one_loop(tmp_path: Path):
     async def story():
-        house = EmbeddedServer(tmp_path, simulate="A100:2", user="alice", node="here")
-        await house.start()
+        server = EmbeddedServer(tmp_path, simulate="A100:2", user="alice", node="here")
+        await server.start()
         try:
-            await house.client.submit(asking("a"))
+            await server.client.submit(asking("a"))
 
             async def reported():
-                (pod,) = (await house.client.workload("a")).pods
+                (pod,) = (await server.client.workload("a")).pods
                 return pod.report and pod
 
             pod = await until(reported)
             assert (pod.lease.node, pod.lease.request_mib) == ("here", 40 * 1024)
-            status = await house.client.status()
+            status = await server.client.status()
             assert (status.user, status.admin, status.agents) == ("alice", True, ["here"])
-            (node,) = (await house.client.nodes()).nodes
+            (node,) = (await server.client.nodes()).nodes
             assert node.simulated
             assert all(device.model.startswith("Simulated") for device in node.devices)
         finally:
-            await house.stop()
-        await house.stop()
+            await server.stop()
+        await server.stop()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(story())
@@ -292,8 +292,8 @@ def test_embedded_refuses_what_it_cannot_do_and_leaves_nothing_behind(tmp_path: 
 
 def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
     async def story():
-        house = SchedulerServer(tmp_path)
-        transport = InProcessTransport(house, Identity("alice"))
+        server = SchedulerServer(tmp_path)
+        transport = InProcessTransport(server, Identity("alice"))
         with pytest.raises(NotAllowed):
             await SchedulerClient(transport).snapshot()
         with pytest.raises(NotAllowed):
@@ -301,18 +301,18 @@ def test_inside_the_process_the_same_doors_are_closed(tmp_path: Path):
                 pass
         with pytest.raises(NotFound):
             transport.connect("/api/v1/queues", {})
-        await house.stop()
+        await server.stop()
 
     asyncio.run(story())
 
 
 def test_two_schedulers_on_one_file_cannot_both_run_whatever_their_directories(tmp_path: Path):
     url = f"sqlite:///{tmp_path}/shared.sqlite"
-    house = SchedulerServer(tmp_path / "a", db_url=url)
+    server = SchedulerServer(tmp_path / "a", db_url=url)
     with pytest.raises(Unavailable, match="another scheduler runs on this database") as caught:
         SchedulerServer(tmp_path / "b", db_url=url)
     assert caught.value.field == f"{tmp_path}/shared.sqlite"
-    asyncio.run(house.stop())
+    asyncio.run(server.stop())
     asyncio.run(SchedulerServer(tmp_path / "b", db_url=url).stop())
     asyncio.run(
         SchedulerServer(tmp_path / "c", db_url=f"sqlite:///{tmp_path}/c/scheduler.sqlite").stop()

@@ -39,7 +39,7 @@ class Listener:
         self.orders.append(order)
 
 
-class House:
+class SchedulerHarness:
     """A service on a database, with one node of two GPUs, that can be started again."""
 
     def __init__(self, url: str) -> None:
@@ -66,7 +66,7 @@ class House:
         ]
         return m.NodeReport(name="n0", simulated=True, devices=devices)
 
-    def joined(self) -> House:
+    def joined(self) -> SchedulerHarness:
         self.service.agent_hello(m.AgentHello(version="1", node=self.node()), self.listener.send)
         self.service.run_cycle()
         return self
@@ -77,7 +77,7 @@ class House:
         )
         view = self.service.submit(ALICE, request)
         self.service.run_cycle()
-        return self.service.shown.workload(ALICE, view.id)
+        return self.service.queries.workload(ALICE, view.id)
 
     def leases(self) -> list[m.LeaseBody]:
         return [
@@ -91,132 +91,137 @@ class House:
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[House]:
-    house = House(database.url).joined()
-    yield house
-    house.close()
+def scheduler(database: Database) -> Iterator[SchedulerHarness]:
+    scheduler = SchedulerHarness(database.url).joined()
+    yield scheduler
+    scheduler.close()
     check_invariants(database.url)
 
 
-def test_two_halves_share_and_a_whole_one_fits_beside(house: House):
-    a, b, c = house.ask("a"), house.ask("b"), house.ask("c", 1)
+def test_two_halves_share_and_a_whole_one_fits_beside(scheduler: SchedulerHarness):
+    a, b, c = scheduler.ask("a"), scheduler.ask("b"), scheduler.ask("c", 1)
     leases = [view.pods[0].lease for view in (a, b, c)]
     assert [lease.planned_gpus for lease in leases] == [[0], [0], [1]]
     assert [lease.request_mib for lease in leases] == [MIB // 2, MIB // 2, MIB]
-    assert [type(order) for order in house.listener.orders] == [m.Plan, *[m.LeaseUpdated] * 3]
+    assert [type(order) for order in scheduler.listener.orders] == [m.Plan, *[m.LeaseUpdated] * 3]
 
 
-def test_asking_twice_with_one_id_is_asking_once(house: House):
-    first = house.ask("a")
-    assert house.ask("a").pods[0].lease == first.pods[0].lease
+def test_asking_twice_with_one_id_is_asking_once(scheduler: SchedulerHarness):
+    first = scheduler.ask("a")
+    assert scheduler.ask("a").pods[0].lease == first.pods[0].lease
     with pytest.raises(Conflict, match="another content"):
-        house.ask("a", 1)
-    assert len(house.leases()) == 1
+        scheduler.ask("a", 1)
+    assert len(scheduler.leases()) == 1
 
 
-def test_pods_without_a_name_are_numbered(house: House):
+def test_pods_without_a_name_are_numbered(scheduler: SchedulerHarness):
     request = m.WorkloadRequest(
         id="g", pods=[m.PodRequest(gpu=1), m.PodRequest(gpu=0.5, name="last")]
     )
-    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
-    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
-    house.start()
-    assert [pod.name for pod in house.service.submit(ALICE, request).pods] == ["0", "last"]
+    assert [pod.name for pod in scheduler.service.submit(ALICE, request).pods] == ["0", "last"]
+    assert [pod.name for pod in scheduler.service.submit(ALICE, request).pods] == ["0", "last"]
+    scheduler.start()
+    assert [pod.name for pod in scheduler.service.submit(ALICE, request).pods] == ["0", "last"]
     gang = [m.PodRequest(gpu=0.1) for _ in range(3)]
     assert [
-        pod.name for pod in house.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods
+        pod.name
+        for pod in scheduler.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods
     ] == ["0", "1", "2"]
     clash = m.WorkloadRequest(id="i", pods=[m.PodRequest(gpu=1, name="1"), m.PodRequest(gpu=1)])
     with pytest.raises(InvalidInput, match="two pods are named '1'"):
-        house.service.submit(ALICE, clash)
+        scheduler.service.submit(ALICE, clash)
 
 
-def test_what_was_granted_is_still_granted_after_a_restart(house: House):
-    house.ask("a")
-    house.ask("b", 1)
-    house.ask("c", 1)
-    before = {lease.id: lease for lease in house.leases()}
-    house.start()
-    assert {lease.id: lease for lease in house.leases()} == before
-    house.joined()
-    assert isinstance(house.listener.orders[-1], m.Plan)
-    assert {lease.id for lease in house.listener.orders[-1].leases} == set(before)
-    house.nothing_is_booked_twice()
+def test_what_was_granted_is_still_granted_after_a_restart(scheduler: SchedulerHarness):
+    scheduler.ask("a")
+    scheduler.ask("b", 1)
+    scheduler.ask("c", 1)
+    before = {lease.id: lease for lease in scheduler.leases()}
+    scheduler.start()
+    assert {lease.id: lease for lease in scheduler.leases()} == before
+    scheduler.joined()
+    assert isinstance(scheduler.listener.orders[-1], m.Plan)
+    assert {lease.id for lease in scheduler.listener.orders[-1].leases} == set(before)
+    scheduler.nothing_is_booked_twice()
 
 
-def test_a_remembered_workload_that_makes_no_sense_any_more_keeps_nobody_waiting(house: House):
+def test_a_remembered_workload_that_makes_no_sense_any_more_keeps_nobody_waiting(
+    scheduler: SchedulerHarness,
+):
     """An older version took it; it is left alone in the store, and everybody else is served."""
-    house.ask("a")
+    scheduler.ask("a")
     nonsense = m.WorkloadRequest(id="old", pods=[m.PodRequest(name="kernel", gpu=1.5)])
-    with house.store.transaction() as write:
+    with scheduler.store.transaction() as write:
         write.submitted(WorkloadRow(nonsense, "alice", "vision", 75, True, 1))
-    house.start()
-    assert set(house.service.records) == {"a"}
-    assert len(house.leases()) == 1
-    house.joined()
-    assert house.ask("b").state == "running"
+    scheduler.start()
+    assert set(scheduler.service.records) == {"a"}
+    assert len(scheduler.leases()) == 1
+    scheduler.joined()
+    assert scheduler.ask("b").state == "running"
 
 
-def test_an_ended_workload_frees_its_place_and_stays_ended(house: House):
-    house.ask("a", 2, project="vision")
-    waiting = house.ask("b", 1)
+def test_an_ended_workload_frees_its_place_and_stays_ended(scheduler: SchedulerHarness):
+    scheduler.ask("a", 2, project="vision")
+    waiting = scheduler.ask("b", 1)
     assert waiting.state == "pending"
     assert waiting.reason is not None
-    house.service.end(ALICE, "a")
-    house.service.run_cycle()
-    assert house.service.shown.workload(ALICE, "b").state == "running"
-    assert house.service.end(ALICE, "a").ended
+    scheduler.service.end(ALICE, "a")
+    scheduler.service.run_cycle()
+    assert scheduler.service.queries.workload(ALICE, "b").state == "running"
+    assert scheduler.service.end(ALICE, "a").ended
     with pytest.raises(Conflict, match="has ended"):
-        house.ask("a")
+        scheduler.ask("a")
     with pytest.raises(NotFound):
-        house.service.end(ALICE, "never")
+        scheduler.service.end(ALICE, "never")
 
 
-def test_a_process_that_is_gone_ends_its_workload(house: House):
-    lease = house.ask("a").pods[0].lease
+def test_a_process_that_is_gone_ends_its_workload(scheduler: SchedulerHarness):
+    lease = scheduler.ask("a").pods[0].lease
     gone = m.LeaseReleased(lease=lease.id, ended=True, message="Its process is gone.")
-    house.service.agent_said("n0", gone)
-    house.service.agent_said("n0", gone)  # repeated until the plan lacks it
-    assert house.leases() == []
+    scheduler.service.agent_said("n0", gone)
+    scheduler.service.agent_said("n0", gone)  # repeated until the plan lacks it
+    assert scheduler.leases() == []
     assert "lost" in [
-        frame.event.kind for frame in house.listener.frames if isinstance(frame, m.WorkloadEvent)
+        frame.event.kind
+        for frame in scheduler.listener.frames
+        if isinstance(frame, m.WorkloadEvent)
     ]
 
 
-def test_an_evicted_kernel_asks_again_with_its_age(house: House):
+def test_an_evicted_kernel_asks_again_with_its_age(scheduler: SchedulerHarness):
     """`course` borrows everything; `vision` claims its quota back; the borrower is told, lets go,
     and waits.
     """
-    lease = house.ask("borrower", 2, project="course").pods[0].lease
+    lease = scheduler.ask("borrower", 2, project="course").pods[0].lease
     assert lease is not None
-    house.ask("owner", 1, project="vision")
-    wanted = [order.lease for order in house.listener.orders if isinstance(order, m.LeaseUpdated)][
-        -1
-    ]
+    scheduler.ask("owner", 1, project="vision")
+    wanted = [
+        order.lease for order in scheduler.listener.orders if isinstance(order, m.LeaseUpdated)
+    ][-1]
     assert (wanted.id, wanted.wanted) == (lease.id, "evict")
     assert wanted.message
-    assert house.service.shown.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
-    house.start()  # an eviction survives a restart as well
-    house.joined()
-    house.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
-    house.service.run_cycle()
-    assert house.service.shown.workload(ALICE, "owner").state == "running"
-    again = house.service.shown.workload(ALICE, "borrower")
+    assert scheduler.service.queries.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
+    scheduler.start()  # an eviction survives a restart as well
+    scheduler.joined()
+    scheduler.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
+    scheduler.service.run_cycle()
+    assert scheduler.service.queries.workload(ALICE, "owner").state == "running"
+    again = scheduler.service.queries.workload(ALICE, "borrower")
     assert (again.state, again.reason.code[:7]) == ("pending", "Waiting")
 
 
-def test_a_commit_that_fails_changes_nothing(house: House, database: Database):
-    house.ask("a")
-    before, frames = house.leases(), len(house.listener.frames)
-    with database.refusing(house.store):
+def test_a_commit_that_fails_changes_nothing(scheduler: SchedulerHarness, database: Database):
+    scheduler.ask("a")
+    before, frames = scheduler.leases(), len(scheduler.listener.frames)
+    with database.refusing(scheduler.store):
         for id_ in ("b", "c"):
             with pytest.raises(StoreUnavailable):
-                house.ask(id_)
+                scheduler.ask(id_)
         with pytest.raises(StoreUnavailable):
-            house.service.end(ALICE, "a")
-        assert house.leases() == before
-        assert len(house.listener.frames) == frames
-    assert house.ask("b").state == "running"
+            scheduler.service.end(ALICE, "a")
+        assert scheduler.leases() == before
+        assert len(scheduler.listener.frames) == frames
+    assert scheduler.ask("b").state == "running"
 
 
 @pytest.mark.parametrize(
@@ -227,37 +232,41 @@ def test_a_commit_that_fails_changes_nothing(house: House, database: Database):
         ({"name": "n\0"}, "name"),
     ],
 )
-def test_names_that_no_database_keeps_are_refused(house: House, more, field):
+def test_names_that_no_database_keeps_are_refused(scheduler: SchedulerHarness, more, field):
     with pytest.raises(InvalidInput) as caught:
-        house.ask("x", **more)
+        scheduler.ask("x", **more)
     assert caught.value.field == field
 
 
 @pytest.mark.parametrize(
     "id_", ["\N{GRINNING FACE}" * 1000, "a\0b"], ids=["four bytes each", "a zero"]
 )
-def test_ids_that_no_database_keeps_are_refused(house: House, id_: str):
+def test_ids_that_no_database_keeps_are_refused(scheduler: SchedulerHarness, id_: str):
     with pytest.raises(InvalidInput) as caught:
-        house.ask(id_)
+        scheduler.ask(id_)
     assert caught.value.field == "id"
     with pytest.raises(NotFound):
-        house.service.end(ALICE, id_)
+        scheduler.service.end(ALICE, id_)
 
 
-def test_what_somebody_says_with_a_zero_in_it_is_kept_as_far_as_it_can_be(house: House):
+def test_what_somebody_says_with_a_zero_in_it_is_kept_as_far_as_it_can_be(
+    scheduler: SchedulerHarness,
+):
     """The message of an agent must not keep a lease from ending."""
-    lease = house.ask("a").pods[0].lease
-    house.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=True, message="Ended\0."))
-    assert house.leases() == []
-    assert house.store.is_ended("a")
+    lease = scheduler.ask("a").pods[0].lease
+    scheduler.service.agent_said(
+        "n0", m.LeaseReleased(lease=lease.id, ended=True, message="Ended\0.")
+    )
+    assert scheduler.leases() == []
+    assert scheduler.store.is_ended("a")
 
 
-def test_the_longest_id_is_kept_with_its_lease(house: House):
+def test_the_longest_id_is_kept_with_its_lease(scheduler: SchedulerHarness):
     """The lease's id is longer still, and all of it stands in indexes."""
     id_ = "".join(chr(0x4E00 + i % 2000) for i in range(660))
-    house.ask(id_)
-    house.start()
-    assert [lease.workload for lease in house.leases()] == [id_]
+    scheduler.ask(id_)
+    scheduler.start()
+    assert [lease.workload for lease in scheduler.leases()] == [id_]
 
 
 REFUSED = {
@@ -271,11 +280,11 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("pod", "error", "field"), REFUSED.values(), ids=REFUSED)
-def test_nonsense_is_refused_with_its_field(house: House, pod, error, field):
+def test_nonsense_is_refused_with_its_field(scheduler: SchedulerHarness, pod, error, field):
     with pytest.raises(error) as caught:
-        house.service.submit(ALICE, m.WorkloadRequest(id="x", pods=[m.PodRequest(**pod)]))
+        scheduler.service.submit(ALICE, m.WorkloadRequest(id="x", pods=[m.PodRequest(**pod)]))
     assert caught.value.field == field
-    assert house.service.records == {}
+    assert scheduler.service.records == {}
 
 
 @pytest.mark.parametrize(
@@ -286,9 +295,9 @@ def test_nonsense_is_refused_with_its_field(house: House, pod, error, field):
         ({"priority_class": "nowhere"}, "priority_class"),
     ],
 )
-def test_unknown_names_are_refused_with_those_there_are(house: House, more, field):
+def test_unknown_names_are_refused_with_those_there_are(scheduler: SchedulerHarness, more, field):
     with pytest.raises(InvalidInput, match="there are:") as caught:
-        house.ask("x", **more)
+        scheduler.ask("x", **more)
     assert caught.value.field == field
 
 
@@ -303,8 +312,8 @@ def test_only_members_use_a_project_and_only_owners_end(tmp_path: Path):
         service.submit(bob, m.WorkloadRequest(id="b", project="p", pods=[m.PodRequest(gpu=1)]))
     with pytest.raises(NotFound):
         service.end(bob, "a")
-    assert service.shown.workloads(bob).workloads == []
-    assert len(service.shown.workloads(ADMIN).workloads) == 1
+    assert service.queries.workloads(bob).workloads == []
+    assert len(service.queries.workloads(ADMIN).workloads) == 1
     service.end(ADMIN, "a")
 
 
@@ -314,7 +323,7 @@ def test_a_star_among_the_members_is_everybody(tmp_path: Path):
         Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1
     )
     bob = Identity("bob", (), "person")
-    assert service.shown.status(bob).projects == ["p", "q"]
+    assert service.queries.status(bob).projects == ["p", "q"]
     assert (
         service.submit(
             bob, m.WorkloadRequest(id="b", project="q", pods=[m.PodRequest(gpu=1)])
@@ -328,26 +337,28 @@ def test_a_server_is_told_of_every_project_and_a_person_of_theirs(tmp_path: Path
     service = SchedulerService(
         Store(f"sqlite:///{tmp_path}/x.db"), parse_policy(text), Listener(), clock=lambda: 1
     )
-    assert service.shown.status(ALICE).projects == ["p"]
-    assert service.shown.status(Identity("hub", (), "server")).projects == ["p", "q"]
-    assert service.shown.status(Identity("bob", (), "admin")).projects == ["q", "p"]
+    assert service.queries.status(ALICE).projects == ["p"]
+    assert service.queries.status(Identity("hub", (), "server")).projects == ["p", "q"]
+    assert service.queries.status(Identity("bob", (), "admin")).projects == ["q", "p"]
 
 
-def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(house: House):
-    house.ask("a")
-    house.service.agent_gone("n0", house.listener.send)
-    house.time += 119_000
-    house.service.tick(house.time)
-    assert house.service.shown.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
-    house.time += 2_000
-    house.service.tick(house.time)
-    node = house.service.shown.nodes(ADMIN).nodes[0]
+def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(
+    scheduler: SchedulerHarness,
+):
+    scheduler.ask("a")
+    scheduler.service.agent_gone("n0", scheduler.listener.send)
+    scheduler.time += 119_000
+    scheduler.service.tick(scheduler.time)
+    assert scheduler.service.queries.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
+    scheduler.time += 2_000
+    scheduler.service.tick(scheduler.time)
+    node = scheduler.service.queries.nodes(ADMIN).nodes[0]
     assert (node.status, node.reasons) == ("Not ready", ["agent silent"])
-    assert house.ask("b").reason.code == "NodeNotReady"
-    assert len(house.leases()) == 1
-    house.joined()
-    assert house.service.shown.nodes(ADMIN).nodes[0].status == "Ready"
-    assert house.service.shown.workload(ALICE, "b").state == "running"
+    assert scheduler.ask("b").reason.code == "NodeNotReady"
+    assert len(scheduler.leases()) == 1
+    scheduler.joined()
+    assert scheduler.service.queries.nodes(ADMIN).nodes[0].status == "Ready"
+    assert scheduler.service.queries.workload(ALICE, "b").state == "running"
 
 
 STEPS = st.lists(
@@ -377,28 +388,28 @@ def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(
     tmp_path_factory, steps
 ):
     """Ids are used again, agents report what they like, the service is started again at any moment."""
-    house = House(f"sqlite:///{tmp_path_factory.mktemp('law')}/x.db").joined()
+    scheduler = SchedulerHarness(f"sqlite:///{tmp_path_factory.mktemp('law')}/x.db").joined()
     for i, (what, *rest) in enumerate(steps):
-        house.time += 1000
-        leases = house.leases()
+        scheduler.time += 1000
+        leases = scheduler.leases()
         try:
             if what == "ask":
-                house.ask(f"{rest[0]}{i // 6}", rest[1], project=rest[2])
+                scheduler.ask(f"{rest[0]}{i // 6}", rest[1], project=rest[2])
             elif what == "end":
-                house.service.end(ALICE, f"{rest[0]}{i // 6}")
+                scheduler.service.end(ALICE, f"{rest[0]}{i // 6}")
             elif what in ("gone", "let go") and leases:
                 lease = leases[rest[0] % len(leases)]
-                house.service.agent_said(
+                scheduler.service.agent_said(
                     "n0", m.LeaseReleased(lease=lease.id, ended=what == "gone")
                 )
-                house.service.run_cycle()
+                scheduler.service.run_cycle()
             elif what == "restart":
-                before = {lease.id: lease for lease in house.leases()}
-                house.start()
-                assert {lease.id: lease for lease in house.leases()} == before
-                house.joined()
+                before = {lease.id: lease for lease in scheduler.leases()}
+                scheduler.start()
+                assert {lease.id: lease for lease in scheduler.leases()} == before
+                scheduler.joined()
         except (Conflict, NotFound):
             pass
-        house.nothing_is_booked_twice()
-    house.close()
-    check_invariants(house.url)
+        scheduler.nothing_is_booked_twice()
+    scheduler.close()
+    check_invariants(scheduler.url)

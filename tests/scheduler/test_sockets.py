@@ -42,29 +42,29 @@ as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can be another 
 async def on_socket(
     folder: Path, *, port: int | None = None, peers: UnixPeers | None = None
 ) -> AsyncIterator[Listeners]:
-    house = SchedulerServer(folder / "state", policy=parse_policy(SOCKET_POLICY))
-    house.callers.peers = peers or UnixPeers()
-    listening = Listeners(
-        house, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state"
+    server = SchedulerServer(folder / "state", policy=parse_policy(SOCKET_POLICY))
+    server.callers.peers = peers or UnixPeers()
+    listeners = Listeners(
+        server, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state"
     )
-    house.start()
-    await house.decided.wait()
-    listening.leave_note()
+    server.start()
+    await server.decided.wait()
+    listeners.leave_note()
     try:
-        yield listening
+        yield listeners
     finally:
-        house.hub.close()
-        house.agents.close()
-        await listening.stop()
-        await house.stop()
+        server.hub.close()
+        server.agents.close()
+        await listeners.stop()
+        await server.stop()
 
 
 def test_who_one_is_needs_no_token(tmp_path: Path):
     """Whoever runs the service is an admin: they could read its store as well."""
 
     async def story():
-        async with on_socket(tmp_path) as listening:
-            client = SchedulerClient(HttpTransport(listening.url))
+        async with on_socket(tmp_path) as listeners:
+            client = SchedulerClient(HttpTransport(listeners.url))
             who = await client.whoami()
             assert (who.user, who.admin, who.source) == (ME, True, "socket")
             async with FakeAgent().linked(client):
@@ -98,8 +98,8 @@ def test_another_user_is_another_person():
     """A real process of a real other user, with the groups that the operating system knows."""
 
     async def story(folder: Path):
-        async with on_socket(folder) as listening:
-            say = [sys.executable, "-c", SAY, listening.url, OTHER]
+        async with on_socket(folder) as listeners:
+            say = [sys.executable, "-c", SAY, listeners.url, OTHER]
             done = await asyncio.to_thread(
                 subprocess.run, say, capture_output=True, text=True, timeout=50
             )
@@ -137,20 +137,20 @@ def test_admins_are_listed_by_name_or_group():
 
 def test_a_token_counts_on_a_socket_too_and_a_bad_one_is_nobody(tmp_path: Path):
     async def story():
-        async with on_socket(tmp_path, port=0) as listening:
+        async with on_socket(tmp_path, port=0) as listeners:
             by_network = SchedulerClient(
-                HttpTransport(listening.url, listening.token_file.read_text().strip())
+                HttpTransport(listeners.url, listeners.token_file.read_text().strip())
             )
             made = await by_network.create_token(m.TokenRequest(scope="person", name="alice"))
             assert (
-                await SchedulerClient(HttpTransport(listening.socket_url, str(made.token))).whoami()
+                await SchedulerClient(HttpTransport(listeners.socket_url, str(made.token))).whoami()
             ).user == "alice"
-            for url in (listening.url, listening.socket_url):
+            for url in (listeners.url, listeners.socket_url):
                 with pytest.raises(NotAllowed) as refused:
                     await SchedulerClient(HttpTransport(url, "gpushare_wrong")).whoami()
                 assert refused.value.status_hint == 401
             with pytest.raises(NotAllowed):
-                await SchedulerClient(HttpTransport(listening.url)).whoami()
+                await SchedulerClient(HttpTransport(listeners.url)).whoami()
 
     asyncio.run(story())
 
@@ -164,7 +164,7 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
             async with client.agent_link():
                 pass
         async with on_socket(tmp_path):
-            house = SchedulerServer(tmp_path / "second", policy=parse_policy(SOCKET_POLICY))
+            server = SchedulerServer(tmp_path / "second", policy=parse_policy(SOCKET_POLICY))
             (tmp_path / "file").write_text("mine")
             (tmp_path / "dead").touch()
             for path, words in (
@@ -173,14 +173,14 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
                 (tmp_path / "no/s", "No such"),
             ):
                 with pytest.raises(Unavailable, match=words):
-                    Listeners(house, ListenAddress(port=None, socket=path), tmp_path / "second")
+                    Listeners(server, ListenAddress(port=None, socket=path), tmp_path / "second")
             with pytest.raises(InvalidInput, match="107"):
                 Listeners(
-                    house,
+                    server,
                     ListenAddress(port=None, socket=tmp_path / ("x" * 100)),
                     tmp_path / "second",
                 )
-            await house.stop()
+            await server.stop()
         assert (tmp_path / "file").read_text() == "mine"
 
     asyncio.run(story())
@@ -192,8 +192,8 @@ def test_what_a_dead_service_left_is_replaced(tmp_path: Path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
     async def story():
-        async with on_socket(tmp_path) as listening:
-            assert (await SchedulerClient(HttpTransport(listening.url)).whoami()).admin
+        async with on_socket(tmp_path) as listeners:
+            assert (await SchedulerClient(HttpTransport(listeners.url)).whoami()).admin
 
     asyncio.run(story())
 
@@ -207,8 +207,8 @@ def test_inside_a_jupyter_server_it_listens_on_no_network(tmp_path: Path):
             for c in psutil.Process().net_connections("inet")
             if c.status == psutil.CONN_LISTEN
         }
-        house = EmbeddedServer(tmp_path, simulate="1", user=ME)
-        await house.start()
+        server = EmbeddedServer(tmp_path, simulate="1", user=ME)
+        await server.start()
         try:
             now = {
                 c.laddr
@@ -218,11 +218,11 @@ def test_inside_a_jupyter_server_it_listens_on_no_network(tmp_path: Path):
             assert now == before
             assert (tmp_path / "scheduler.sock").stat().st_mode & 0o777 == 0o600
             assert not (tmp_path / "admin.token").exists()
-            assert house._house.tokens.list().tokens == []
+            assert server._server.tokens.list().tokens == []
             who = await SchedulerClient(HttpTransport(f"unix://{tmp_path}/scheduler.sock")).whoami()
             assert (who.admin, who.source) == (True, "socket")
-            assert (await house.client.whoami()).source == "process"
+            assert (await server.client.whoami()).source == "process"
         finally:
-            await house.stop()
+            await server.stop()
 
     asyncio.run(story())

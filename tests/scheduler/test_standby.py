@@ -30,19 +30,19 @@ from jupyter_gpushare.scheduler.store.leadership import Leadership, LeadershipLo
 from jupyter_gpushare.scheduler.store.store import Store, StoreUnavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.running_server import open_house
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.running_server import open_server
+from tests.scheduler.scheduler_forks import Child, ForkServer
 
 PATIENCE_S = 40
 
 
 @pytest.fixture
-def nurseries() -> Iterator[list[Nursery]]:
+def nurseries() -> Iterator[list[ForkServer]]:
     """One for each of two schedulers."""
-    made = [Nursery(), Nursery()]
+    made = [ForkServer(), ForkServer()]
     yield made
-    for nursery in made:
-        nursery.close()
+    for fork_server in made:
+        fork_server.close()
 
 
 def asking(id_: str, gpu: float = 0.1) -> m.WorkloadRequest:
@@ -193,12 +193,12 @@ def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
 # -----------------------------------------------------------------------------------------------------------------
 
 
-def start(nursery: Nursery, folder: Path, database: Database, **more: object) -> Child:
+def start(fork_server: ForkServer, folder: Path, database: Database, **more: object) -> Child:
     folder.mkdir(exist_ok=True)
     token = folder / "admin.token"
     token.write_text("t" * 40 + "\n")  # the same administrator on both
     token.chmod(0o600)
-    return nursery.start(folder, db_url=database.url, leader_silent_s=1.5, **more)
+    return fork_server.start(folder, db_url=database.url, leader_silent_s=1.5, **more)
 
 
 def to_both(*children: Child) -> SchedulerClient:
@@ -218,7 +218,7 @@ async def until_led(client: SchedulerClient) -> m.ServiceStatus:
 
 @pytest.mark.slow
 def test_a_standby_says_so_and_takes_over_with_everything(
-    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+    nurseries: list[ForkServer], postgresql: Database, tmp_path: Path
 ):
     async def story() -> None:
         leader = start(nurseries[0], tmp_path / "a", postgresql)
@@ -252,7 +252,7 @@ def test_a_standby_says_so_and_takes_over_with_everything(
 @pytest.mark.slow
 @pytest.mark.timeout(120)
 def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(
-    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+    nurseries: list[ForkServer], postgresql: Database, tmp_path: Path
 ):
     async def story() -> None:
         leader = start(nurseries[0], tmp_path / "a", postgresql)
@@ -287,7 +287,7 @@ def test_a_leader_that_hangs_is_replaced_and_commits_nothing_when_it_wakes(
 
 @pytest.mark.slow
 def test_streams_go_on_at_the_next_leader(
-    nurseries: list[Nursery], postgresql: Database, tmp_path: Path
+    nurseries: list[ForkServer], postgresql: Database, tmp_path: Path
 ):
     """Whoever listens is told that the line was lost, then the state as the new leader read it,
     then its changes.
@@ -327,15 +327,15 @@ async def _pass_over(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         dead = f"http://127.0.0.1:{closed.getsockname()[1]}"
-    async with open_house(tmp_path) as doors:
+    async with open_server(tmp_path) as running:
         waiting = Waiting()
         standby = StandbyServer(waiting, ListenAddress(), "")
         client = SchedulerClient(
-            to_schedulers(f"{dead}, {standby.url},{doors.url}", doors.admin_token)
+            to_schedulers(f"{dead}, {standby.url},{running.url}", running.admin_token)
         )
         assert (await client.submit(asking("a"))).id == "a"
-        assert client.transport.url == doors.url
-        nobody = SchedulerClient(to_schedulers(f"{dead},{standby.url}", doors.admin_token))
+        assert client.transport.url == running.url
+        nobody = SchedulerClient(to_schedulers(f"{dead},{standby.url}", running.admin_token))
         with pytest.raises(Unavailable, match="somebody leads") as caught:
             await nobody.status()
         assert caught.value.code == "standby"
@@ -356,7 +356,9 @@ class Waiting:
 
 
 @pytest.mark.slow
-def test_an_orderly_end_hands_over(nurseries: list[Nursery], postgresql: Database, tmp_path: Path):
+def test_an_orderly_end_hands_over(
+    nurseries: list[ForkServer], postgresql: Database, tmp_path: Path
+):
     leader = start(nurseries[0], tmp_path / "a", postgresql)
     standby = start(nurseries[1], tmp_path / "b", postgresql)
     assert leader.end() == 0

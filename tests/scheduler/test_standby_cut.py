@@ -18,7 +18,7 @@ from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from tests.scheduler.agents import FakeAgent
 from tests.scheduler.databases import Cluster, Database, check_invariants
 from tests.scheduler.proxy import RoughNetwork
-from tests.scheduler.scheduler_forks import Child, Nursery
+from tests.scheduler.scheduler_forks import Child, ForkServer
 from tests.scheduler.test_standby import (
     PATIENCE_S,
     asking,
@@ -68,7 +68,7 @@ def mend(network: RoughNetwork) -> None:
 
 @pytest.mark.parametrize("trouble", [cut, silence])
 def test_a_leader_without_its_database_is_replaced(
-    nurseries: list[Nursery],
+    nurseries: list[ForkServer],
     cluster: Cluster,
     postgresql: Database,
     tmp_path: Path,
@@ -123,7 +123,7 @@ def test_a_leader_without_its_database_is_replaced(
 
 
 def test_who_is_cut_off_says_so_to_those_who_ask(
-    nurseries: list[Nursery], cluster: Cluster, postgresql: Database, tmp_path: Path
+    nurseries: list[ForkServer], cluster: Cluster, postgresql: Database, tmp_path: Path
 ):
     """While its line is cut: it answers as a standby does, so that whoever knows both addresses
     goes to the other one.

@@ -21,7 +21,7 @@ from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.http import handlers
 from tests.example_counts import examples
 from tests.scheduler.agents import FakeAgent
-from tests.scheduler.running_server import asking, open_house
+from tests.scheduler.running_server import asking, open_server
 
 pytestmark = pytest.mark.usefixtures("on_both")
 
@@ -222,13 +222,13 @@ def test_whatever_breaks_nothing_is_missed(changes, breaks, remembered):
 
 def test_over_http_a_broken_link_is_made_anew_and_goes_on_where_it_broke(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            alice = doors.of("alice")
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            alice = running.of("alice")
             async with asyncio.timeout(20), aclosing(alice.changes()) as frames:
                 assert isinstance(await anext(frames), m.SchedulerState)
                 assert alice.reachable
-                doors.house.hub.close()  # every listener is sent away
-                await doors.admin.submit(asking("a", project="vision"))
+                running.server.hub.close()  # every listener is sent away
+                await running.admin.submit(asking("a", project="vision"))
                 kinds = []
                 while "WorkloadChanged" not in kinds:
                     kinds.append(type(await anext(frames)).__name__)
@@ -240,8 +240,8 @@ def test_over_http_a_broken_link_is_made_anew_and_goes_on_where_it_broke(tmp_pat
 
 def test_over_http_one_hears_of_a_grant(tmp_path: Path):
     async def story():
-        async with open_house(tmp_path) as doors, FakeAgent().linked(doors.admin):
-            alice, bob = doors.of("alice"), doors.of("bob")
+        async with open_server(tmp_path) as running, FakeAgent().linked(running.admin):
+            alice, bob = running.of("alice"), running.of("bob")
             async with (
                 asyncio.timeout(20),
                 aclosing(alice.changes()) as hers,
@@ -274,30 +274,30 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(handlers, "SLOW_WRITE_S", 0.2)
 
     async def story():
-        async with open_house(tmp_path) as doors:
+        async with open_server(tmp_path) as running:
             with socket.socket() as sleeper:
                 sleeper.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 sleeper.setblocking(False)
                 loop = asyncio.get_running_loop()
-                await loop.sock_connect(sleeper, ("127.0.0.1", int(doors.url.rsplit(":", 1)[1])))
+                await loop.sock_connect(sleeper, ("127.0.0.1", int(running.url.rsplit(":", 1)[1])))
                 upgrade = "Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
-                who = f"Host: x\r\nAuthorization: Bearer {doors.admin_token}\r\n"
+                who = f"Host: x\r\nAuthorization: Bearer {running.admin_token}\r\n"
                 await loop.sock_sendall(
                     sleeper, f"GET /api/v1/stream HTTP/1.1\r\n{who}{upgrade}\r\n".encode()
                 )
                 assert b" 101 " in await loop.sock_recv(sleeper, 100)
                 event = m.Event(time=m.stamp(0), kind="granted", message="x" * 500_000)
                 async with asyncio.timeout(20):
-                    while not doors.house.hub.listeners:
+                    while not running.server.hub.listeners:
                         await asyncio.sleep(0.01)
                     for _ in range(20):
-                        doors.house.hub.publish(
+                        running.server.hub.publish(
                             m.WorkloadEvent(revision=1, id="w", kernel_id=None, event=event),
                             None,
                             None,
                         )
-                    while doors.house.hub.listeners:
-                        assert (await doors.admin.status()).version
+                    while running.server.hub.listeners:
+                        assert (await running.admin.status()).version
                         await asyncio.sleep(0.02)
 
     asyncio.run(story())

@@ -43,8 +43,8 @@ def read(**given: object) -> Workload:
 
 
 def test_the_tree_arrives_as_it_was_sent():
-    together = m.TopologyRequest(name="fabric", required="block", preferred="rack")
-    workload = read(topology=together)
+    transaction = m.TopologyRequest(name="fabric", required="block", preferred="rack")
+    workload = read(topology=transaction)
     assert workload.groups == (
         SubGroup("server", 1),
         SubGroup("trainers", groups=(SubGroup("left"), SubGroup("right", 1))),

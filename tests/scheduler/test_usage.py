@@ -24,7 +24,7 @@ from jupyter_gpushare.scheduler.store.store import Cutoffs, Store
 from node_agent.policy.lending import lent
 from tests.cli.command import gpushare
 from tests.scheduler.agents import MIB, node
-from tests.scheduler.running_server import open_house
+from tests.scheduler.running_server import open_server
 
 POLICY = """\
 projects:
@@ -75,7 +75,7 @@ class Lab:
         self.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def by(self, kind: str, who: Identity = ADMIN, **period: str) -> dict[str, tuple[float, ...]]:
-        rows = self.service.shown.usage(who, kind, **period).usage
+        rows = self.service.queries.usage(who, kind, **period).usage
         return {
             "/".join(filter(None, (r.project, r.user, r.notebook))): (
                 r.held,
@@ -177,12 +177,12 @@ def test_what_admins_do_and_who_is_evicted_is_in_the_audit_log(lab: Lab):
         ADMIN, m.WorkloadRequest(id="d", project="language", pods=[m.PodRequest(gpu=1)])
     )
     lab.service.run_cycle()
-    lab.service.marks.cordon("root", "n0")
-    found = [(row.actor, row.action, row.object) for row in lab.service.shown.audit().audit]
+    lab.service.cordons.cordon("root", "n0")
+    found = [(row.actor, row.action, row.object) for row in lab.service.queries.audit().audit]
     assert ("root", "end", "workload b of alice in vision") in found
     assert not [one for one in found if "workload a " in one[2]]  # one's own is nobody's business
     assert ("root", "cordon", "node n0") in found
-    assert {row.action for row in lab.service.shown.audit(action="cordon").audit} == {"cordon"}
+    assert {row.action for row in lab.service.queries.audit(action="cordon").audit} == {"cordon"}
 
 
 def test_an_eviction_is_audited_with_its_reason(lab: Lab):
@@ -193,33 +193,40 @@ def test_an_eviction_is_audited_with_its_reason(lab: Lab):
         ADMIN, m.WorkloadRequest(id="b", project="language", pods=[m.PodRequest(gpu=2)])
     )
     lab.service.run_cycle()
-    (row,) = lab.service.shown.audit(action="evict").audit
+    (row,) = lab.service.queries.audit(action="evict").audit
     assert (row.actor, row.object) == ("scheduler", "workload a of alice in vision")
     assert row.detail.startswith("reclaim for b: ")
 
 
 def test_both_are_tables_and_the_log_is_for_admins(tmp_path: Path):
     async def story() -> None:
-        async with open_house(tmp_path) as doors:
-            made = await doors.raw(
-                "POST", "/api/v1/tokens", b'{"scope": "person", "name": "alice"}', doors.admin_token
+        async with open_server(tmp_path) as running:
+            made = await running.raw(
+                "POST",
+                "/api/v1/tokens",
+                b'{"scope": "person", "name": "alice"}',
+                running.admin_token,
             )
             assert made.code == 200
-            csv = await doors.raw(
+            csv = await running.raw(
                 "GET",
                 "/api/v1/audit?format=csv&columns=actor,action,object",
-                token=doors.admin_token,
+                token=running.admin_token,
             )
             assert csv.body.decode().splitlines()[0] == "actor,action,object"
             assert "create token" in csv.body.decode()
-            assert (await doors.raw("GET", "/api/v1/audit", token=doors.token("alice"))).code == 403
-            said = await doors.raw(
-                "GET", "/api/v1/usage?format=csv&by=person", token=doors.token("alice")
+            assert (
+                await running.raw("GET", "/api/v1/audit", token=running.token("alice"))
+            ).code == 403
+            said = await running.raw(
+                "GET", "/api/v1/usage?format=csv&by=person", token=running.token("alice")
             )
             assert said.body.decode().startswith(
                 "project,user,notebook,held,used,idle,borrowed,lent"
             )
-            wrong = await doors.raw("GET", "/api/v1/usage?by=colour", token=doors.token("alice"))
+            wrong = await running.raw(
+                "GET", "/api/v1/usage?by=colour", token=running.token("alice")
+            )
             assert (wrong.code, b'"field":"by"' in wrong.body.replace(b" ", b"")) == (400, True)
 
     asyncio.run(story())
@@ -265,9 +272,9 @@ def test_hours_and_the_log_are_forgotten_with_the_rest(lab: Lab):
     before = Cutoffs(workloads=0, events=lab.time, usage=lab.time)
     lab.store.forget(before)
     lab.time += HOUR_MS
-    assert (lab.by("project"), len(lab.service.shown.audit().audit)) == (
+    assert (lab.by("project"), len(lab.service.queries.audit().audit)) == (
         {"vision": (1.0, 0.0, 1.0, 0.0, 0.0)},
         1,
     )
     lab.store.forget(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
-    assert (lab.by("project"), lab.service.shown.audit().audit) == ({}, [])
+    assert (lab.by("project"), lab.service.queries.audit().audit) == ({}, [])

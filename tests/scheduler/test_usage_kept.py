@@ -197,7 +197,7 @@ def test_what_was_used_before_an_end_that_came_first_is_booked_to_who_used_it(la
     agent.tally.row(agent.leases[0]).held_ms += 3_600_000
     lab.service.end(ADMIN, "w")
     lab.say(agent, agent.report())
-    [row] = lab.service.shown.usage(ADMIN, "notebook").usage
+    [row] = lab.service.queries.usage(ADMIN, "notebook").usage
     assert (row.project, row.user, row.notebook, row.held) == ("vision", "ada", "w.ipynb", 1.0)
 
 

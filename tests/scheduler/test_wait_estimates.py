@@ -17,7 +17,7 @@ from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.service.wait_text import about, by_history
 from jupyter_gpushare.scheduler.store.past_waits import past_waits
 from tests.scheduler.databases import Database, check_invariants
-from tests.scheduler.test_service import ALICE, House
+from tests.scheduler.test_service import ALICE, SchedulerHarness
 
 POLICY = """
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
@@ -33,7 +33,7 @@ SECOND, MINUTE, HOUR = 1000, 60_000, 3_600_000
 CAROL = Identity("carol", (), "person")
 
 
-class Queue(House):
+class Queue(SchedulerHarness):
     """Its house; days after the epoch, so that there is a past."""
 
     policy = POLICY
@@ -53,7 +53,7 @@ class Queue(House):
         self.service.run_cycle()
 
     def expected(self, id_: str) -> m.ExpectedWait | None:
-        return self.service.shown.workload(ALICE, id_).expected_wait
+        return self.service.queries.workload(ALICE, id_).expected_wait
 
     def would(self, gpu: object = 2, **more: object) -> m.WhatIfAnswer:
         return self.service.what_if(
@@ -72,7 +72,7 @@ class Queue(House):
 
 
 @pytest.fixture
-def house(database: Database) -> Iterator[Queue]:
+def scheduler(database: Database) -> Iterator[Queue]:
     made = Queue(database.url)
     yield made.joined()
     made.close()
@@ -89,10 +89,10 @@ def ruled(database: Database) -> Iterator[Queue]:
     made.close()
 
 
-def test_it_goes_by_like_requests_of_the_last_day(house: Queue):
-    house.happened(9, 6 * MINUTE)
-    house.ask("holder", 2)
-    found = house.ask("w", 2).expected_wait
+def test_it_goes_by_like_requests_of_the_last_day(scheduler: Queue):
+    scheduler.happened(9, 6 * MINUTE)
+    scheduler.ask("holder", 2)
+    found = scheduler.ask("w", 2).expected_wait
     assert (found.basis, found.seconds_median, found.seconds_p90, found.based_on) == (
         "history",
         360,
@@ -103,24 +103,24 @@ def test_it_goes_by_like_requests_of_the_last_day(house: Queue):
         found.message
         == "About 6 min more (going by 9 like requests of the last day in pool default)."
     )
-    asked = house.would().expected_wait
+    asked = scheduler.would().expected_wait
     assert (asked.basis, asked.based_on) == ("history", 9)
     assert asked.seconds_median == 2 * 360, "it would stand behind the one who waits"
 
 
-def test_a_restart_forgets_nothing_of_it(house: Queue):
-    house.happened(8, 6 * MINUTE)
-    house.ask("holder", 2)
-    house.ask("given up", 2)
-    house.wait(HOUR)
-    house.end("given up")
-    house.end("holder")
-    house.happened(1, 7 * MINUTE)
-    house.ask("holder2", 2)
-    before = house.ask("w", 2).expected_wait
-    house.start()
-    house.joined()
-    assert house.expected("w") == before
+def test_a_restart_forgets_nothing_of_it(scheduler: Queue):
+    scheduler.happened(8, 6 * MINUTE)
+    scheduler.ask("holder", 2)
+    scheduler.ask("given up", 2)
+    scheduler.wait(HOUR)
+    scheduler.end("given up")
+    scheduler.end("holder")
+    scheduler.happened(1, 7 * MINUTE)
+    scheduler.ask("holder2", 2)
+    before = scheduler.ask("w", 2).expected_wait
+    scheduler.start()
+    scheduler.joined()
+    assert scheduler.expected("w") == before
     assert before.based_on == 9
     assert before.seconds_p90 is None, (
         "of ten like it one gave up after an hour, so nine in ten cannot be told"
@@ -151,14 +151,14 @@ def test_a_second_grant_is_not_the_end_of_the_first_wait(ruled: Queue):
     )
 
 
-def test_what_has_been_waited_counts(house: Queue):
-    house.happened(9, 6 * MINUTE)
-    house.ask("holder", 2)
-    house.ask("w", 2)
-    house.wait(4 * MINUTE)
-    assert house.expected("w").seconds_median == 120
-    house.wait(3 * MINUTE)
-    found = house.expected("w")
+def test_what_has_been_waited_counts(scheduler: Queue):
+    scheduler.happened(9, 6 * MINUTE)
+    scheduler.ask("holder", 2)
+    scheduler.ask("w", 2)
+    scheduler.wait(4 * MINUTE)
+    assert scheduler.expected("w").seconds_median == 120
+    scheduler.wait(3 * MINUTE)
+    found = scheduler.expected("w")
     assert (found.basis, found.seconds_median) == ("none", None)
     assert (
         found.message
@@ -166,18 +166,18 @@ def test_what_has_been_waited_counts(house: Queue):
     )
 
 
-def test_it_is_told_again_as_time_goes_by(house: Queue):
-    house.happened(9, 6 * MINUTE)
-    house.ask("holder", 2)
-    house.ask("w", 2)
-    house.listener.frames.clear()
+def test_it_is_told_again_as_time_goes_by(scheduler: Queue):
+    scheduler.happened(9, 6 * MINUTE)
+    scheduler.ask("holder", 2)
+    scheduler.ask("w", 2)
+    scheduler.listener.frames.clear()
     for _ in range(5 * 60):
-        house.wait(SECOND)
-        for _ in house.service.lots.telling():
+        scheduler.wait(SECOND)
+        for _ in scheduler.service.pending_status.telling():
             pass
     told = [
         frame.workload
-        for frame in house.listener.frames
+        for frame in scheduler.listener.frames
         if isinstance(frame, m.WorkloadChanged) and frame.workload.id == "w"
     ]
     said = [view.expected_wait.message.partition(" more")[0] for view in told]
@@ -186,10 +186,10 @@ def test_it_is_told_again_as_time_goes_by(house: Queue):
     assert len(told) <= 6
 
 
-def test_too_few_say_nothing(house: Queue):
-    house.happened(4, 6 * MINUTE)
-    house.ask("holder", 2)
-    found = house.ask("w", 2).expected_wait
+def test_too_few_say_nothing(scheduler: Queue):
+    scheduler.happened(4, 6 * MINUTE)
+    scheduler.ask("holder", 2)
+    found = scheduler.ask("w", 2).expected_wait
     assert (found.basis, found.seconds_median, found.seconds_p90, found.seconds_at_most) == (
         "none",
         None,
@@ -201,50 +201,50 @@ def test_too_few_say_nothing(house: Queue):
     )
 
 
-def test_what_starts_at_once_waits_for_nothing(house: Queue):
-    assert house.would().expected_wait is None
-    assert house.ask("a", 2).expected_wait is None
+def test_what_starts_at_once_waits_for_nothing(scheduler: Queue):
+    assert scheduler.would().expected_wait is None
+    assert scheduler.ask("a", 2).expected_wait is None
 
 
-def test_what_can_never_start_has_no_time(house: Queue):
-    house.happened(9, 6 * MINUTE)
-    found = house.ask("w", 16).expected_wait
+def test_what_can_never_start_has_no_time(scheduler: Queue):
+    scheduler.happened(9, 6 * MINUTE)
+    found = scheduler.ask("w", 16).expected_wait
     assert (found.basis, found.message) == (
         "none",
         "It never starts as it is asked, so there is no time to tell.",
     )
-    assert house.would(16).expected_wait.basis == "none"
+    assert scheduler.would(16).expected_wait.basis == "none"
 
 
-def test_who_waits_for_the_own_project_does_not_go_by_others(house: Queue):
-    house.happened(9, 6 * MINUTE)
-    house.ask("g", 2, project="guests")
-    found = house.ask("w", 1, project="guests").expected_wait
+def test_who_waits_for_the_own_project_does_not_go_by_others(scheduler: Queue):
+    scheduler.happened(9, 6 * MINUTE)
+    scheduler.ask("g", 2, project="guests")
+    found = scheduler.ask("w", 1, project="guests").expected_wait
     assert found.basis == "none"
     assert "until project guests" in found.message
 
 
-def test_what_is_larger_than_its_projects_limit_never_starts(house: Queue):
-    house.service.use_policy(parse_policy(POLICY.replace("limit: 2", "limit: 1")))
-    found = house.would(2, project="guests").expected_wait
+def test_what_is_larger_than_its_projects_limit_never_starts(scheduler: Queue):
+    scheduler.service.use_policy(parse_policy(POLICY.replace("limit: 2", "limit: 1")))
+    found = scheduler.would(2, project="guests").expected_wait
     assert (found.basis, found.message) == (
         "none",
         "It never starts as it is asked, so there is no time to tell.",
     )
 
 
-def test_who_is_promised_a_place_waits_for_a_notice_at_most(house: Queue):
-    house.ask("g", 2, project="guests")
-    asked = house.would().expected_wait
-    view = house.ask("w", 2)
+def test_who_is_promised_a_place_waits_for_a_notice_at_most(scheduler: Queue):
+    scheduler.ask("g", 2, project="guests")
+    asked = scheduler.would().expected_wait
+    view = scheduler.ask("w", 2)
     assert view.reason.code == "WaitingForReclaim"
     assert (
         (asked.basis, asked.seconds_at_most)
         == (view.expected_wait.basis, view.expected_wait.seconds_at_most)
         == ("rules", 50)
     )
-    house.wait(30 * SECOND)
-    assert house.expected("w").seconds_at_most == 20
+    scheduler.wait(30 * SECOND)
+    assert scheduler.expected("w").seconds_at_most == 20
 
 
 def test_the_longest_running_time_of_others_is_a_bound(ruled: Queue):
@@ -325,65 +325,67 @@ def test_where_nine_in_ten_cannot_be_told_it_says_so():
 # -- a new name --
 
 
-def renamed(house: Queue, id_: str, name: str) -> m.WorkloadView:
-    return house.service.rename(ALICE, id_, m.WorkloadName(name=name))
+def renamed(scheduler: Queue, id_: str, name: str) -> m.WorkloadView:
+    return scheduler.service.rename(ALICE, id_, m.WorkloadName(name=name))
 
 
-def test_a_workload_is_called_by_its_new_name_everywhere(house: Queue):
-    lease = house.ask("a", 1, name="old.ipynb").pods[0].lease
-    assert renamed(house, "a", "new.ipynb").name == "new.ipynb"
-    order = house.listener.orders[-1]
+def test_a_workload_is_called_by_its_new_name_everywhere(scheduler: Queue):
+    lease = scheduler.ask("a", 1, name="old.ipynb").pods[0].lease
+    assert renamed(scheduler, "a", "new.ipynb").name == "new.ipynb"
+    order = scheduler.listener.orders[-1]
     assert (order.lease.id, order.lease.name, order.lease.planned_gpus) == (
         lease.id,
         "new.ipynb",
         lease.planned_gpus,
     )
-    assert house.listener.frames[-1].workload.name == "new.ipynb"
-    house.start()
-    house.joined()
+    assert scheduler.listener.frames[-1].workload.name == "new.ipynb"
+    scheduler.start()
+    scheduler.joined()
     assert (
-        house.service.shown.workload(ALICE, "a").name
-        == house.service.shown.workload(ALICE, "a").pods[0].lease.name
+        scheduler.service.queries.workload(ALICE, "a").name
+        == scheduler.service.queries.workload(ALICE, "a").pods[0].lease.name
         == "new.ipynb"
     )
-    assert house.service.shown.workload(CAROL, "a").name == "", "a notebook's name is its owner's"
+    assert scheduler.service.queries.workload(CAROL, "a").name == "", (
+        "a notebook's name is its owner's"
+    )
 
 
-def test_who_waits_is_renamed_as_well(house: Queue):
-    house.ask("a", 2)
-    house.ask("w", 2, name="old.ipynb")
-    renamed(house, "w", "new.ipynb")
-    assert [row.name for row in house.service.shown.waiting(ALICE).waiting] == ["new.ipynb"]
-    assert [row.name for row in house.service.shown.waiting(CAROL).waiting] == [""]
+def test_who_waits_is_renamed_as_well(scheduler: Queue):
+    scheduler.ask("a", 2)
+    scheduler.ask("w", 2, name="old.ipynb")
+    renamed(scheduler, "w", "new.ipynb")
+    assert [row.name for row in scheduler.service.queries.waiting(ALICE).waiting] == ["new.ipynb"]
+    assert [row.name for row in scheduler.service.queries.waiting(CAROL).waiting] == [""]
 
 
-def test_the_same_name_again_changes_nothing(house: Queue):
-    house.ask("a", 1, name="old.ipynb")
-    first = renamed(house, "a", "new.ipynb")
-    orders = len(house.listener.orders)
-    assert renamed(house, "a", "new.ipynb") == first
-    assert len(house.listener.orders) == orders
+def test_the_same_name_again_changes_nothing(scheduler: Queue):
+    scheduler.ask("a", 1, name="old.ipynb")
+    first = renamed(scheduler, "a", "new.ipynb")
+    orders = len(scheduler.listener.orders)
+    assert renamed(scheduler, "a", "new.ipynb") == first
+    assert len(scheduler.listener.orders) == orders
 
 
-def test_asking_again_under_the_old_name_is_still_asking_once(house: Queue):
-    house.ask("a", 1, name="old.ipynb")
-    renamed(house, "a", "new.ipynb")
-    assert house.ask("a", 1, name="old.ipynb").name == "new.ipynb"
+def test_asking_again_under_the_old_name_is_still_asking_once(scheduler: Queue):
+    scheduler.ask("a", 1, name="old.ipynb")
+    renamed(scheduler, "a", "new.ipynb")
+    assert scheduler.ask("a", 1, name="old.ipynb").name == "new.ipynb"
 
 
-def test_a_name_that_cannot_be_kept_is_refused(house: Queue):
-    house.ask("a", 1, name="old.ipynb")
+def test_a_name_that_cannot_be_kept_is_refused(scheduler: Queue):
+    scheduler.ask("a", 1, name="old.ipynb")
     for name in ("n" * 1001, "zero\0"):
         with pytest.raises(InvalidInput) as refused:
-            renamed(house, "a", name)
+            renamed(scheduler, "a", name)
         assert refused.value.field == "name"
-    assert house.service.shown.workload(ALICE, "a").name == "old.ipynb"
+    assert scheduler.service.queries.workload(ALICE, "a").name == "old.ipynb"
 
 
-def test_others_work_and_what_is_over_is_not_renamed(house: Queue):
-    house.ask("a", 1)
+def test_others_work_and_what_is_over_is_not_renamed(scheduler: Queue):
+    scheduler.ask("a", 1)
     with pytest.raises(NotAllowed):
-        house.service.rename(CAROL, "a", m.WorkloadName(name="mine"))
-    house.end("a")
+        scheduler.service.rename(CAROL, "a", m.WorkloadName(name="mine"))
+    scheduler.end("a")
     with pytest.raises(NotFound):
-        renamed(house, "a", "late.ipynb")
+        renamed(scheduler, "a", "late.ipynb")

@@ -41,17 +41,17 @@ class Lab:
         (folder / "gpushare.yaml").write_text(POLICY)
 
     async def up(self) -> None:
-        self.house = EmbeddedServer(
+        self.server = EmbeddedServer(
             self.folder / "state",
             simulate="A100:2",
             policy_file=self.folder / "gpushare.yaml",
             user=ME,
         )
-        await self.house.start()
-        self.client = self.house.client
+        await self.server.start()
+        self.client = self.server.client
 
     async def down(self) -> None:
-        await self.house.stop()
+        await self.server.stop()
 
     async def submit(
         self, script: str, id_: str = "w", *, pods: int = 1, gpu: float = 1, **more: object
@@ -99,7 +99,7 @@ async def lab(folder: Path) -> AsyncIterator[Lab]:
             await here.client.end(one.id)
         deadline = time.monotonic() + PATIENCE
         while (
-            any(book.main is not None for book in here.house._agent.node.books.values())
+            any(book.main is not None for book in here.server._agent.node.books.values())
             and time.monotonic() < deadline
         ):
             await asyncio.sleep(0.05)
@@ -194,7 +194,7 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
         assert (tmp_path / "runs").read_text() == "start\nasked\n"
         notices = [
             one.message
-            for one in here.house._house.service.records["night"].events
+            for one in here.server._server.service.records["night"].events
             if one.kind == "notice"
         ]
         assert notices
@@ -227,7 +227,7 @@ def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
     async def told(here: Lab) -> None:
         await here.submit("trap 'echo asked > asked; exit 0' TERM; while :; do sleep 0.05; done")
         await here.until("w", lambda view: view.state == "running")
-        node, runs = here.house._agent.node, here.house._agent.batch._runs
+        node, runs = here.server._agent.node, here.server._agent.batch._runs
         while not any(book.main is not None for book in node.books.values()):
             await asyncio.sleep(0.01)
         await here.client.end("w")
@@ -253,7 +253,7 @@ def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing
         assert await here.file("runs") == "start\n"
         await here.submit("sleep 600", "day", gpu=2)
         await here.until("day", lambda view: view.state == "running")
-        said = [one.message for one in here.house._house.service.records["night"].events]
+        said = [one.message for one in here.server._server.service.records["night"].events]
         assert not [one for one in said if "saved" in one or "kernel" in one or "0 MiB" in one], (
             said
         )

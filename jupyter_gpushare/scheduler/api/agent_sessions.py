@@ -64,10 +64,10 @@ class AgentSession:
     """
 
     def __init__(
-        self, door: AgentSessions, identity: Identity, certified: frozenset[str] | None = None
+        self, sessions: AgentSessions, identity: Identity, certified: frozenset[str] | None = None
     ) -> None:
-        self._door, self._identity, self._certified = door, identity, certified
-        self._disk = door.service.store.disk
+        self._sessions, self._identity, self._certified = sessions, identity, certified
+        self._disk = sessions.service.store.disk
         self._orders: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
         """Each with the commit that must be on disk before the agent hears of it."""
         self._node: str | None = None
@@ -110,8 +110,8 @@ class AgentSession:
 
     def _heard(self, message: m.FromAgent) -> None:
         if self._node is not None:
-            self._door.service.agent_said(self._node, message)
-            self._door.tap(message)
+            self._sessions.service.agent_said(self._node, message)
+            self._sessions.tap(message)
             return
         if not isinstance(message, m.AgentHello):
             raise InvalidInput("an agent's first frame is its hello", field="type")
@@ -125,8 +125,8 @@ class AgentSession:
             raise NotAllowed(
                 f"the certificate is for {names}, not for node {message.node.name!r}", field="node"
             )
-        self._node = self._door.service.agent_hello(message, self._tell)
-        self._door.speaks_for(self._node, self)
+        self._node = self._sessions.service.agent_hello(message, self._tell)
+        self._sessions.speaks_for(self._node, self)
         gpus, leases = len(message.node.devices), len(message.leases)
         log.info(
             "node %s is here: %d GPUs, %d leases",
@@ -158,6 +158,6 @@ class AgentSession:
         self.over = why
         self._orders.put_nowait(None)
         if self._node is not None:
-            self._door.forget(self._node, self)
-            self._door.service.agent_gone(self._node, self._tell)
+            self._sessions.forget(self._node, self)
+            self._sessions.service.agent_gone(self._node, self._tell)
             log.info("node %s is gone: %s", self._node, why, extra={"node": self._node})

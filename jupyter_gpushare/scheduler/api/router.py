@@ -215,7 +215,7 @@ class Router:
         return RouterResponse(200, TEXT, b"ok\n")
 
     def _result(self, name: str, call: _RouterCall) -> Any:
-        service, shown, who = self.service, self.service.shown, call.identity
+        service, queries, who = self.service, self.service.queries, call.identity
         match name:
             case "submit":
                 return service.submit(who, call.body)
@@ -226,28 +226,28 @@ class Router:
             case "end":
                 return service.end(who, call.path["id"])
             case "workload":
-                return shown.workload(who, call.path["id"])
+                return queries.workload(who, call.path["id"])
             case "workloads":
-                return shown.workloads(
+                return queries.workloads(
                     who,
                     call.query.get("project"),
                     call.query.get("kernel_id"),
                     call.query.get("ended") == "true",
                 )
             case "usage":
-                return shown.usage(
+                return queries.usage(
                     who, call.query.get("by"), call.query.get("since"), call.query.get("until")
                 )
             case "audit":
-                return shown.audit(
+                return queries.audit(
                     call.query.get("since"), call.query.get("until"), call.query.get("action")
                 )
             case "logs":
-                return shown.logs(
+                return queries.logs(
                     who, call.path["id"], call.query.get("pod"), call.query.get("cursor")
                 )
             case "queue_history":
-                return shown.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
+                return queries.queue_history(who, call.query.get("pool"), call.query.get("minutes"))
             case (
                 "status"
                 | "whoami"
@@ -259,11 +259,11 @@ class Router:
                 | "evictions"
                 | "snapshot"
             ):
-                return getattr(shown, name)(who)
+                return getattr(queries, name)(who)
             case "check_policy":
                 return service.check_policy(call.body)
             case "cordon" | "uncordon" | "drain":
-                return getattr(service.marks, name)(who.user, call.path["name"])
+                return getattr(service.cordons, name)(who.user, call.path["name"])
             case "tokens":
                 return self.tokens.list()
             case "create_token":

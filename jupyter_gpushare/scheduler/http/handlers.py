@@ -49,7 +49,7 @@ _ROUTES: Final = {route.name: route for route in ROUTES}
 
 
 def application(
-    house: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = ""
+    server: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = ""
 ) -> Application:
     """All addresses of the service, and the same again under `prefix` (a proxy that forwards only
     what is under it).
@@ -60,21 +60,21 @@ def application(
     prefix = prefix.rstrip("/")
     start = f"(?:{re.escape(prefix)})?"
     paths = {route.name: start + re.escape(route.path) for route in ROUTES if route.verb == "WS"}
-    doors = {
-        "house": house,
-        "buckets": TokenBuckets(house.limits.calls_per_s, house.limits.calls_at_once),
+    handler_args = {
+        "server": server,
+        "buckets": TokenBuckets(server.limits.calls_per_s, server.limits.calls_at_once),
         "prefix": prefix,
     }
-    linked = {**doors, "links": ConnectionCounts(house.limits.links)}
+    linked = {**handler_args, "links": ConnectionCounts(server.limits.links)}
     return Application(
         [
             (paths["stream"], SchedulerStreamHandler, linked),
             (paths["agent"], AgentSocketHandler, {**linked, "certified": agents_show_certificates}),
-            (r".*", SchedulerAPIHandler, doors),
+            (r".*", SchedulerAPIHandler, handler_args),
         ],
         log_function=_log_call,
         websocket_ping_interval=PING_S,
-        websocket_max_message_size=house.limits.frame_bytes,
+        websocket_max_message_size=server.limits.frame_bytes,
     )
 
 
@@ -94,12 +94,12 @@ def _log_call(handler: RequestHandler) -> None:
 
 
 async def _counted(
-    house: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str
+    server: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str
 ) -> Identity | None:
     """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany,
     Unavailable.
     """
-    caller = await house.callers.identify(request)
+    caller = await server.callers.identify(request)
     if path not in PROBES:
         buckets.take(Authenticator.key(caller, request))
     return caller
@@ -129,25 +129,28 @@ class SchedulerAPIHandler(RequestHandler):
     refused before it is in memory.
     """
 
-    def initialize(self, house: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
-        self._house, self._buckets = house, buckets
+    def initialize(self, server: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
+        self._server, self._buckets = server, buckets
         self._path = self.request.path.removeprefix(prefix)
         self._caller: Identity | None = None
         self._body = bytearray()
 
     async def prepare(self) -> None:
         try:
-            self._caller = await _counted(self._house, self._buckets, self.request, self._path)
-            if int(self.request.headers.get("Content-Length") or 0) > self._house.limits.body_bytes:
-                raise BodyTooLarge(self._house.limits.body_bytes)
+            self._caller = await _counted(self._server, self._buckets, self.request, self._path)
+            if (
+                int(self.request.headers.get("Content-Length") or 0)
+                > self._server.limits.body_bytes
+            ):
+                raise BodyTooLarge(self._server.limits.body_bytes)
         except GpuShareError as error:
             self._refuse(error)
 
     def data_received(self, chunk: bytes) -> None:
         if self._caller is None:
             return  # the answer is 401 whatever it says
-        if len(self._body) + len(chunk) > self._house.limits.body_bytes:
-            self._refuse(BodyTooLarge(self._house.limits.body_bytes))
+        if len(self._body) + len(chunk) > self._server.limits.body_bytes:
+            self._refuse(BodyTooLarge(self._server.limits.body_bytes))
         elif not self._finished:
             self._body += chunk
 
@@ -166,7 +169,7 @@ class SchedulerAPIHandler(RequestHandler):
         except Exception:  # tornado's own: bytes that are no UTF-8
             _write(self, error_answer(InvalidInput("the query cannot be read")))
             return
-        answer = self._house.dispatch.handle(
+        answer = self._server.dispatch.handle(
             self._caller, verb, self._path, query, bytes(self._body)
         )
         if self._path not in PROBES:  # they say that the service lives, whatever the disk does
@@ -175,7 +178,7 @@ class SchedulerAPIHandler(RequestHandler):
 
     async def _when_on_disk(self, answer: RouterResponse) -> RouterResponse:
         """What it tells is on disk when it is told."""
-        disk = self._house.store.disk
+        disk = self._server.store.disk
         try:
             await disk.reached(disk.written)
         except Unavailable as error:
@@ -207,28 +210,33 @@ class _WebSocketBase(WebSocketHandler):
 
     def initialize(
         self,
-        house: SchedulerServer,
+        server: SchedulerServer,
         buckets: TokenBuckets,
         prefix: str,
         links: ConnectionCounts,
         certified: bool = False,
     ) -> None:
         del prefix  # it has led here
-        self._house, self._buckets, self._links, self._certified = house, buckets, links, certified
+        self._server, self._buckets, self._links, self._certified = (
+            server,
+            buckets,
+            links,
+            certified,
+        )
         self._counted: Hashable | None = None
         self._task: asyncio.Task[None] | None = None
         self._watch: asyncio.Task[None] | None = None
         self._frames = TokenBucket(
-            house.limits.frames_per_s, house.limits.frames_at_once, time.monotonic()
+            server.limits.frames_per_s, server.limits.frames_at_once, time.monotonic()
         )
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
         """Refused before it becomes a WebSocket, with an error body like every other."""
         try:
             caller = await _counted(
-                self._house, self._buckets, self.request, _ROUTES[self.route].path
+                self._server, self._buckets, self.request, _ROUTES[self.route].path
             )
-            self.caller = self._house.dispatch.permitted(_ROUTES[self.route], caller)
+            self.caller = self._server.dispatch.permitted(_ROUTES[self.route], caller)
             self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
                 raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
@@ -275,7 +283,7 @@ class _WebSocketBase(WebSocketHandler):
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                caller = await self._house.callers.identify(self.request)
+                caller = await self._server.callers.identify(self.request)
                 if caller is not None and caller == self.caller:
                     continue
             except Unavailable:
@@ -343,7 +351,7 @@ class SchedulerStreamHandler(_WebSocketBase):
         self.is_too_much()
 
     async def _run(self) -> None:
-        await self._write_all(self._house.hub.subscribe(self.caller, self.since))
+        await self._write_all(self._server.hub.subscribe(self.caller, self.since))
         self.close(TRY_AGAIN, "come back and resume")
 
 
@@ -366,7 +374,7 @@ class AgentSocketHandler(_WebSocketBase):
                 )
 
     def open(self, *_: str, **__: str) -> None:
-        self.session = self._house.agents.open(self.caller, self.names)
+        self.session = self._server.agents.open(self.caller, self.names)
         super().open()
 
     def on_message(self, message: str | bytes) -> None:

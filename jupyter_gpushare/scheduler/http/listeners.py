@@ -60,7 +60,7 @@ class Listeners:
     port is taken, a file is unreadable.
     """
 
-    def __init__(self, house: SchedulerServer, address: ListenAddress, state_dir: Path) -> None:
+    def __init__(self, server: SchedulerServer, address: ListenAddress, state_dir: Path) -> None:
         self.token_file = address.token_file or state_dir / "admin.token"
         self._note, self._address = state_dir / NOTE, address
         self.socket_url = f"{UNIX}{address.socket.absolute()}" if address.socket is not None else ""
@@ -69,12 +69,12 @@ class Listeners:
         sockets: list[socket.socket] = []
         try:
             if address.port is not None:
-                admin_token_file(house.tokens, self.token_file, _this_user())
+                admin_token_file(server.tokens, self.token_file, _this_user())
                 secure = certificate_of(address)
                 sockets = bind_sockets(address.port, address.host or None)
-                self.url = self._listen(house, sockets, secure)
+                self.url = self._listen(server, sockets, secure)
             if address.socket is not None:
-                self._listen(house, [unix_socket(address.socket, address.socket_mode)], None)
+                self._listen(server, [unix_socket(address.socket, address.socket_mode)], None)
         except OSError as error:
             for one in sockets:
                 one.close()
@@ -86,17 +86,17 @@ class Listeners:
             raise Unavailable(f"cannot listen: {error.strerror or error}", field=where) from error
 
     def _listen(
-        self, house: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None
+        self, server: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None
     ) -> str:
         """Begins to answer; gives the address of the first of them."""
-        doors = application(
-            house,
+        app = application(
+            server,
             agents_show_certificates=bool(self._address.client_ca),
             prefix=self._address.prefix,
         )
-        server = HTTPServer(doors, ssl_options=secure, idle_connection_timeout=300)
-        server.add_sockets(sockets)
-        self._servers.append(server)
+        http_server = HTTPServer(app, ssl_options=secure, idle_connection_timeout=300)
+        http_server.add_sockets(sockets)
+        self._servers.append(http_server)
         if sockets[0].family == socket.AF_UNIX:
             return self.socket_url
         host = self._address.host
@@ -175,13 +175,13 @@ def unix_socket(path: Path, mode: int) -> socket.socket:
     if path.exists() and not path.is_socket():
         raise Unavailable("something that is no socket is in the way", field=str(path))
     path.unlink(missing_ok=True)
-    listening = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(socket.AF_UNIX)
     try:
-        listening.bind(str(path))
+        listener.bind(str(path))
         path.chmod(mode)
-        listening.listen(BACKLOG)
-        listening.setblocking(False)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
     except BaseException:
-        listening.close()
+        listener.close()
         raise
-    return listening
+    return listener

@@ -71,12 +71,12 @@ class StandbyServer:
             raise Unavailable(
                 f"cannot listen: {error.strerror or error}", field=f"{address.host}:{address.port}"
             ) from error
-        doors = Application(
+        handler_args = Application(
             [(r".*", _StandbyHandler, {"leadership": leadership})], log_function=lambda _: None
         )
         self._servers = [
-            HTTPServer(doors, ssl_options=secure, max_body_size=LONGEST_BODY),
-            HTTPServer(doors),
+            HTTPServer(handler_args, ssl_options=secure, max_body_size=LONGEST_BODY),
+            HTTPServer(handler_args),
         ]
         self._servers[0].add_sockets(sockets)
         self._servers[1].add_sockets(local)

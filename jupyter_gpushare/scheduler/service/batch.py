@@ -33,8 +33,8 @@ PAGE: Final = 2**18
 class BatchCommands:
     """On one ledger."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self.ledger = ledger
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self.unit_of_work = unit_of_work
         self._kept: dict[str, int] = {}
         """Lease -> up to which byte its log is kept."""
 
@@ -59,27 +59,27 @@ class BatchCommands:
             elif chunk.stop >= LONGEST_LOG:
                 text += f"\n[the first {LONGEST_LOG // 2**20} MiB are kept; what follows is not]\n"
             if text:
-                with self.ledger.store.transaction() as write:
+                with self.unit_of_work.store.transaction() as write:
                     write.logged(record.id, body.id, body.pod, chunk.stop, text)
             kept = self._kept[body.id] = chunk.stop
-        self.ledger.fleet.send(node, m.LogAcknowledged(lease=body.id, stop=kept))
+        self.unit_of_work.fleet.send(node, m.LogAcknowledged(lease=body.id, stop=kept))
 
     def _kept_of(self, lease: str) -> int:
         if lease not in self._kept:
-            self._kept[lease] = self.ledger.store.logged_up_to(lease)
+            self._kept[lease] = self.unit_of_work.store.logged_up_to(lease)
         return self._kept[lease]
 
     def over(self, record: WorkloadRecord, body: m.LeaseBody, exit_code: int, message: str) -> None:
         """One pod's command has ended."""
-        ledger = self.ledger
+        unit_of_work = self.unit_of_work
         self._kept.pop(body.id, None)
-        with ledger.together() as write:
-            ledger.cluster.apply(
+        with unit_of_work.transaction() as write:
+            unit_of_work.cluster.apply(
                 PodEnded(record.id, body.pod, "succeeded" if exit_code == 0 else "failed")
             )
-            write.lease_ended(body.id, ledger.clock())
-            write.outcome(record.id, body.pod, exit_code, ledger.clock())
-            ledger.event(
+            write.lease_ended(body.id, unit_of_work.clock())
+            write.outcome(record.id, body.pod, exit_code, unit_of_work.clock())
+            unit_of_work.event(
                 write,
                 record,
                 "released",
@@ -90,18 +90,18 @@ class BatchCommands:
         record.started.pop(body.id, None)
         record.exits[body.pod] = exit_code
         if exit_code:
-            ledger.finish(
+            unit_of_work.finish(
                 record, "released", message or f"Pod {body.pod} failed with exit code {exit_code}."
             )
         elif not record.leases and len(record.exits) >= _least(record):
-            ledger.finish(
+            unit_of_work.finish(
                 record,
                 "released",
                 "All pods have succeeded." if len(record.exits) > 1 else "It has succeeded.",
             )
         else:
-            ledger.changed(record)
-            ledger.wake()
+            unit_of_work.changed(record)
+            unit_of_work.wake()
 
 
 def cursor_in(text: str | None) -> int:

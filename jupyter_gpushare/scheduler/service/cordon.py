@@ -35,45 +35,45 @@ class _Cordon:
 class Cordons:
     """On one ledger. Begins with what the store remembers."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self.ledger = ledger
-        self._marks: dict[str, _Cordon] = {}
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self.unit_of_work = unit_of_work
+        self._cordons: dict[str, _Cordon] = {}
         self._pools: dict[str, str] = {}
         """The pool of each node when it was looked at last."""
-        with ours(), ledger.store.engine.connect() as connection:
+        with ours(), unit_of_work.store.engine.connect() as connection:
             for row in connection.execute(sql.select(s.node_marks).where(s.node_marks.c.cordoned)):
-                self._marks[row.name] = _Cordon(row.draining, row.actor)
-                ledger.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
-                ledger.fleet.rejoin(row.name)
+                self._cordons[row.name] = _Cordon(row.draining, row.actor)
+                unit_of_work.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
+                unit_of_work.fleet.rejoin(row.name)
 
     def is_cordoned(self, node: str) -> bool:
-        return node in self._marks
+        return node in self._cordons
 
     def cordon(self, actor: str, node: str) -> m.CordonStatus:
         """Nothing new is placed there. Raises NotFound. A node that is draining goes on draining."""
-        self.ledger.fleet.report(node)
-        if node not in self._marks:
+        self.unit_of_work.fleet.report(node)
+        if node not in self._cordons:
             self._put(actor, "cordon", node, _Cordon(draining=False, actor=actor))
         return self.mark(node)
 
     def drain(self, actor: str, node: str) -> m.CordonStatus:
         """Cordoned, and everything leaves; asked again, it says how far that is. Raises NotFound."""
-        self.ledger.fleet.report(node)
-        if node not in self._marks or not self._marks[node].draining:
+        self.unit_of_work.fleet.report(node)
+        if node not in self._cordons or not self._cordons[node].draining:
             self._put(actor, "drain", node, _Cordon(draining=True, actor=actor))
         self._evict(node)
         return self.mark(node)
 
     def uncordon(self, actor: str, node: str) -> m.CordonStatus:
         """It takes work again; what was told to leave leaves, and may come back. Raises NotFound."""
-        self.ledger.fleet.report(node)
-        if node in self._marks:
+        self.unit_of_work.fleet.report(node)
+        if node in self._cordons:
             self._put(actor, "uncordon", node, None)
         return self.mark(node)
 
     def mark(self, node: str) -> m.CordonStatus:
         """How it stands."""
-        mark, here = self._marks.get(node), self._here(node)
+        mark, here = self._cordons.get(node), self._here(node)
         draining = mark is not None and mark.draining
         return m.CordonStatus(
             node=node,
@@ -87,28 +87,33 @@ class Cordons:
         """What landed on a draining node in the same moment leaves too; and a node whose last old
         lease has gone has migrated.
         """
-        for node, mark in self._marks.items():
+        for node, mark in self._cordons.items():
             if mark.draining:
                 self._evict(node)
-        pools = {node: self.ledger.cluster.nodes[node].pool for node in self.ledger.fleet.reports}
+        pools = {
+            node: self.unit_of_work.cluster.nodes[node].pool
+            for node in self.unit_of_work.fleet.reports
+        }
         suspects = [node for node, pool in pools.items() if self._may_be_old(node, pool)]
         if not suspects:
             return
         old = {
             lease.node
-            for record in self.ledger.records.values()
+            for record in self.unit_of_work.records.values()
             for lease in record.leases.values()
             if lease.pool != pools.get(lease.node)
         }
         for node in suspects:
-            if self.ledger.fleet.flag(node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old):
+            if self.unit_of_work.fleet.flag(
+                node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old
+            ):
                 self._rejoin(node)
 
     def _may_be_old(self, node: str, pool: str) -> bool:
         """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has
         changed in this life, or at its start.
         """
-        if self._pools.get(node) == pool and not self.ledger.fleet.is_flagged(
+        if self._pools.get(node) == pool and not self.unit_of_work.fleet.is_flagged(
             node, NodeCondition.UNDRAINED_MIGRATED_NODE
         ):
             return False
@@ -116,20 +121,20 @@ class Cordons:
         return True
 
     def _put(self, actor: str, action: str, node: str, mark: _Cordon | None) -> None:
-        with self.ledger.together() as write:
+        with self.unit_of_work.transaction() as write:
             self._store(write, node, mark)
             audit(
                 write,
-                self.ledger.clock(),
+                self.unit_of_work.clock(),
                 actor,
                 action,
                 f"node {node}",
                 _words(node, mark is not None, False, self._here(node)),
             )
-        self._marks = {name: known for name, known in self._marks.items() if name != node} | (
+        self._cordons = {name: known for name, known in self._cordons.items() if name != node} | (
             {node: mark} if mark else {}
         )
-        self.ledger.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
+        self.unit_of_work.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
         self._rejoin(node)
 
     def _store(self, write: StoreTransaction, node: str, mark: _Cordon | None) -> None:
@@ -140,30 +145,30 @@ class Cordons:
                 "cordoned": True,
                 "draining": mark.draining,
                 "actor": mark.actor,
-                "since_ms": self.ledger.clock(),
+                "since_ms": self.unit_of_work.clock(),
             }
             write.do(s.node_marks.insert(), values)
 
     def _rejoin(self, node: str) -> None:
-        with self.ledger.together():
-            self.ledger.fleet.rejoin(node)
-        self.ledger.status_changed()
-        self.ledger.wake()
+        with self.unit_of_work.transaction():
+            self.unit_of_work.fleet.rejoin(node)
+        self.unit_of_work.status_changed()
+        self.unit_of_work.wake()
 
     def _here(self, node: str) -> list[tuple[WorkloadRecord, m.LeaseBody]]:
         return [
             (record, lease)
-            for record in self.ledger.records.values()
+            for record in self.unit_of_work.records.values()
             for lease in record.leases.values()
             if lease.node == node
         ]
 
     def _evict(self, node: str) -> None:
-        actor, notice = self._marks[node].actor, self.ledger.loaded.admin.notice
+        actor, notice = self._cordons[node].actor, self.unit_of_work.loaded.admin.notice
         text = f"Node {node} is being drained by {actor or 'an administrator'}: everything on it is asked to leave."
         for record, lease in self._here(node):
             if lease.wanted == "hold":
-                self.ledger.take_back(record, [lease], "drain", text, notice)
+                self.unit_of_work.take_back(record, [lease], "drain", text, notice)
 
 
 def _words(

@@ -124,7 +124,7 @@ class SchedulingLoop:
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                for _ in self.service.lots.telling():
+                for _ in self.service.pending_status.telling():
                     await asyncio.sleep(PAUSE)
             except Exception:
                 log.exception(

@@ -172,7 +172,7 @@ class _StateCollector:
         """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand
         of them would hold up decisions.
         """
-        state, reason, pool = self._service.lots.standing(record)
+        state, reason, pool = self._service.pending_status.standing(record)
         return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:

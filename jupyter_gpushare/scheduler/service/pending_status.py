@@ -34,9 +34,9 @@ PER_WAITING: Final = 20
 class PendingStatus:
     """On one ledger."""
 
-    def __init__(self, ledger: UnitOfWork, outlook: WaitEstimates) -> None:
-        self._ledger, self._outlook = ledger, outlook
-        self._told_of = ledger.decisions
+    def __init__(self, unit_of_work: UnitOfWork, wait_estimates: WaitEstimates) -> None:
+        self._unit_of_work, self._wait_estimates = unit_of_work, wait_estimates
+        self._told_of = unit_of_work.decisions
         """The decisions of which everybody who waits was told last."""
 
     # -- for those who ask --
@@ -47,17 +47,19 @@ class PendingStatus:
             return Reason(
                 ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."
             ), None
-        decisions = self._ledger.decisions
+        decisions = self._unit_of_work.decisions
         return decisions.reasons.get(record.id), decisions.positions.get(record.id)
 
     def standing(self, record: WorkloadRecord) -> tuple[str, Reason | None, str]:
         """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
         pools = [lease.pool for lease in record.leases.values()] or pools_tried(
-            record.workload, self._ledger.loaded.policy
+            record.workload, self._unit_of_work.loaded.policy
         )
         # Ten thousand may wait: each look counts.
         state = (
-            state_of(record, self._ledger.cluster) if record.leases or record.exits else "pending"
+            state_of(record, self._unit_of_work.cluster)
+            if record.leases or record.exits
+            else "pending"
         )
         return state, self.lot(record)[0], pools[0]
 
@@ -74,16 +76,18 @@ class PendingStatus:
             (reason and reason.code) == (record.reason and record.reason.code),
         )
         is_newly_bound = (
-            told is not None and told.seconds_at_most is None and self._outlook.is_bound(record)
+            told is not None
+            and told.seconds_at_most is None
+            and self._wait_estimates.is_bound(record)
         )
         if (
             told is not None
             and is_same
-            and self._ledger.clock() < record.look_again
+            and self._unit_of_work.clock() < record.look_again
             and not is_newly_bound
         ):
             return told
-        found = self._outlook.expected(record, reason)
+        found = self._wait_estimates.expected(record, reason)
         return (
             told
             if found is not None and told is not None and found.message == told.message
@@ -95,7 +99,7 @@ class PendingStatus:
         reason, position = self.lot(record)
         expected = self._expected(record, reason)
         return replace(
-            view(record, self._ledger.cluster),
+            view(record, self._unit_of_work.cluster),
             reason=reason_of(reason),
             queue_position=position,
             expected_wait=expected,
@@ -111,13 +115,13 @@ class PendingStatus:
         telling ten thousand of them at once would delay the next grant. Whoever asks is told the
         truth of this cycle (`view`), announced or not.
         """
-        ledger = self._ledger
+        unit_of_work = self._unit_of_work
         promised = {pipeline.workload for pipeline in decisions.pipelines}
-        for id_ in touched | promised | ledger.fresh:
-            if (record := ledger.records.get(id_)) is not None:
+        for id_ in touched | promised | unit_of_work.fresh:
+            if (record := unit_of_work.records.get(id_)) is not None:
                 self._renew(record, *decisions.glimpse(id_))
-                ledger.changed(record)
-        ledger.fresh.clear()
+                unit_of_work.changed(record)
+        unit_of_work.fresh.clear()
 
     def telling(self) -> Iterator[None]:
         """Tells everybody who waits how their reason, its numbers, their place and their expected
@@ -126,21 +130,21 @@ class PendingStatus:
         Goes by the decisions at its start; who got something meanwhile was told by the cycle that
         gave it.
         """
-        ledger, decisions = self._ledger, self._ledger.decisions
+        unit_of_work, decisions = self._unit_of_work, self._unit_of_work.decisions
         if decisions is self._told_of:
             return
         yield from decisions.counting()
-        oldest_first = [id_ for id_ in ledger.records if id_ in decisions.reasons]
+        oldest_first = [id_ for id_ in unit_of_work.records if id_ in decisions.reasons]
         for count, id_ in enumerate(oldest_first, start=1):
-            record, shown = ledger.records.get(id_), decisions.glimpse(id_)
+            record, shown = unit_of_work.records.get(id_), decisions.glimpse(id_)
             if (
                 record is not None
-                and id_ in ledger.decisions.reasons
+                and id_ in unit_of_work.decisions.reasons
                 and self._renew(record, *shown)
             ):
-                is_fresh = id_ in ledger.fresh
-                ledger.changed(record)
-                ledger.fresh -= (
+                is_fresh = id_ in unit_of_work.fresh
+                unit_of_work.changed(record)
+                unit_of_work.fresh -= (
                     set() if is_fresh else {id_}
                 )  # telling somebody is no news about them
             if count % BREATH == 0:
@@ -156,7 +160,7 @@ class PendingStatus:
             record.reason,
             record.position,
         ) or expected is not record.expected
-        if expected is not record.expected or self._ledger.clock() >= record.look_again:
+        if expected is not record.expected or self._unit_of_work.clock() >= record.look_again:
             record.look_again = self._again(expected)
         record.reason, record.position, record.expected = reason, position, expected
         return is_news
@@ -167,5 +171,5 @@ class PendingStatus:
             if expected is None or expected.seconds_median is None
             else round(250 * expected.seconds_median)
         )
-        soonest = SOONEST + PER_WAITING * len(self._ledger.records)
-        return self._ledger.clock() + max(soonest, min(LATEST, quarter))
+        soonest = SOONEST + PER_WAITING * len(self._unit_of_work.records)
+        return self._unit_of_work.clock() + max(soonest, min(LATEST, quarter))

@@ -25,8 +25,8 @@ MOST_LINES: Final = 100
 class PolicyPreview:
     """On one ledger."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self.ledger = ledger
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self.unit_of_work = unit_of_work
         self.changed: m.Stamp | None = None
         self.lines: list[str] = []
 
@@ -42,7 +42,7 @@ class PolicyPreview:
 
     def compare(self, new: LoadedPolicy) -> m.PolicyCheck:
         """The same of a policy that was read already."""
-        old = self.ledger.loaded
+        old = self.unit_of_work.loaded
         return m.PolicyCheck(
             changes=changes(old, new), affected=effects(old, new, self._uses(), self._moves(new))
         )
@@ -53,16 +53,20 @@ class PolicyPreview:
         for line in lines:
             log.info("policy: %s", line)
         if lines:
-            self.changed, self.lines = m.stamp(self.ledger.clock()), lines[:MOST_LINES]
+            self.changed, self.lines = m.stamp(self.unit_of_work.clock()), lines[:MOST_LINES]
 
     def _uses(self) -> list[PolicyImpact]:
-        return [use for record in self.ledger.records.values() for use in self._uses_of(record)]
+        return [
+            use for record in self.unit_of_work.records.values() for use in self._uses_of(record)
+        ]
 
     def _uses_of(self, record: WorkloadRecord) -> list[PolicyImpact]:
         """One for each pool that it holds something in, or one that waits."""
-        now, asked = self.ledger.clock(), record.request.priority_class
+        now, asked = self.unit_of_work.clock(), record.request.priority_class
         named = (
-            str(asked) if asked is not None else self.ledger.loaded.policy.default_priority_class
+            str(asked)
+            if asked is not None
+            else self.unit_of_work.loaded.policy.default_priority_class
         )
         held: dict[str, list[m.LeaseBody]] = {}
         for lease in record.leases.values():
@@ -97,15 +101,15 @@ class PolicyPreview:
         if pod.gpu_memory is None:
             return pod.gpu * pod.gpu_devices
         total = (
-            self.ledger.cluster.nodes[lease.node].capacity
-            if lease.node in self.ledger.cluster.nodes
+            self.unit_of_work.cluster.nodes[lease.node].capacity
+            if lease.node in self.unit_of_work.cluster.nodes
             else pod.gpu_memory
         )
         return round(1000 * pod.gpu_memory / max(1, total)) * pod.gpu_devices
 
     def _moves(self, new: LoadedPolicy) -> dict[str, tuple[str, str]]:
         """Nodes that belong to another pool then."""
-        fleet = self.ledger.fleet
+        fleet = self.unit_of_work.fleet
         both = {
             name: (
                 fleet.pool_of(fleet.labels(name)).name,

@@ -1,7 +1,7 @@
 """What a caller is shown of what the scheduler knows: as much as they may see, as it is at this
 moment. Changes nothing.
 
-The rows are made in `tables`, `lots` and `answers`; here stands who is shown which of them. `links`
+The rows are made in `tables`, `pending_status` and `answers`; here stands who is shown which of them. `links`
 asks it for every route that only reads, and for what a stream begins with.
 """
 
@@ -40,38 +40,41 @@ class Queries:
 
     def __init__(
         self,
-        ledger: UnitOfWork,
+        unit_of_work: UnitOfWork,
         visibility: Authorization,
-        lots: PendingStatus,
-        policy_desk: PolicyPreview,
+        pending_status: PendingStatus,
+        policy_preview: PolicyPreview,
         write_usage: Callable[[], None],
     ) -> None:
-        self._ledger, self._visibility, self._lots, self._policy_desk = (
-            ledger,
+        self._unit_of_work, self._visibility, self._pending_status, self._policy_preview = (
+            unit_of_work,
             visibility,
-            lots,
-            policy_desk,
+            pending_status,
+            policy_preview,
         )
         self._write_usage = write_usage
 
     # -- the service, and who is asking --
 
     def status(self, identity: Identity) -> m.ServiceStatus:
-        policy = self._ledger.loaded.policy
-        default = self._ledger.loaded.admin.default_project
+        policy = self._unit_of_work.loaded.policy
+        default = self._unit_of_work.loaded.admin.default_project
         return m.ServiceStatus(
             version=__version__,
             revision=self.revision,
-            policy_file=self._ledger.loaded.source,
-            policy_problems=[*self._ledger.policy_problems, *self._ledger.beside_policy],
+            policy_file=self._unit_of_work.loaded.source,
+            policy_problems=[
+                *self._unit_of_work.policy_problems,
+                *self._unit_of_work.beside_policy,
+            ],
             user=identity.user,
             admin=self._visibility.is_admin(identity),
             projects=sorted(self._usable(identity), key=lambda name: name != default),
             node_pools=[pool.name for pool in policy.node_pools],
             priority_classes=list(policy.priority_classes),
-            agents=self._ledger.fleet.connected(),
-            policy_changed=self._policy_desk.changed,
-            policy_changes=list(self._policy_desk.lines)
+            agents=self._unit_of_work.fleet.connected(),
+            policy_changed=self._policy_preview.changed,
+            policy_changes=list(self._policy_preview.lines)
             if self._visibility.is_admin(identity)
             else [],
         )
@@ -91,12 +94,12 @@ class Queries:
     # -- workloads --
 
     def workload(self, identity: Identity, id_: str) -> m.WorkloadView:
-        record = self._ledger.records.get(id_)
+        record = self._unit_of_work.records.get(id_)
         if record is None:
             return self._over(identity, id_)
         if not self.sees(identity, record):
             raise NotFound(f"there is no workload {id_!r}", field="id")
-        return self._visibility.shown(identity, self._lots.view(record))
+        return self._visibility.shown(identity, self._pending_status.view(record))
 
     def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
         """Batch work that is over. Raises NotFound."""
@@ -105,7 +108,7 @@ class Queries:
         raise NotFound(f"there is no workload {id_!r}", field="id")
 
     def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
-        views = [over_view(over) for over in self._ledger.store.over(id_)]
+        views = [over_view(over) for over in self._unit_of_work.store.over(id_)]
         seen = [
             view
             for view in views
@@ -125,7 +128,7 @@ class Queries:
             )
         if pod is not None and pod not in [one.name for one in view.pods]:
             raise InvalidInput(f"workload {id_!r} has no pod {pod!r}", field="pod")
-        lines, after = self._ledger.store.logs(id_, pod, cursor_in(cursor), PAGE)
+        lines, after = self._unit_of_work.store.logs(id_, pod, cursor_in(cursor), PAGE)
         return m.Logs(lines=lines, cursor=after, is_over=view.state == "ended" and not lines)
 
     def workloads(
@@ -146,8 +149,8 @@ class Queries:
             )
         return m.Workloads(
             workloads=[
-                self._visibility.shown(identity, self._lots.view(record))
-                for record in self._ledger.records.values()
+                self._visibility.shown(identity, self._pending_status.view(record))
+                for record in self._unit_of_work.records.values()
                 if project in (None, record.project)
                 and kernel_id in (None, record.kernel_id)
                 and self.sees(identity, record)
@@ -158,15 +161,15 @@ class Queries:
         """Everybody's place in the queue, pool by pool, whose turn comes first first."""
         places = [
             (record, place)
-            for record in self._ledger.records.values()
-            if (place := self._lots.lot(record)[1]) is not None
+            for record in self._unit_of_work.records.values()
+            if (place := self._pending_status.lot(record)[1]) is not None
         ]
         rows = [
             waiting_row(
                 record,
-                *self._lots.standing(record)[1:],
+                *self._pending_status.standing(record)[1:],
                 place,
-                self._lots.expected(record),
+                self._pending_status.expected(record),
                 self._visibility,
                 identity,
             )
@@ -185,14 +188,16 @@ class Queries:
     def queues(self, identity: Identity) -> m.Queues:
         """Everybody may see what the queues hold and want."""
         del identity
-        return m.Queues(queues=queue_rows(self._ledger.decisions.queues, self._known_projects()))
+        return m.Queues(
+            queues=queue_rows(self._unit_of_work.decisions.queues, self._known_projects())
+        )
 
     def nodes(self, identity: Identity) -> m.Nodes:
         return m.Nodes(
             nodes=node_rows(
-                self._ledger.cluster,
-                self._ledger.fleet,
-                self._ledger.records,
+                self._unit_of_work.cluster,
+                self._unit_of_work.fleet,
+                self._unit_of_work.records,
                 lambda record: self.sees(identity, record),
             )
         )
@@ -207,7 +212,7 @@ class Queries:
         """GPU-hours of what the caller may see; by notebook: of those whose names they may see.
         Raises InvalidInput.
         """
-        by, (first, last) = by_in(by), period_in(since, until, self._ledger.clock())
+        by, (first, last) = by_in(by), period_in(since, until, self._unit_of_work.clock())
         with suppress(Unavailable):
             self._write_usage()
 
@@ -217,7 +222,7 @@ class Queries:
             return self._visibility.reaches(identity, "usage", row["project"], row["user"])
 
         return m.Usage(
-            usage=report(self._ledger.store, by, first, last, may_see),
+            usage=report(self._unit_of_work.store, by, first, last, may_see),
             since=m.stamp(first),
             until=m.stamp(last),
         )
@@ -226,22 +231,26 @@ class Queries:
         self, since: str | None = None, until: str | None = None, action: str | None = None
     ) -> m.Audit:
         """The audit log. Raises InvalidInput."""
-        first, last = period_in(since, until, self._ledger.clock())
-        found = entries(self._ledger.store, since=first, until=last, action=action)
+        first, last = period_in(since, until, self._unit_of_work.clock())
+        found = entries(self._unit_of_work.store, since=first, until=last, action=action)
         return m.Audit(audit=[entry.row() for entry in found])
 
     def pools(self, identity: Identity) -> m.Pools:
         del identity
         return m.Pools(
-            pools=pool_rows(self._ledger.loaded.policy, self._ledger.cluster, self._ledger.records)
+            pools=pool_rows(
+                self._unit_of_work.loaded.policy,
+                self._unit_of_work.cluster,
+                self._unit_of_work.records,
+            )
         )
 
     def projects(self, identity: Identity) -> m.Projects:
         mine = set(self._visibility.projects(identity))
         return m.Projects(
             projects=project_rows(
-                self._ledger.loaded.policy,
-                self._ledger.decisions.queues,
+                self._unit_of_work.loaded.policy,
+                self._unit_of_work.decisions.queues,
                 mine,
                 self._known_projects(),
             )
@@ -253,18 +262,18 @@ class Queries:
         """What the queues held and wanted, for everybody; `minutes` as it was written."""
         del identity
         if pool is not None and pool not in {
-            known.name for known in self._ledger.loaded.policy.node_pools
+            known.name for known in self._unit_of_work.loaded.policy.node_pools
         }:
             raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
-        return self._ledger.history.queues(
-            self._ledger.clock(),
+        return self._unit_of_work.history.queues(
+            self._unit_of_work.clock(),
             minutes=minutes_in(minutes),
             pool=pool,
             visible=self._known_projects(),
         )
 
     def evictions(self, identity: Identity) -> m.Evictions:
-        listed = self._ledger.history.evictions(
+        listed = self._unit_of_work.history.evictions(
             lambda project, user: self._visibility.reaches(identity, "evictions", project, user)
         ).evictions
         return m.Evictions(
@@ -277,14 +286,14 @@ class Queries:
     def snapshot(self, identity: Identity) -> dict[str, Any]:
         """The running cluster as a scenario file."""
         self._visibility.must_be_admin(identity)
-        return snapshot(self._ledger.cluster, self._ledger.clock())
+        return snapshot(self._unit_of_work.cluster, self._unit_of_work.clock())
 
     # -- streams --
 
     @property
     def revision(self) -> int:
         """Of the last change."""
-        return self._ledger.revision
+        return self._unit_of_work.revision
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
         return m.SchedulerState(
@@ -316,7 +325,7 @@ class Queries:
         """
         mine, names = (
             self._visibility.projects(identity),
-            [project.name for project in self._ledger.loaded.policy.projects],
+            [project.name for project in self._unit_of_work.loaded.policy.projects],
         )
         everywhere = identity.is_everybodys or self._visibility.is_admin(identity)
         return [name for name in names if name in mine] + [
@@ -325,6 +334,6 @@ class Queries:
 
     def _known_projects(self) -> set[str]:
         """Those of the policy, and those that are not in it any more and still have workloads."""
-        return {project.name for project in self._ledger.loaded.policy.projects} | {
-            record.project for record in self._ledger.records.values()
+        return {project.name for project in self._unit_of_work.loaded.policy.projects} | {
+            record.project for record in self._unit_of_work.records.values()
         }

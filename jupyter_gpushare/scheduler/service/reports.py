@@ -33,31 +33,31 @@ sums for ever.
 class AgentReports:
     """The agents' side of the service, on one ledger."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self.ledger = ledger
-        self.terms = TimeLimits(ledger)
-        self.commands = BatchCommands(ledger)
-        self.accounts = UsageAccounting(ledger.store)
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self.unit_of_work = unit_of_work
+        self.time_limits = TimeLimits(unit_of_work)
+        self.commands = BatchCommands(unit_of_work)
+        self.accounts = UsageAccounting(unit_of_work.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
         """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
         name = hello.node.name
         _check_devices(hello.node)
-        with self.ledger.together() as write:
-            self.ledger.fleet.join(hello.node)
+        with self.unit_of_work.transaction() as write:
+            self.unit_of_work.fleet.join(hello.node)
             write.node(hello.node)
-        self.ledger.fleet.connect(name, send)
+        self.unit_of_work.fleet.connect(name, send)
         for report in hello.leases:
             self._reported(name, report)
         self.send_plan(name)
-        self.ledger.status_changed()
-        self.ledger.wake()
+        self.unit_of_work.status_changed()
+        self.unit_of_work.wake()
         return name
 
     def gone(self, node: str, send: Send) -> None:
         """The link broke. Its leases are kept; `tick` says when it has been silent for too long."""
-        if self.ledger.fleet.disconnect(node, send, self.ledger.clock()):
-            self.ledger.status_changed()
+        if self.unit_of_work.fleet.disconnect(node, send, self.unit_of_work.clock()):
+            self.unit_of_work.status_changed()
 
     def said(self, node: str, message: m.FromAgent) -> None:
         """One report. A report about a lease that is not (any more) this node's is answered by
@@ -77,32 +77,33 @@ class AgentReports:
                         field="node.name",
                     )
                 _check_devices(report)
-                if self.ledger.fleet.refresh(report):
+                if self.unit_of_work.fleet.refresh(report):
                     return
-                with self.ledger.together() as write:
-                    self.ledger.fleet.join(report)
+                with self.unit_of_work.transaction() as write:
+                    self.unit_of_work.fleet.join(report)
                     write.node(report)
-                self.ledger.wake()
+                self.unit_of_work.wake()
             case m.LeaseChanged(report=report):
                 if not self._reported(node, report):
-                    self.ledger.fleet.send(
-                        node, m.LeaseRevoked(revision=self.ledger.revision, lease=report.lease)
+                    self.unit_of_work.fleet.send(
+                        node,
+                        m.LeaseRevoked(revision=self.unit_of_work.revision, lease=report.lease),
                     )
             case m.LeaseReleased(lease=lease):
                 self.let_go(node, message)
-                self.ledger.fleet.send(
-                    node, m.LeaseRevoked(revision=self.ledger.revision, lease=lease)
+                self.unit_of_work.fleet.send(
+                    node, m.LeaseRevoked(revision=self.unit_of_work.revision, lease=lease)
                 )
             case m.LeaseEvent(lease=lease, event=event):
                 if (record := self._holder(node, lease)) is not None:
-                    with self.ledger.together() as write:
+                    with self.unit_of_work.transaction() as write:
                         write.event(record.id, event)
-                        self.ledger.untold.append((record, event))
+                        self.unit_of_work.pending_events.append((record, event))
             case m.LogChunk(lease=lease):
                 if (record := self._holder(node, lease)) is not None:
                     self.commands.printed(node, record, record.lease(lease), message)
             case m.WorkloadRequeued(workload=workload):
-                self.terms.ask_again(node, workload)
+                self.time_limits.ask_again(node, workload)
             case m.UsageReport():
                 self._used(node, message)
 
@@ -113,7 +114,7 @@ class AgentReports:
         for row in report.rows:
             _check_usage(row)
         if self.accounts.is_written(node, report):  # the answer was lost on its way
-            self.ledger.fleet.send(
+            self.unit_of_work.fleet.send(
                 node, m.UsageAcknowledged(life=report.life, number=report.number)
             )
         else:
@@ -129,7 +130,7 @@ class AgentReports:
                 found[row.lease] = record.lease(row.lease), record.user
             else:
                 past.append(row.lease)
-        for body, user in self.ledger.store.past_leases(past):
+        for body, user in self.unit_of_work.store.past_leases(past):
             if body.node == node:
                 found[body.id] = body, user
         return found
@@ -138,20 +139,20 @@ class AgentReports:
         """Writes down what was reported of so many leases (None: of all), and tells the agents that
         it is. Raises StoreUnavailable; then it is kept for the next time.
         """
-        for node, taken in self.accounts.write(self.ledger.clock(), most):
-            self.ledger.fleet.send(node, taken)
+        for node, taken in self.accounts.write(self.unit_of_work.clock(), most):
+            self.unit_of_work.fleet.send(node, taken)
 
     def _device_mib(self, node: str) -> int:
         """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
         return min(
-            (device.total_mib for device in self.ledger.fleet.report(node).devices), default=0
+            (device.total_mib for device in self.unit_of_work.fleet.report(node).devices), default=0
         )
 
     def _holder(self, node: str, lease: str) -> WorkloadRecord | None:
         """Who holds this lease on this node; None: nobody, and what another node holds is not this
         agent's to speak of.
         """
-        record = self.ledger.holder(lease)
+        record = self.unit_of_work.holder(lease)
         here = record is not None and any(
             body.id == lease and body.node == node for body in record.leases.values()
         )
@@ -164,11 +165,11 @@ class AgentReports:
             return False
         if record.reports.get(report.lease) != report:
             record.reports[report.lease] = report
-            self.ledger.changed(record)
+            self.unit_of_work.changed(record)
         return True
 
     def let_go(self, node: str, message: m.LeaseReleased) -> None:
-        record = self.ledger.holder(message.lease)
+        record = self.unit_of_work.holder(message.lease)
         if record is None:
             return  # it was told before, or its owner was quicker
         body = record.lease(message.lease)
@@ -178,68 +179,72 @@ class AgentReports:
             self.commands.over(record, body, message.exit_code, message.message)
             return
         if message.ended:
-            self.ledger.finish(record, "lost", message.message or "Its process is gone.")
+            self.unit_of_work.finish(record, "lost", message.message or "Its process is gone.")
             return
         if record.ending and len(record.leases) == 1:
-            self.ledger.finish(record, "released", record.ending)
+            self.unit_of_work.finish(record, "released", record.ending)
             return
-        with self.ledger.together() as write:
-            if self.ledger.cluster.state(record.id, body.pod) != "releasing":
-                self.ledger.cluster.apply(PodEvicted(record.id, body.pod))
-            self.ledger.cluster.apply(PodReleased(record.id, body.pod))
-            write.lease_ended(body.id, self.ledger.clock())
+        with self.unit_of_work.transaction() as write:
+            if self.unit_of_work.cluster.state(record.id, body.pod) != "releasing":
+                self.unit_of_work.cluster.apply(PodEvicted(record.id, body.pod))
+            self.unit_of_work.cluster.apply(PodReleased(record.id, body.pod))
+            write.lease_ended(body.id, self.unit_of_work.clock())
             if message.held:
-                self.ledger.evicted(
+                self.unit_of_work.evicted(
                     write,
                     record,
                     Evict(record.id, body.pod, spot_of(body), "idle", None, message.message),
                 )
-                self.ledger.cluster.apply(WorkloadHeld(record.id, held=True))
+                self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)
         record.look_at = 0
         record.rests, record.waits_since = (
             message.held,
-            None if message.held or record.leases else self.ledger.clock(),
+            None if message.held or record.leases else self.unit_of_work.clock(),
         )
         record.reports.pop(body.id, None)
-        self.ledger.changed(record)
-        self.ledger.wake()
+        self.unit_of_work.changed(record)
+        self.unit_of_work.wake()
 
     def send_plan(self, node: str) -> None:
         leases = [
             lease
-            for record in self.ledger.records.values()
+            for record in self.unit_of_work.records.values()
             for lease in record.leases.values()
             if lease.node == node
         ]
-        self.ledger.fleet.send(
+        self.unit_of_work.fleet.send(
             node,
             m.Plan(
-                revision=self.ledger.revision, rules=self.ledger.fleet.rules(node), leases=leases
+                revision=self.unit_of_work.revision,
+                rules=self.unit_of_work.fleet.rules(node),
+                leases=leases,
             ),
         )
 
     def silent(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long."""
-        for name in self.ledger.fleet.cut_off(now):
-            with self.ledger.together():
-                self.ledger.fleet.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
+        for name in self.unit_of_work.fleet.cut_off(now):
+            with self.unit_of_work.transaction():
+                self.unit_of_work.fleet.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
             log.warning(
                 "node %s is not ready: the link to its agent is broken", name, extra={"node": name}
             )
-            self.ledger.wake()
-        for name in self.ledger.fleet.overdue(now, self.ledger.loaded.admin.agent_grace):
-            with self.ledger.together():
-                self.ledger.fleet.not_ready(name, NodeCondition.AGENT_SILENT)
+            self.unit_of_work.wake()
+        for name in self.unit_of_work.fleet.overdue(
+            now, self.unit_of_work.loaded.admin.agent_grace
+        ):
+            with self.unit_of_work.transaction():
+                self.unit_of_work.fleet.not_ready(name, NodeCondition.AGENT_SILENT)
             log.warning("node %s is not ready: its agent is silent", name, extra={"node": name})
-            if self.ledger.loaded.admin.requeue_lost:
+            if self.unit_of_work.loaded.admin.requeue_lost:
                 self._requeue(name)
-            self.ledger.wake()
+            self.unit_of_work.wake()
 
     def _requeue(self, node: str) -> None:
         """Leases of a lost node ask again elsewhere (only when the policy says so)."""
-        for record in list(self.ledger.records.values()):
+        for record in list(self.unit_of_work.records.values()):
             for lease in [body for body in record.leases.values() if body.node == node]:
                 self.let_go(
                     node, m.LeaseReleased(lease=lease.id, ended=False, message="Its node is lost.")

@@ -3,7 +3,7 @@ it is announced.
 
 Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits.
 `clock` gives wall-clock milliseconds; intervals are the loop's business. What agents say is in
-`reports`, how things are committed in `ledger`, what people are shown in `shown`.
+`reports`, how things are committed in `unit_of_work`, what people are shown in `shown`.
 """
 
 from __future__ import annotations
@@ -69,16 +69,20 @@ class SchedulerService(UnitOfWork):
         self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]
     ) -> None:
         super().__init__(store, loaded, hub, clock)
-        self.status_of_nobody = lambda: self.shown.status(Identity.nobody())
+        self.status_of_nobody = lambda: self.queries.status(Identity.nobody())
         self.reports = AgentReports(self)
-        self.policy_desk = PolicyPreview(self)
-        self.marks = Cordons(self)
-        self.outlook = WaitEstimates(self)
-        self.lots = PendingStatus(self, self.outlook)
+        self.policy_preview = PolicyPreview(self)
+        self.cordons = Cordons(self)
+        self.wait_estimates = WaitEstimates(self)
+        self.pending_status = PendingStatus(self, self.wait_estimates)
         self.visibility = Authorization(lambda: self.loaded)
         self.meter = UsageMeter(store)
-        self.shown = Queries(
-            self, self.visibility, self.lots, self.policy_desk, self.reports.write_usage
+        self.queries = Queries(
+            self,
+            self.visibility,
+            self.pending_status,
+            self.policy_preview,
+            self.reports.write_usage,
         )
 
     # -- people's commands --
@@ -93,11 +97,11 @@ class SchedulerService(UnitOfWork):
                 replace(known.request, name=request.name) != request or known.user != user
             ):  # it may have been renamed since
                 raise Conflict(f"workload {request.id} is known with another content", field="id")
-            return self.lots.view(known)
+            return self.pending_status.view(known)
         if self.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
         record = WorkloadRecord(request, self._read(identity, request, user, groups).workload, user)
-        with self.together() as write:
+        with self.transaction() as write:
             self.cluster.apply(WorkloadSubmitted(record.workload))
             write.submitted(_row(record))
             self.event(
@@ -110,7 +114,7 @@ class SchedulerService(UnitOfWork):
         self.records[record.id] = record
         self.changed(record)
         self.wake()
-        return self.lots.view(record)
+        return self.pending_status.view(record)
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
         """Gives everything back. Idempotent: a workload that has ended before is ended."""
@@ -138,13 +142,13 @@ class SchedulerService(UnitOfWork):
         check_names(request)
         if body.name != record.request.name:
             leases = [replace(lease, name=body.name) for lease in record.leases.values()]
-            with self.together() as write:
+            with self.transaction() as write:
                 write.renamed(request)
                 for lease in leases:
                     write.lease(lease, record.started.get(lease.id, self.clock()))
             record.request = request
             self.say(record, leases)
-        return self.visibility.shown(identity, self.lots.view(record))
+        return self.visibility.shown(identity, self.pending_status.view(record))
 
     def _may_end(
         self,
@@ -154,7 +158,7 @@ class SchedulerService(UnitOfWork):
         route: Literal["end", "rename"] = "end",
     ) -> None:
         """Raises NotFound, NotAllowed."""
-        if not self.shown.sees(identity, record):
+        if not self.queries.sees(identity, record):
             raise NotFound(f"there is no workload {record.id!r}", field=field)
         if not self.visibility.reaches(identity, route, record.project, record.user):
             raise NotAllowed(
@@ -188,7 +192,7 @@ class SchedulerService(UnitOfWork):
             self.records,
             self.fleet,
             others,
-            lambda found: self.outlook.would(asked, found),
+            lambda found: self.wait_estimates.would(asked, found),
         )
 
     def _read(
@@ -239,7 +243,7 @@ class SchedulerService(UnitOfWork):
         self.needs_cycle = False
         given: list[tuple[WorkloadRecord, m.LeaseBody]] = []
         try:
-            with self.together(always=False) as write:
+            with self.transaction(always=False) as write:
                 decisions = cycle(self.cluster, now, done)
                 given += [self._grant(write, bind, now) for bind in decisions.binds]
                 given += [
@@ -254,10 +258,10 @@ class SchedulerService(UnitOfWork):
         for record, lease in given:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
-                self.outlook.over(record, granted=True, pool=lease.pool)
+                self.wait_estimates.over(record, granted=True, pool=lease.pool)
                 record.started[lease.id], record.waits_since, record.look_at = now, None, 0
             self.fleet.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
-        self.lots.explain(decisions, {record.id for record, _ in given})
+        self.pending_status.explain(decisions, {record.id for record, _ in given})
         return decisions
 
     def _grant(
@@ -292,7 +296,7 @@ class SchedulerService(UnitOfWork):
     def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
         """Also: by when its place is free."""
         super().evicted(write, record, evict)
-        self.outlook.evicting(evict, self.loaded.admin.notice)
+        self.wait_estimates.evicting(evict, self.loaded.admin.notice)
 
     def finish(
         self,
@@ -305,7 +309,7 @@ class SchedulerService(UnitOfWork):
     ) -> None:
         """Also: a wait that is over without a grant."""
         super().finish(record, kind, message, reason=reason, by=by)
-        self.outlook.over(record, granted=False)
+        self.wait_estimates.over(record, granted=False)
 
     @property
     def is_waiting(self) -> bool:
@@ -318,9 +322,9 @@ class SchedulerService(UnitOfWork):
         """
         self.history.sample(now, self.decisions.queues)
         with suppress(Unavailable):  # what is over now is so at the next tick as well
-            self.reports.terms.tick(now)
-            self.marks.tick()
-            self.outlook.tick(now)
+            self.reports.time_limits.tick(now)
+            self.cordons.tick()
+            self.wait_estimates.tick(now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
         self.reports.silent(now)
@@ -333,13 +337,13 @@ class SchedulerService(UnitOfWork):
 
     def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
         """What a policy file would change, and for whom; changes nothing."""
-        return self.policy_desk.check(body)
+        return self.policy_preview.check(body)
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
         """A new policy is in force as a whole, or the old one as it was."""
-        check = self.policy_desk.compare(loaded)
+        check = self.policy_preview.compare(loaded)
         try:
-            with self.together() as write:
+            with self.transaction() as write:
                 self.cluster.apply(PolicyChanged(loaded.policy))
                 self.fleet.use_policy(loaded)
                 if check.changes:
@@ -355,8 +359,8 @@ class SchedulerService(UnitOfWork):
             self.fleet.loaded = self.loaded
             raise
         self.loaded, self.policy_problems = loaded, []
-        self.reports.terms.use_rules()
-        self.policy_desk.taken(check)
+        self.reports.time_limits.use_rules()
+        self.policy_preview.taken(check)
         for node in self.fleet.connected():
             self.reports.send_plan(node)
         self.status_changed()

@@ -35,12 +35,12 @@ more, no longer than this.
 class TimeLimits:
     """On one ledger; `tick` once a second."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self.ledger = ledger
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self.unit_of_work = unit_of_work
         self._rules: dict[tuple[str, str, str], Rule | None] = {}
         self._book: RuleBook | None = None
         self._announced = {
-            record.id for record in ledger.records.values() if self._told(record) is not None
+            record.id for record in unit_of_work.records.values() if self._told(record) is not None
         }
         """Workloads that may have been told of their end: looked at when there are no rules any
         more.
@@ -50,8 +50,8 @@ class TimeLimits:
         """A new policy: leases in force are under its rules from now on. Not stored: a restart
         reads the policy again.
         """
-        rules = self.ledger.loaded.rules
-        for record in self.ledger.records.values():
+        rules = self.unit_of_work.loaded.rules
+        for record in self.unit_of_work.records.values():
             record.look_at = 0
             for lease in record.leases.values():
                 record.leases[lease.pod] = replace(
@@ -62,11 +62,13 @@ class TimeLimits:
         """Ends what is over, and tells those who are close to it."""
         if not any(
             key.endswith((".max_running", ".max_waiting"))
-            for key, _ in self.ledger.loaded.rules.all()
+            for key, _ in self.unit_of_work.loaded.rules.all()
         ):
             self._withdraw_all()
             return
-        for record in [record for record in self.ledger.records.values() if record.look_at <= now]:
+        for record in [
+            record for record in self.unit_of_work.records.values() if record.look_at <= now
+        ]:
             record.look_at = now
             if record.leases:
                 self._running(record, now)
@@ -75,8 +77,8 @@ class TimeLimits:
 
     def _rule(self, key: str, project: str, pool: str) -> Rule | None:
         """Remembered, because ten thousand may wait."""
-        if self._book is not self.ledger.loaded.rules:
-            self._book, self._rules = self.ledger.loaded.rules, {}
+        if self._book is not self.unit_of_work.loaded.rules:
+            self._book, self._rules = self.unit_of_work.loaded.rules, {}
         place = key, project, pool
         if place not in self._rules:
             self._rules[place] = self._book.rule(*place)
@@ -90,7 +92,7 @@ class TimeLimits:
         rule = self._rule(
             "max_waiting",
             record.project,
-            pools_tried(record.workload, self.ledger.loaded.policy)[0],
+            pools_tried(record.workload, self.unit_of_work.loaded.policy)[0],
         )
         if rule is None or rule.ms is None or record.waits_since is None:
             record.look_at = NEVER
@@ -115,16 +117,16 @@ class TimeLimits:
         """Once for each end; after a restart once more."""
         if record.told_end != end:
             record.told_end = end
-            with self.ledger.together() as write:
+            with self.unit_of_work.transaction() as write:
                 told = f"In {duration_text(end - now)} it is not waited for any more, if it has no GPU by then: {text}."
-                self.ledger.event(write, record, "notice", told)
+                self.unit_of_work.event(write, record, "notice", told)
 
     def _end_wait(self, record: WorkloadRecord, said: str) -> None:
-        why = self.ledger.decisions.reasons.get(record.id)
+        why = self.unit_of_work.decisions.reasons.get(record.id)
         because = f" It waited because: {why.message}" if why is not None else ""
         text = f"{said}, and is not waited for any more.{because}"
         reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")
-        self.ledger.finish(record, "refused", text, reason=replace(reason, message=text))
+        self.unit_of_work.finish(record, "refused", text, reason=replace(reason, message=text))
 
     # -- running --
 
@@ -154,7 +156,7 @@ class TimeLimits:
             record.look_at = due - self._notice()
 
     def _notice(self) -> int:
-        return self.ledger.loaded.admin.notice
+        return self.unit_of_work.loaded.admin.notice
 
     @staticmethod
     def _told(record: WorkloadRecord) -> int | None:
@@ -169,18 +171,18 @@ class TimeLimits:
         """Tells those of its leases that have not been told."""
         self._announced.add(record.id)
         told = f"In {duration_text(end - now)} the GPU is taken back. {text}"
-        untold = [
+        pending_events = [
             lease
             for lease in record.leases.values()
             if lease.wanted == "hold" and lease.ends_at is None
         ]
         self._change(
-            record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in untold]
+            record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in pending_events]
         )
 
     def _withdraw_all(self) -> None:
         for id_ in self._announced:
-            if (record := self.ledger.records.get(id_)) is not None:
+            if (record := self.unit_of_work.records.get(id_)) is not None:
                 self._withdraw(record)
         self._announced.clear()
 
@@ -196,15 +198,15 @@ class TimeLimits:
         record.ending = text
         held = [lease for lease in record.leases.values() if lease.wanted == "hold"]
         if held:
-            self.ledger.take_back(record, held, "max_running", text, LAST_NOTICE)
+            self.unit_of_work.take_back(record, held, "max_running", text, LAST_NOTICE)
 
     def _change(self, record: WorkloadRecord, leases: list[m.LeaseBody]) -> None:
         if not leases:
             return
-        with self.ledger.together() as write:
+        with self.unit_of_work.transaction() as write:
             for lease in leases:
-                write.lease(lease, record.started.get(lease.id, self.ledger.clock()))
-        self.ledger.say(record, leases)
+                write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
+        self.unit_of_work.say(record, leases)
 
     # -- what the idle rule gave back --
 
@@ -212,16 +214,18 @@ class TimeLimits:
         """Its owner is at work again. What is not held, or not that node's, is passed over: the
         word is said more than once.
         """
-        record = self.ledger.records.get(workload)
+        record = self.unit_of_work.records.get(workload)
         if (
             record is None
             or not record.rests
             or all(pod.nodes and node not in pod.nodes for pod in record.request.pods)
         ):
             return
-        with self.ledger.together() as write:
-            self.ledger.cluster.apply(WorkloadHeld(record.id, held=False))
-            self.ledger.event(write, record, "requested", "Asked for again: a cell waits for it.")
-        record.rests, record.waits_since, record.look_at = False, self.ledger.clock(), 0
-        self.ledger.changed(record)
-        self.ledger.wake()
+        with self.unit_of_work.transaction() as write:
+            self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=False))
+            self.unit_of_work.event(
+                write, record, "requested", "Asked for again: a cell waits for it."
+            )
+        record.rests, record.waits_since, record.look_at = False, self.unit_of_work.clock(), 0
+        self.unit_of_work.changed(record)
+        self.unit_of_work.wake()

@@ -61,10 +61,10 @@ OWN: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
 class WaitEstimates:
     """On one ledger, whose cluster it plays with and puts back."""
 
-    def __init__(self, ledger: UnitOfWork) -> None:
-        self._ledger = ledger
-        now = ledger.clock()
-        past = past_waits(ledger.store, now - WEEK, MOST)
+    def __init__(self, unit_of_work: UnitOfWork) -> None:
+        self._unit_of_work = unit_of_work
+        now = unit_of_work.clock()
+        past = past_waits(unit_of_work.store, now - WEEK, MOST)
         self._over: deque[WaitSample] = deque((self._of_past(one) for one in past), maxlen=MOST)
         self._going: dict[str, WaitSample] = {}
         self._waits, self._due = WaitHistory((), now), 0
@@ -82,7 +82,7 @@ class WaitEstimates:
         """
         if record.waits_since is not None and record.waits_since == record.workload.created:
             wait = self._wait(record)
-            ended = max(wait.begun, self._ledger.clock())
+            ended = max(wait.begun, self._unit_of_work.clock())
             self._over.append(
                 WaitSample(
                     wait.id, wait.project, pool or wait.pool, wait.size, wait.begun, ended, granted
@@ -93,14 +93,14 @@ class WaitEstimates:
     def evicting(self, evict: Evict, notice: int) -> None:
         """Somebody was told to leave."""
         self._leaving[evict.spot.pool] = max(
-            self._leaving.get(evict.spot.pool, 0), self._ledger.clock() + notice + SAVING
+            self._leaving.get(evict.spot.pool, 0), self._unit_of_work.clock() + notice + SAVING
         )
 
     # -- giving out --
 
     def expected(self, record: WorkloadRecord, reason: Reason | None) -> m.ExpectedWait | None:
         """How much longer it waits; None: it does not, or nobody has decided about it yet."""
-        now = self._ledger.clock()
+        now = self._unit_of_work.clock()
         if (
             reason is None
             or record.waits_since is None
@@ -118,7 +118,7 @@ class WaitEstimates:
             return self._promised(
                 max(
                     self._leaving.get(name, 0)
-                    for name in pools_tried(record.workload, self._ledger.loaded.policy)
+                    for name in pools_tried(record.workload, self._unit_of_work.loaded.policy)
                 ),
                 now,
             )
@@ -140,11 +140,11 @@ class WaitEstimates:
 
     def would(self, workload: Workload, found: WhatIf) -> m.ExpectedWait | None:
         """How long somebody would wait who only asks; None: not at all."""
-        now = self._ledger.clock()
+        now = self._unit_of_work.clock()
         if found.starts_now:
             return None
         if found.after_eviction:
-            return self._promised(now + self._ledger.loaded.admin.notice + SAVING, now)
+            return self._promised(now + self._unit_of_work.loaded.admin.notice + SAVING, now)
         self._look_back(now)
         reason = found.reason or Reason(ReasonCode.PENDING_EVALUATION, "")
         at_most = None if reason.code in HOPELESS else self._bound(workload, now)
@@ -202,7 +202,9 @@ class WaitEstimates:
         while self._over and (self._over[0].ended or 0) < now - WEEK:
             self._over.popleft()
         going = [
-            self._wait(record) for record in self._ledger.records.values() if self._counts(record)
+            self._wait(record)
+            for record in self._unit_of_work.records.values()
+            if self._counts(record)
         ]
         self._waits = WaitHistory([*self._over, *going], now)
         self._due = now + PER_WAIT * (len(self._over) + len(going))
@@ -229,7 +231,8 @@ class WaitEstimates:
 
     def _of_past(self, past: PastWait) -> WaitSample:
         project = next(
-            (one for one in self._ledger.loaded.policy.projects if one.name == past.project), None
+            (one for one in self._unit_of_work.loaded.policy.projects if one.name == past.project),
+            None,
         )
         asked = past.request.node_pools or (project.node_pools if project else ()) or ("default",)
         size = size_class(sum(_milli_gpu(pod) for pod in past.request.pods))
@@ -245,7 +248,7 @@ class WaitEstimates:
 
     def _pool(self, workload: Workload) -> str:
         """The first of its list: that is where it wants to be."""
-        return pools_tried(workload, self._ledger.loaded.policy)[0]
+        return pools_tried(workload, self._unit_of_work.loaded.policy)[0]
 
     # -- what must end --
 
@@ -254,12 +257,12 @@ class WaitEstimates:
         if self._look_at - LOOK <= now < self._look_at:
             return
         self._look_at, self._latest = now + LOOK, {}
-        if self._has_rules() and 0 < len(self._ledger.decisions.reasons) <= FORESEEN:
+        if self._has_rules() and 0 < len(self._unit_of_work.decisions.reasons) <= FORESEEN:
             self._latest = self._foreseen(now)
 
     def _bound(self, workload: Workload, now: int) -> int | None:
         """How long (ms) somebody who asks would wait at the most."""
-        if not self._has_rules() or len(self._ledger.decisions.reasons) > FORESEEN:
+        if not self._has_rules() or len(self._unit_of_work.decisions.reasons) > FORESEEN:
             return None
         at = self._foreseen(now, workload).get(workload.id)
         return None if at is None else at - now
@@ -267,15 +270,15 @@ class WaitEstimates:
     def _has_rules(self) -> bool:
         return any(
             ms is not None and place.endswith(".max_running")
-            for place, ms in self._ledger.loaded.rules.all()
+            for place, ms in self._unit_of_work.loaded.rules.all()
         )
 
     def _foreseen(self, now: int, asked: Workload | None = None) -> dict[str, int]:
         """By when everybody starts that is seen to; of one on trial only that."""
         begun, found = time.perf_counter(), dict[str, int]()
-        notice = self._ledger.loaded.admin.notice + SAVING
+        notice = self._unit_of_work.loaded.admin.notice + SAVING
         with closing(
-            foresee(self._ledger.cluster, self._coming(now), now, notice=notice, asked=asked)
+            foresee(self._unit_of_work.cluster, self._coming(now), now, notice=notice, asked=asked)
         ) as steps:
             for at, started in steps:
                 found |= dict.fromkeys(started - found.keys(), at)
@@ -287,8 +290,8 @@ class WaitEstimates:
 
     def _coming(self, now: int) -> Iterable[Coming]:
         """The ends of running times, and those who were told to leave."""
-        rules, notice = self._ledger.loaded.rules, self._ledger.loaded.admin.notice
-        for record in self._ledger.records.values():
+        rules, notice = self._unit_of_work.loaded.rules, self._unit_of_work.loaded.admin.notice
+        for record in self._unit_of_work.records.values():
             for lease in record.leases.values():
                 if lease.wanted == "evict":
                     yield (

@@ -81,12 +81,12 @@ class UnitOfWork:
         self.on_change: Callable[[], None] = lambda: None
         self.status_of_nobody: Callable[[], m.ServiceStatus]
         self.fleet = NodeRegistry(self.cluster, store, loaded)
-        self.untold: list[tuple[WorkloadRecord, m.Event]] = []
+        self.pending_events: list[tuple[WorkloadRecord, m.Event]] = []
         """Events of the transaction that is open: told when it is committed."""
         self.history = SchedulerHistory(store, clock())
         self.on_evicted: Callable[[EvictionRecord], None] = lambda _eviction: None
         """Is told of every eviction that was committed, whoever wanted it."""
-        self._unsaid: list[EvictionRecord] = []
+        self._pending_evictions: list[EvictionRecord] = []
         with _no_collections():
             self._remember()
 
@@ -209,7 +209,7 @@ class UnitOfWork:
     # -- committing --
 
     @contextmanager
-    def together(self, *, always: bool = True) -> Iterator[StoreTransaction]:
+    def transaction(self, *, always: bool = True) -> Iterator[StoreTransaction]:
         """Cluster and store change together or not at all. `always` False: a block that wrote
         nothing commits nothing.
         """
@@ -221,13 +221,18 @@ class UnitOfWork:
                     write.revision(self.revision + 1)
         except BaseException:
             self.cluster.rollback(mark)
-            self.untold.clear()
-            self._unsaid.clear()
+            self.pending_events.clear()
+            self._pending_evictions.clear()
             raise
         self.cluster.forget(mark)
         self.revision += 1
-        untold, self.untold, unsaid, self._unsaid = self.untold, [], self._unsaid, []
-        for record, event in untold:
+        pending_events, self.pending_events, unsaid, self._pending_evictions = (
+            self.pending_events,
+            [],
+            self._pending_evictions,
+            [],
+        )
+        for record, event in pending_events:
             self._tell(record, event)
         for one in unsaid:
             self.history.evicted(one)
@@ -238,7 +243,7 @@ class UnitOfWork:
     ) -> None:
         event = m.Event(time=m.stamp(self.clock()), kind=kind, message=message)
         write.event(record.id, event)
-        self.untold.append((record, event))
+        self.pending_events.append((record, event))
 
     def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
         """Part of the transaction that evicts: the one way in which that gets into audit log,
@@ -248,8 +253,8 @@ class UnitOfWork:
         whose = f"workload {record.id} of {record.user} in {record.project}"
         what = f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}"
         audit(write, self.clock(), "scheduler", "evict", whose, what, **about(record))
-        self._unsaid.append(eviction(self.clock(), evict, record, by))
-        self.history.note(write, self._unsaid[-1])
+        self._pending_evictions.append(eviction(self.clock(), evict, record, by))
+        self.history.note(write, self._pending_evictions[-1])
 
     def finish(
         self,
@@ -263,7 +268,7 @@ class UnitOfWork:
         """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`:
         who wanted it, to be written down when it is somebody else's.
         """
-        with self.together() as write:
+        with self.transaction() as write:
             self.cluster.apply(WorkloadEnded(record.id))
             self.event(write, record, kind, message)
             write.ended(record.id, self.clock(), message)
@@ -299,7 +304,7 @@ class UnitOfWork:
             replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None)
             for lease in leases
         ]
-        with self.together() as write:
+        with self.transaction() as write:
             for lease in wanted:
                 if self.cluster.state(record.id, lease.pod) != "releasing":
                     self.cluster.apply(PodEvicted(record.id, lease.pod))

@@ -66,7 +66,7 @@ async def start_local(
         lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell
     )
     await _must_be_free(state_dir)
-    house = EmbeddedServer(
+    server = EmbeddedServer(
         state_dir,
         simulate=simulate,
         socket=socket,
@@ -75,8 +75,8 @@ async def start_local(
         host_memory_mib=bound,
         devices=devices,
     )
-    await house.start()
-    return house
+    await server.start()
+    return server
 
 
 async def _must_be_free(state_dir: Path) -> None:
