@@ -31,6 +31,8 @@ from jupyter_gpushare.messages import (
     LeaseReleased,
     LeaseRevoked,
     LeaseUpdated,
+    LogAcknowledged,
+    LogChunk,
     NodeRules,
     Plan,
     Registered,
@@ -135,6 +137,8 @@ class FakeScheduler:
             self._tell(LeaseRevoked(revision=self._next(), lease=body.lease))
         elif isinstance(body, UsageReport) and body.number and self.acknowledges:
             orders.put_nowait(UsageAcknowledged(life=body.life, number=body.number))
+        elif isinstance(body, LogChunk) and self.acknowledges:
+            orders.put_nowait(LogAcknowledged(lease=body.lease, stop=body.stop))
 
     def use(self, **rules) -> None:
         import msgspec
