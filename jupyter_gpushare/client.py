@@ -8,9 +8,7 @@ nothing here waits for ever.
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -18,6 +16,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from jupyter_gpushare.aio import Backoff
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, Unavailable
 
 from . import messages as m
@@ -229,12 +228,13 @@ class SchedulerClient:
         A broken link shows as `ConnectionLost`, is made anew with back-off and jitter, and goes on
         where it broke. A few frames may come twice.
         """
-        pauses = _pauses()
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
                 async with aclosing(self._frames(since)) as frames:
                     async for frame in frames:
-                        since, pauses = frame.revision, _pauses()
+                        since = frame.revision
+                        backoff.reset()
                         self.reachable = True
                         yield frame
                 lost = ConnectionLost("the scheduler closed the stream")
@@ -242,7 +242,7 @@ class SchedulerClient:
                 lost = ConnectionLost(error.message)
             self.reachable = False
             yield lost
-            await asyncio.sleep(next(pauses))
+            await backoff.sleep()
 
     async def _frames(self, since: int | None) -> AsyncGenerator[m.SchedulerFrame, None]:
         query = {} if since is None else {"since": str(since)}
@@ -299,13 +299,3 @@ def _frame(data: bytes) -> m.SchedulerFrame | None:
     except msgspec.DecodeError as error:
         raise Unavailable(f"the scheduler's stream cannot be read: {error}") from error
     return frame
-
-
-def _pauses() -> Iterator[float]:
-    """Doubling, each spread over half its length, so that a thousand clients do not come back at
-    once.
-    """
-    pause = FIRST_PAUSE_S
-    while True:
-        yield pause * random.uniform(0.5, 1.0)
-        pause = min(pause * 2, LONGEST_PAUSE_S)

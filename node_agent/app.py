@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+import logging
+from collections.abc import Callable
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import FromAgent, ToKernel, ToServer
 from jupyter_gpushare.simnode import now_ms
 
@@ -62,7 +64,7 @@ class Agent:
         self.journal = AgentJournal(config.state_dir / "agent.journal.json")
         self.usage = UsageSampler(self.node, keep=lambda: self.journal.write(self.node))
         self.session.on_usage = self.usage.taken
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
 
     # ---- ports -----------------------------------------------------------------------------------
 
@@ -102,13 +104,11 @@ class Agent:
         ):  # the driver alone knows what an earlier life did last, and it lists no saved process
             for book in self.node.books.values():
                 self.mover.settle(book)
-        self._tasks = [
-            self._forever("desk", self.desk.run()),
-            self._forever("session", self.session.run()),
-            self._forever("usage", self._sample()),
-            self._forever("journal", self._keep()),
-            self._forever("batch", self.batch.run()),
-        ]
+        self._tasks.spawn(self.desk.run(), name="reconciler")
+        self._tasks.spawn(self.session.run(), name="session")
+        self._tasks.spawn(self._sample(), name="usage")
+        self._tasks.spawn(self._keep(), name="journal")
+        self._tasks.spawn(self.batch.run(), name="batch")
         kind = "simulated " if self.devices.simulated else ""
         log.info(
             "node %s: %d %sGPUs, listening on %s",
@@ -129,30 +129,16 @@ class Agent:
 
     async def stop(self) -> None:
         """Stop everything but the kernels. May be called twice."""
-        tasks, self._tasks = self._tasks, []
+        was_running = len(self._tasks) > 0
         await self.gate.stop()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
         await self.talk.close()
         await self.mover.close()
         await self.lifecycle.close()
         await self.enclosures.close()
-        if tasks:
+        if was_running:
             self.journal.write(self.node)
             self.devices.close()
-
-    def _forever(self, name: str, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
-        task = asyncio.ensure_future(work)
-        task.add_done_callback(lambda done: self._ended(name, done))
-        return task
-
-    @staticmethod
-    def _ended(name: str, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            log.critical(
-                "the agent's %s ended: %r", name, task.exception(), exc_info=task.exception()
-            )
 
     async def _sample(self) -> None:
         count = 0

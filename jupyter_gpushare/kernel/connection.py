@@ -13,12 +13,13 @@ import itertools
 import json
 import os
 import queue
-import random
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
+
+from jupyter_gpushare.aio import Backoff
 
 __all__ = ["AgentAddress", "Json", "AgentConnection", "address_from", "detached"]
 
@@ -159,12 +160,11 @@ class AgentConnection:
             self._waiting.pop(n, None)
 
     def _run(self) -> None:
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self._stopping.is_set():
             if self._converse():
-                pause = FIRST_PAUSE_S
-            self._stopping.wait(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 1.6, LONGEST_PAUSE_S)
+                backoff.reset()
+            self._stopping.wait(backoff.next_s())
 
     def _converse(self) -> bool:
         """One connection from hello to its end; whether the agent welcomed us in it."""

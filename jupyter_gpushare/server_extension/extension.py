@@ -14,6 +14,7 @@ from jupyter_core.paths import jupyter_data_dir
 from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Dict, List, Unicode, default
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError
 
 from .clients.embedded_scheduler import SchedulerRunsElsewhere, start_local
@@ -132,7 +133,7 @@ class GpuShareExtension(ExtensionApp):
 
     def initialize_settings(self) -> None:
         self._local: EmbeddedServer | None = None
-        self._starting: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(self.log)
         register_events(self.serverapp)
         self._scheduler = self._line()
         self._jupyter = JupyterServer(self.serverapp)
@@ -180,7 +181,7 @@ class GpuShareExtension(ExtensionApp):
         if self.scheduler_url:
             self.sharing.started.set()
         else:
-            self._starting = asyncio.get_running_loop().create_task(self._start_local())
+            self._tasks.spawn(self._start_local())
 
     async def _start_local(self) -> None:
         """In this server; or where another server of this person has them already, until that one
@@ -253,9 +254,7 @@ class GpuShareExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Jupyter is about to shut its kernels down; give back, then stop what runs here."""
         self._jupyter.forget_failed_starts()
-        if self._starting is not None:
-            self._starting.cancel()
-            await asyncio.gather(self._starting, return_exceptions=True)
+        await self._tasks.close()
         await self.sharing.stop()
         if self._local is not None:
             await self._local.stop()

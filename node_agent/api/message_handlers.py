@@ -7,11 +7,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Coroutine
 from typing import Final
 
 from msgspec import UNSET
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     CachesDropped,
@@ -89,7 +89,7 @@ class MessageHandlers:
         self._wishes = UserActions(node, desk, mover)
         self._numbers = itertools.count(1)
         self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
 
     # ---- hellos ----------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class MessageHandlers:
 
     def _ask(self, book: KernelRecord, body: RpcRequest) -> None:
         if body.action in ("suspend", "resume", "pin", "unpin"):
-            self._spawn(self._act_for_kernel(book, body))
+            self._tasks.spawn(self._act_for_kernel(book, body))
         elif body.action == "status":
             self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
         else:
@@ -309,9 +309,11 @@ class MessageHandlers:
         """
         match body:
             case RegisterKernel():
-                self._spawn(self._register(server, uid, body))
+                self._tasks.spawn(self._register(server, uid, body))
             case KernelActionRequest():
-                self._spawn(self._act_for_server(server, self._own(body.kernel_id, uid), body))
+                self._tasks.spawn(
+                    self._act_for_server(server, self._own(body.kernel_id, uid), body)
+                )
             case KernelLaunched() | KernelGone() | KernelRequestState() if (
                 self._own(body.kernel_id, uid) is None
             ):
@@ -393,15 +395,8 @@ class MessageHandlers:
             error = problem_of(problem)
         self._node.ports.to_server(server, KernelActionDone(n=body.n, error=error))
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Nothing is answered any more."""
         for _, _, timer in self._relayed.values():
             timer.cancel()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()

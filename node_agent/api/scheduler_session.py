@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Final, Protocol
 
 from msgspec import structs
 
+from jupyter_gpushare.aio import Backoff
 from jupyter_gpushare.messages import (
     AgentHello,
     DeviceReport,
@@ -85,7 +85,7 @@ class SchedulerSession:
 
     async def run(self) -> None:
         """For ever."""
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while self._open is not None:
             begun = asyncio.get_running_loop().time()
             try:
@@ -96,9 +96,8 @@ class SchedulerSession:
             except Exception as error:
                 log.info("no link to the scheduler: %s", error or type(error).__name__)
             if asyncio.get_running_loop().time() - begun > LONGEST_PAUSE_S:
-                pause = FIRST_PAUSE_S
-            await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+                backoff.reset()
+            await backoff.sleep()
 
     async def _converse(self, factory: LinkFactory) -> None:
         async with factory() as link:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import re
 import secrets
-from collections.abc import Coroutine
 from typing import Final
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed
 from jupyter_gpushare.messages import (
     EndCell,
@@ -51,7 +51,7 @@ class KernelLifecycle:
         self._tokens = KernelTokens(
             node.config.doors() / "tokens", shared=node.config.users == "all"
         )
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
 
     # ---- coming ----------------------------------------------------------------------------------
 
@@ -199,7 +199,7 @@ class KernelLifecycle:
 
     def end_processes(self, book: KernelRecord) -> None:
         """Kill its whole tree."""
-        self._spawn(self._kill_late(book, book.main, 0))
+        self._tasks.spawn(self._kill_late(book, book.main, 0))
 
     def leave(self, book: KernelRecord) -> None:
         """Its command is over, and its book closed: what it left running is killed, its enclosure
@@ -207,7 +207,7 @@ class KernelLifecycle:
         """
         if book.watch is not None:
             book.watch.close()
-        self._spawn(self._clear(book.launch, book.main, book.leaf, book.uid))
+        self._tasks.spawn(self._clear(book.launch, book.main, book.leaf, book.uid))
         self._node.dirty = True
 
     async def _clear(self, launch: str, main: ProcessId | None, leaf: str, uid: int | None) -> None:
@@ -223,7 +223,7 @@ class KernelLifecycle:
         if book is None:
             return
         if not body.restarting:
-            self._spawn(self._end(book, "The kernel was shut down."))
+            self._tasks.spawn(self._end(book, "The kernel was shut down."))
         elif book.main is not None:
             book.relaunched = True
 
@@ -257,7 +257,7 @@ class KernelLifecycle:
                 and not book.ending
                 and (book.lease is None or book.lease.kernel_id is not None)
             ):
-                self._spawn(self._end(book, "The kernel's process is gone."))
+                self._tasks.spawn(self._end(book, "The kernel's process is gone."))
             if book.unrestorable and not book.killing and book.main is not None:
                 self.kill(book, None, book.unrestorable)
 
@@ -277,7 +277,7 @@ class KernelLifecycle:
         if book.lease is not None and not book.unwanted:
             node.let_go(book.lease.id, ended=True, message=message)
         node.books.pop(book.kernel_id, None)
-        self._spawn(self._enclosures.close_leaf(book.leaf))
+        self._tasks.spawn(self._enclosures.close_leaf(book.leaf))
         self._tokens.forget(book.kernel_id)
         node.dirty = True
         node.wake()
@@ -303,7 +303,7 @@ class KernelLifecycle:
         asked = node.ports.to_server(
             book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait)
         )
-        self._spawn(self._kill_late(book, book.main, wait if asked else 0))
+        self._tasks.spawn(self._kill_late(book, book.main, wait if asked else 0))
 
     def shut_down(self, book: KernelRecord, text: str) -> None:
         """The idle rule's last step: its server ends it the Jupyter way, or we do."""
@@ -313,7 +313,7 @@ class KernelLifecycle:
         asked = node.ports.to_server(
             book.server, EndKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait)
         )
-        self._spawn(self._end_late(book, book.main, text, wait if asked else 0))
+        self._tasks.spawn(self._end_late(book, book.main, text, wait if asked else 0))
 
     async def _end_late(
         self, book: KernelRecord, main: ProcessId | None, message: str, wait_ms: int
@@ -337,16 +337,9 @@ class KernelLifecycle:
             )
         self._node.wake()
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Stop watching; the kernels live on."""
         for book in self._node.books.values():
             if book.watch is not None:
                 book.watch.close()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.close()

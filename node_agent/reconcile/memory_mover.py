@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import NoticeEnded
 
 from ..devices.base.protocols import CopyFailed
@@ -42,7 +43,7 @@ class MemoryMover:
     def __init__(self, node: NodeRuntime) -> None:
         self._node = node
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gpushare-copy")
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
         self._ledger = threading.Lock()
         """Two copies must not be promised the same memory."""
 
@@ -77,15 +78,12 @@ class MemoryMover:
         """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs
         in the driver is left after 10 s.
         """
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=10)
+        await self._tasks.wait(timeout_s=10)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _start(self, book: KernelRecord, work: Coroutine[None, None, None]) -> None:
         book.copying_since = self._node.clock()
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks.spawn(work)
 
     def _admit(self, book: KernelRecord, mib: int) -> str:
         """Why the host has no memory for an image of this size; if it has, it is promised. In the

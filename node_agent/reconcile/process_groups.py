@@ -8,8 +8,8 @@ is outside.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Coroutine
+
+from jupyter_gpushare.aio import BackgroundTasks
 
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
@@ -24,13 +24,13 @@ class ProcessGroups:
 
     def __init__(self, node: NodeRuntime, cgroups: Cgroups) -> None:
         self._node, self._cgroups = node, cgroups
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
 
     def open(self, book: KernelRecord) -> None:
         """A fresh one for the launch that begins; the old one is taken away."""
         old, book.leaf = book.leaf, self._cgroups.make(book.launch)
         if old and old != book.leaf:
-            self._spawn(self.close_leaf(old))
+            self._tasks.spawn(self.close_leaf(old))
 
     def move_in(self, book: KernelRecord, ident: ProcessId) -> None:
         """The kernel's process has started, or was found again: it and what it has forked so far
@@ -42,7 +42,7 @@ class ProcessGroups:
         if not book.leaf:
             return
         self._cgroups.join(book.leaf, [ident.pid])
-        self._spawn(self._gather(book.launch, ident, book.leaf, book.uid))
+        self._tasks.spawn(self._gather(book.launch, ident, book.leaf, book.uid))
 
     async def _gather(self, launch: str, ident: ProcessId, leaf: str, uid: int | None) -> None:
         tree = await asyncio.to_thread(tree_of, launch, ident, uid)
@@ -94,13 +94,6 @@ class ProcessGroups:
         for leaf in sorted(left | set(self._node.devices.abandoned(mine))):
             await self.close_leaf(leaf)
 
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
     async def close(self) -> None:
         """Wait for what is under way."""
-        for task in list(self._tasks):
-            with contextlib.suppress(Exception):
-                await task
+        await self._tasks.wait()

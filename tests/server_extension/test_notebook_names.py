@@ -39,8 +39,8 @@ def looked(known, scheduler, *names: str):
         for name in names:
             known.appeared("k", name)
             naming.tell()
-            while naming._task is not None and not naming._task.done():
-                await asyncio.sleep(0)
+            await naming._tasks.wait()
+            await asyncio.sleep(0)
         await naming.stop()
 
     asyncio.run(look())

@@ -26,6 +26,7 @@ from urllib.parse import urlsplit
 from tornado.httpclient import HTTPClientError, HTTPRequest, HTTPResponse
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import InvalidInput, NotAllowed, Unavailable
 
 from ..policy.hub_quotas import HubGroup
@@ -116,7 +117,7 @@ class JupyterHub:
         self._questions = TokenBucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE, clock())
         self._asking: dict[str, asyncio.Task[Identity | NotAllowed | None]] = {}
         self._http: SimpleAsyncHTTPClient | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(log)
         self.groups: list[HubGroup] = []
         self.problem = "the groups of JupyterHub have not been read yet"
         """Why the groups may be out of date; empty while they are not."""
@@ -222,7 +223,7 @@ class JupyterHub:
 
     def start(self) -> None:
         """Keeps the groups up to date, on the running event loop."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name="gpushare-hub")
+        self._tasks.spawn(self._run(), name="gpushare-hub")
 
     async def _run(self) -> None:
         while True:
@@ -240,7 +241,8 @@ class JupyterHub:
             await asyncio.sleep(self._refresh)
 
     async def stop(self) -> None:
-        for task in filter(None, (self._task, *self._asking.values())):
+        await self._tasks.close()
+        for task in list(self._asking.values()):
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError, Unavailable):
                 await task

@@ -16,6 +16,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import Application, RequestHandler, stream_request_body
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, NotAllowed, Unavailable
 from jupyter_gpushare.routes import ROUTES
 
@@ -224,8 +225,7 @@ class _WebSocketBase(WebSocketHandler):
             certified,
         )
         self._counted: Hashable | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._watch: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(log)
         self._frames = TokenBucket(
             server.limits.frames_per_s, server.limits.frames_at_once, time.monotonic()
         )
@@ -272,9 +272,9 @@ class _WebSocketBase(WebSocketHandler):
         self.set_nodelay(
             True
         )  # or a small frame waits up to 40 ms for the peer to have answered the one before
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._tasks.spawn(self._run())
         if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
-            self._watch = asyncio.get_running_loop().create_task(self._watch_token())
+            self._tasks.spawn(self._watch_token())
 
     async def _watch_token(self) -> None:
         """A link ends soon after its token: revoked, over, or of somebody who may do something else
@@ -329,9 +329,7 @@ class _WebSocketBase(WebSocketHandler):
 
     def on_close(self) -> None:
         self._forget_link()
-        for task in (self._task, self._watch):
-            if task is not None:
-                task.cancel()
+        self._tasks.cancel()
 
 
 def _look_at(written: asyncio.Future[None]) -> None:

@@ -18,6 +18,7 @@ from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.web import Application, RequestHandler
 
+from jupyter_gpushare.aio import Backoff
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 
 from ..api.router import error_answer
@@ -91,15 +92,13 @@ class StandbyServer:
 
     async def turn(self, say: Callable[[str], None]) -> None:
         """Returns when this process leads. `say` is told when that takes a moment."""
-        pause = FIRST_TRY_S
+        backoff = Backoff(FIRST_TRY_S, TRY_S)
         for count in itertools.count():
             if await self._leads():
                 return
             if count == SOON:
                 say(f"standing by at {self.url}: {self._leadership.leader} leads")
-            pause = min(TRY_S, pause)  # not FIRST_TRY_S * 2**count: a standby waits for months
-            await asyncio.sleep(pause)
-            pause *= 2
+            await backoff.sleep()
 
     async def _leads(self) -> bool:
         try:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 
@@ -69,7 +70,7 @@ class SchedulingLoop:
         self.tidy: Callable[[], object] = lambda: None
         """Is called at every tick, when everything else is done."""
         self._woken = asyncio.Event()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
         self._seen = self._stamp()
         self.extend: Callable[[LoadedPolicy], LoadedPolicy] = lambda loaded: loaded
         """What somebody beside the policy file adds to it: projects that a JupyterHub's groups
@@ -80,18 +81,12 @@ class SchedulingLoop:
 
     def start(self) -> None:
         self.service.on_change = self.wake
-        running = asyncio.get_running_loop()
-        self._tasks = [
-            running.create_task(self._run(), name="gpushare-scheduler-loop"),
-            running.create_task(self._tell(), name="gpushare-scheduler-telling"),
-        ]
+        self._tasks.spawn(self._run(), name="gpushare-scheduler-loop")
+        self._tasks.spawn(self._tell(), name="gpushare-scheduler-telling")
         self.wake()
 
     async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        await self._tasks.close()
 
     def wake(self) -> None:
         self._woken.set()

@@ -8,7 +8,6 @@ import asyncio
 import contextlib
 import itertools
 import os
-import random
 import secrets
 from collections.abc import Callable
 from logging import Logger
@@ -16,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from jupyter_gpushare.aio import Backoff
 from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import (
     FromServer,
@@ -70,17 +70,16 @@ class AgentClient:
 
     async def run(self) -> None:
         """Connect and come back until cancelled."""
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
                 await self._converse()
-                pause = FIRST_PAUSE_S
+                backoff.reset()
             except (OSError, ValueError, GpuShareError) as error:
                 self._log.debug("gpushare: node agent at %s: %s", self.path, error)
             finally:
                 self._lost()
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            await backoff.sleep()
 
     async def _converse(self) -> None:
         reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from logging import Logger
 from time import time_ns
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from jupyter_gpushare.aio import BackgroundTasks, Backoff
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
 from jupyter_gpushare.messages import (
     Event,
@@ -76,7 +76,7 @@ class Submitter:
         """Ids must differ from those of an earlier life of this server: kernels get fresh ids, but
         a restarted kernel keeps its own.
         """
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
         self._noted: dict[str, KernelRequest] = {}
         self._submitting: dict[str, asyncio.Task[None]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
@@ -160,10 +160,12 @@ class Submitter:
         """Ask in the background, again and again while the scheduler or the agent is away."""
         request = self._noted.pop(kernel_id, None)
         if request is not None and kernel_id in self._directory:
-            self._submitting[kernel_id] = self._spawn(self._keep_submitting(kernel_id, request))
+            self._submitting[kernel_id] = self._tasks.spawn(
+                self._keep_submitting(kernel_id, request)
+            )
 
     async def _keep_submitting(self, kernel_id: str, request: KernelRequest) -> None:
-        pause, wanted = FIRST_PAUSE_S, None
+        backoff, wanted = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S), None
         while kernel_id in self._directory:
             try:
                 # Made once: what may have arrived already is sent again with the same id.
@@ -184,8 +186,7 @@ class Submitter:
             except GpuShareError as error:
                 self._refused(kernel_id, error)
                 return
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            await backoff.sleep()
 
     def _refused(self, kernel_id: str, error: GpuShareError) -> None:
         self._log.warning(
@@ -218,18 +219,17 @@ class Submitter:
     def end_later(self, workload_id: str) -> None:
         """End it, however long that takes."""
         if not self._closed:  # after that the agent's watch over the kernels does it
-            self._spawn(self._keep_ending(workload_id))
+            self._tasks.spawn(self._keep_ending(workload_id))
 
     async def _keep_ending(self, workload_id: str) -> None:
-        pause = FIRST_PAUSE_S
+        backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
                 await self._end(workload_id)
                 return
             except GpuShareError as error:
                 self._log.debug("gpushare: giving %s back: %s", workload_id, error.message)
-            await asyncio.sleep(pause * random.uniform(0.7, 1.3))
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+            await backoff.sleep()
 
     async def close(self, within: float) -> None:
         """The server ends, and its kernels with it: give everything back, for so long; the agent's
@@ -238,11 +238,8 @@ class Submitter:
         for kernel_id in self._directory.ids():
             self.kernel_gone(kernel_id)
         self._closed = True
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=within)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.wait(timeout_s=within)
+        await self._tasks.close()
 
     # ---- parts
 
@@ -305,19 +302,6 @@ class Submitter:
         task = self._submitting.pop(kernel_id, None)
         if task is not None and not task.done():
             task.cancel()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._done)
-        return task
-
-    def _done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error(
-                "gpushare: a request in the background failed", exc_info=task.exception()
-            )
 
 
 def _reason_code(error: GpuShareError) -> str:

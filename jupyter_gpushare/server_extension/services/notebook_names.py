@@ -4,11 +4,11 @@ show the name of today.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 from logging import Logger
 from typing import Protocol
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import WorkloadView
 
@@ -32,20 +32,18 @@ class NotebookNames:
         self._directory, self._scheduler, self._log = directory, scheduler, log
         self._told: dict[str, str] = {}
         """Workload -> the name that was taken, or refused: neither is said again."""
-        self._task: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks(log)
 
     def tell(self) -> None:
         """Starts telling, unless that is under way."""
         news = dict(self._news())
         self._told = {id_: name for id_, name in self._told.items() if id_ in self._asked()}
-        if news and (self._task is None or self._task.done()):
-            self._task = asyncio.get_running_loop().create_task(self._tell(news))
+        if news and not self._tasks:
+            self._tasks.spawn(self._tell(news))
 
     async def stop(self) -> None:
         """What is not told by now is told by the next request."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await self._tasks.close()
 
     def _asked(self) -> set[str]:
         return {

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from logging import Logger
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.client import ConnectionLost
 from jupyter_gpushare.core.model.errors import Conflict, GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
@@ -120,32 +121,20 @@ class GpuShareService:
         self._ghosts = OrphanedRequests()
         self._naming = NotebookNames(self._directory, scheduler, log)
         self._missing: set[str] = set()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks(log)
 
     # ---- life
 
     def start(self) -> None:
         """Begin to connect; returns at once."""
         for work in (self._machine.run(), self._follow_scheduler(), self._sweep()):
-            self._spawn(work)
+            self._tasks.spawn(work)
 
     async def stop(self, within: float = 3.0) -> None:
         """End every task; what is being given back has `within` seconds to get through."""
         await self._naming.stop()
         await self._desk.close(within)
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._log.error("gpushare: a background task failed", exc_info=task.exception())
+        await self._tasks.close()
 
     async def _follow_scheduler(self) -> None:
         async for frame in self._scheduler.changes():
@@ -330,7 +319,7 @@ class GpuShareService:
         """
         kernel = self._directory.view(kernel_id) if kernel_id in self._directory else None
         if kernel is not None and kernel.state == "suspended" and kernel.busy:
-            self._spawn(self._bring_back(kernel_id))
+            self._tasks.spawn(self._bring_back(kernel_id))
 
     async def _bring_back(self, kernel_id: str) -> None:
         with contextlib.suppress(
@@ -367,11 +356,11 @@ class GpuShareService:
             case KernelEvent(kernel_id=kernel_id, event=event):
                 self._changed(self._directory.happened(kernel_id, event))
             case RelaunchKernel():
-                self._spawn(relaunch(self._jupyter, message, self._log))
+                self._tasks.spawn(relaunch(self._jupyter, message, self._log))
             case EndKernel():
-                self._spawn(end_idle(self._jupyter, message, self._log))
+                self._tasks.spawn(end_idle(self._jupyter, message, self._log))
             case RelayedRequest():
-                self._spawn(self._answer(message))
+                self._tasks.spawn(self._answer(message))
             case TiersFound():
                 self._telling.status(self._status())
             case Registered() | KernelActionDone() | ServerWelcome():
