@@ -97,11 +97,9 @@ class Agent:
             self.lifecycle.watch(book, ident)
         await self.gate.start()
         await self.enclosures.tidy()
-        self.devices.listen(self._wake_from_anywhere(asyncio.get_running_loop()))
+        self.devices.start(self._wake_from_anywhere(asyncio.get_running_loop()))
         self.desk.try_step()
-        if (
-            not self.devices.simulated
-        ):  # the driver alone knows what an earlier life did last, and it lists no saved process
+        if self.devices.traits.recovers_copies_at_start:
             for book in self.node.books.values():
                 self.mover.settle(book)
         self._tasks.spawn(self.desk.run(), name="reconciler")
@@ -109,12 +107,11 @@ class Agent:
         self._tasks.spawn(self._sample(), name="usage")
         self._tasks.spawn(self._keep(), name="journal")
         self._tasks.spawn(self.batch.run(), name="batch")
-        kind = "simulated " if self.devices.simulated else ""
         log.info(
-            "node %s: %d %sGPUs, listening on %s",
+            "node %s: %d %ss, listening on %s",
             self.config.node,
             len(self.node.totals),
-            kind,
+            self.devices.traits.label,
             self.config.socket_path(),
         )
 

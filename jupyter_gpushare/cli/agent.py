@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from node_agent.app import Agent
     from node_agent.devices.base.hang_detection import WatchedCall
     from node_agent.devices.base.protocols import Devices
+    from node_agent.discovery.inventory import TierResult
 
 __all__ = ["agent"]
 
@@ -159,7 +160,7 @@ def agent(
     """
     from node_agent.app import AgentConfig
     from node_agent.devices.base.hang_detection import WatchedCall
-    from node_agent.devices.simulated.simulated_devices import read_simulation
+    from node_agent.devices.base.protocols import DiscoveryRequest
     from node_agent.discovery.inventory import find_devices
 
     folder = (
@@ -168,12 +169,10 @@ def agent(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if users == "all" and os.geteuid() != 0:
         raise InvalidInput("only root can serve every user of the machine", field="--users")
-    simulation = (
-        read_simulation(simulate, memory=gpu_memory, copy_gib_s=copy_rate) if simulate else None
-    )
     place = Path(socket) if socket else None
     public = AgentConfig(node, folder, place, users=users).doors() if users == "all" else None
-    find = partial(find_devices, node, folder, simulation, public)
+    request = DiscoveryRequest(node, folder, public, simulate or "", gpu_memory, copy_rate)
+    find = partial(find_devices, request)
     if self_test:
         return _print_tiers(WatchedCall(find))
     if not scheduler:
@@ -251,28 +250,26 @@ def _in_time(attempt: WatchedCall[T]) -> T:
     """What came of it; a call that hangs is said, and given up. Raises _Hung, and what the work
     raised.
     """
-    from node_agent.devices.base.call_tracker import hangs
+    from node_agent.devices.base.call_tracker import hang_problem
 
     said = False
     while not attempt.wait(0.2):
-        if (problem := hangs()) and not said:
+        if (problem := hang_problem()) and not said:
             click.echo(f"waiting: {problem}", err=True)
             said = True
-        if problem := hangs(slow_s=HUNG_S):
+        if problem := hang_problem(slow_s=HUNG_S):
             raise _DriverCallHung(
                 f"{problem}; restart the machine when it stays so (`dmesg` may say why)"
             )
     return attempt.result()
 
 
-def _print_rows(found: list[tuple[str, bool, str]]) -> None:
-    from node_agent.devices.nvidia.selftest import advised
-
+def _print_rows(results: list[TierResult]) -> None:
     rows: list[list[str]] = []
-    for tier, has, problem in found:
-        why, what = advised(tier, problem)
-        rows.append([tier, "yes" if has else "no", why])
-        rows += [["", "", f"→ {what}"]] if problem else []
+    for result in results:
+        rows.append([result.tier, "yes" if result.present else "no", result.reason])
+        if result.remedy:
+            rows.append(["", "", f"→ {result.remedy}"])
     click.echo(table("", ["tier", "here", "why not, and what to do"], rows))
 
 
@@ -303,11 +300,11 @@ async def _serve(
     from jupyter_gpushare.client import SchedulerClient
     from jupyter_gpushare.failover import to_schedulers
     from node_agent.app import Agent, AgentConfig
-    from node_agent.devices.base.hang_detection import found_patiently
+    from node_agent.devices.base.hang_detection import run_watched
 
     assert isinstance(config, AgentConfig)
     client = SchedulerClient(to_schedulers(scheduler, _token(token_file), **files))
-    devices = await found_patiently(find, _say)
+    devices = await run_watched(find, _say)
     logging.getLogger("gpushare.agent").info(
         "GPUs of this node: %d %s", len(devices.reports()), devices.reports()[0].model
     )
@@ -327,7 +324,7 @@ def _say(problem: str) -> None:
             problem,
         )
     else:
-        log.info("the NVIDIA driver answers")
+        log.info("the GPU driver answers")
 
 
 async def _until_told() -> None:

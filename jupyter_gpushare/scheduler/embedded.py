@@ -18,9 +18,8 @@ from jupyter_gpushare.client import SchedulerClient, Wire
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.routes import ROUTES
 from node_agent.app import Agent, AgentConfig
-from node_agent.devices.base.hang_detection import found_patiently
-from node_agent.devices.base.protocols import Devices
-from node_agent.devices.simulated.simulated_devices import read_simulation
+from node_agent.devices.base.hang_detection import run_watched
+from node_agent.devices.base.protocols import Devices, DiscoveryRequest
 from node_agent.discovery.inventory import find_devices
 
 from .api.agent_sessions import AgentSession
@@ -36,7 +35,7 @@ __all__ = [
     "EmbeddedServer",
     "InProcessTransport",
     "devices_here",
-    "found_patiently",
+    "run_watched",
     "is_served",
     "own_socket",
     "served_at",
@@ -146,8 +145,9 @@ def devices_here(
     Raises GpuShareError: there are none.
     """
     make_state_dir(state_dir)
-    simulation = read_simulation(simulate, memory=gpu_memory) if simulate else None
-    return find_devices(node or this_node(), state_dir, simulation)
+    return find_devices(
+        DiscoveryRequest(node or this_node(), state_dir, simulate=simulate, gpu_memory=gpu_memory)
+    )
 
 
 class EmbeddedServer:

@@ -247,7 +247,7 @@ class GpuShareExtension(ExtensionApp):
             self.log.warning("gpushare: %s", problem)
             self.sharing.started.set()
         else:
-            self.log.info("gpushare: the NVIDIA driver answers")
+            self.log.info("gpushare: the GPU driver answers")
         self.sharing.problem = problem or None
         self._scheduler.problem = problem or "the scheduler inside this server is starting"
 

@@ -116,7 +116,7 @@ class MessageHandlers:
         line.send(
             KernelWelcome(
                 node=self._node.config.node,
-                simulated=self._node.devices.simulated,
+                simulated=self._node.devices.traits.simulated,
                 kernel=self._view(book),
             )
         )
@@ -139,11 +139,11 @@ class MessageHandlers:
         self._gate.servers[hello.server] = line
         node = self._node
         kernels = [self._view(book) for book in node.books.values() if _is_whose(book, line.uid)]
-        tiers, problems = node.devices.tiers()
+        tiers, problems = node.devices.capabilities()
         line.send(
             ServerWelcome(
                 node=node.config.node,
-                simulated=node.devices.simulated,
+                simulated=node.devices.traits.simulated,
                 tiers=tiers,
                 tier_problems=problems,
                 kernels=kernels,
@@ -167,7 +167,7 @@ class MessageHandlers:
             self._node.config.node,
             self._node.uuids,
             self._node.totals,
-            self._node.devices.simulated,
+            self._node.devices.traits.simulated,
         )
 
     # ---- kernels ---------------------------------------------------------------------------------

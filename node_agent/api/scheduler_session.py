@@ -134,10 +134,10 @@ class SchedulerSession:
     def node_report(self) -> NodeReport:
         """The machine as it is."""
         node = self._node
-        tiers, problems = node.devices.tiers()
+        tiers, problems = node.devices.capabilities()
         return NodeReport(
             name=node.config.node,
-            simulated=node.devices.simulated,
+            simulated=node.devices.traits.simulated,
             devices=self._devices(),
             tiers=tiers,
             tier_problems=problems,
@@ -149,11 +149,9 @@ class SchedulerSession:
         )
 
     def _devices(self) -> list[DeviceReport]:
-        """As measured; of simulated GPUs the agent itself knows what is used, and how busy they
-        are.
-        """
+        """As the devices report them, with the usage by kernels where the devices report none."""
         node, found = self._node, [self._drained(one) for one in self._node.devices.reports()]
-        if not node.devices.simulated:
+        if node.devices.traits.reports_usage:
             return found
         busy: dict[int, float] = {}
         for book in node.books.values():

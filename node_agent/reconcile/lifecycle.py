@@ -24,7 +24,7 @@ from jupyter_gpushare.messages import (
     RelaunchKernel,
 )
 
-from ..devices.base.protocols import TenantMemory
+from ..devices.base.model import TenantMemory
 from ..socket.kernel_tokens import KernelTokens
 from ..state.kernel_record import KernelRecord, about
 from ..state.node import NodeRuntime, log

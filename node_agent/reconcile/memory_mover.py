@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import NoticeEnded
 
-from ..devices.base.protocols import CopyFailed
+from ..devices.base.model import CopyFailed
 from ..state.kernel_record import KernelRecord, about
 from ..state.node import NodeRuntime, log
 from ..system.host_memory import read_host, refusal
@@ -53,7 +53,7 @@ class MemoryMover:
         """Start saving; `own`: its owner (or its own next cell) wants it."""
         if book.transit is not None:
             return
-        tiers, problems = self._node.devices.tiers()
+        tiers, problems = self._node.devices.capabilities()
         if "suspend" not in tiers:  # asked again later: the self-test may still be on its way
             self._cannot(
                 book,
@@ -89,15 +89,15 @@ class MemoryMover:
         """Why the host has no memory for an image of this size; if it has, it is promised. In the
         copy's thread.
 
-        Simulated images are in nobody's memory: only the stated budget counts for them.
+        Images outside host memory count against the stated budget only.
         """
         node = self._node
         with self._ledger:
             books = list(node.books.values())
             host = (
-                None
-                if node.devices.simulated
-                else read_host(pid for pid, _ in book.holding.processes)
+                read_host(pid for pid, _ in book.holding.processes)
+                if node.devices.traits.images_use_host_memory
+                else None
             )
             saved, on_the_way = (
                 sum(one.image() for one in books),
@@ -193,7 +193,7 @@ class MemoryMover:
 
     async def _settle(self, book: KernelRecord) -> None:
         try:
-            await self._run(self._node.devices.settle, book.kernel_id)
+            await self._run(self._node.devices.recover, book.kernel_id)
         except CopyFailed as error:
             self._lost(book, str(error))
         finally:

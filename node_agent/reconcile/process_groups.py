@@ -77,7 +77,7 @@ class ProcessGroups:
         the next start of the agent.
         """
         if leaf:
-            await asyncio.to_thread(self._node.devices.vacate, leaf)
+            await asyncio.to_thread(self._node.devices.release_cgroup, leaf)
             if not await asyncio.to_thread(self._cgroups.remove, leaf):
                 log.warning("the cgroup %s is still in use", leaf)
 
@@ -91,7 +91,7 @@ class ProcessGroups:
             for leaf in self._cgroups.leaves()
             if leaf not in mine and not self._cgroups.members(leaf)
         }
-        for leaf in sorted(left | set(self._node.devices.abandoned(mine))):
+        for leaf in sorted(left | set(self._node.devices.orphaned_cgroups(mine))):
             await self.close_leaf(leaf)
 
     async def close(self) -> None:

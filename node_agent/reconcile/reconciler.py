@@ -24,7 +24,7 @@ from jupyter_gpushare.messages import (
     stamp,
 )
 
-from ..devices.base.protocols import DevicesBusy, KernelProcesses, TenantMemory
+from ..devices.base.model import DevicesBusy, KernelProcesses, TenantMemory
 from ..policy.caps import caps
 from ..policy.reclaim_ladder import (
     AdmitStep,
@@ -167,7 +167,7 @@ class Reconciler:
         self._deadline = min(
             (moment for moment in (decision.deadline, resting) if moment is not None), default=None
         )
-        node.devices.pace(self._is_moving(decision))
+        node.devices.sample_fast(self._is_moving(decision))
         node.publish()
 
     def _is_moving(self, decision: ReclaimDecision) -> bool:
@@ -183,7 +183,7 @@ class Reconciler:
 
     def _observe(self, now: int) -> None:
         node = self._node
-        node.devices.follow({book.kernel_id: _kin(book) for book in node.books.values()})
+        node.devices.track_kernels({book.kernel_id: _kin(book) for book in node.books.values()})
         reading = node.devices.read()
         self._taken = reading.taken
         for name, holding in reading.kernels.items():
@@ -213,7 +213,7 @@ class Reconciler:
 
     def _blame(self) -> None:
         """Errors that programs made on the GPUs are their kernels' to know."""
-        for fault in self._node.devices.faults():
+        for fault in self._node.devices.take_faults():
             book = self._node.books.get(fault.kernel_id)
             if book is not None:
                 self._node.happened(book, "fault", fault.message, tell=True)
@@ -245,7 +245,8 @@ class Reconciler:
         that its owner is told the truth.
         """
         return next(
-            filter(None, map(self._node.devices.unsavable, book.holding.held or book.home)), ""
+            filter(None, map(self._node.devices.suspend_problem, book.holding.held or book.home)),
+            "",
         )
 
     def _settle_in(self, book: KernelRecord, now: int) -> None:
@@ -444,7 +445,7 @@ class Reconciler:
                 self.say_wait(book, self._node.story.waits_for_driver())
             else:
                 self._looking.add(book.kernel_id)
-            self._node.devices.hurry()
+            self._node.devices.refresh()
             return []
         # Running, or coming back, counts from here on: the caps that follow must already know it.
         if book.holding.suspended:

@@ -32,11 +32,11 @@ def why(node: NodeRuntime, book: KernelRecord, step: WaitStep, now: int) -> str:
 
 
 def _copy(node: NodeRuntime, book: KernelRecord, copying: KernelRecord, now: int) -> str:
-    # A simulated image leaves host memory before the copy is through.
+    # The image may leave host memory before the copy is complete.
     story, mib = node.story, (copying.image() if copying.transit == "in" else 0) or copying.held()
     passed = now - copying.copying_since
     what = story.waits_for_copy(mib, own=copying is book, back=copying.transit == "in")
     if passed < SLOW_MS:
         return what
     seconds = passed // SLOW_MS * SLOW_MS // 1000
-    return what + story.copy_is_slow(seconds, node.devices.patience_s(mib))
+    return what + story.copy_is_slow(seconds, node.devices.copy_timeout_s(mib))

@@ -12,10 +12,10 @@ __all__ = ["EventText"]
 
 
 class EventText:
-    """Words of one node. `simulated` GPUs are called so in every sentence that names one."""
+    """Messages of one node. `label`: what they call a device, such as `simulated GPU`."""
 
-    def __init__(self, simulated: bool) -> None:
-        self._gpu = "simulated GPU" if simulated else "GPU"
+    def __init__(self, label: str) -> None:
+        self._gpu = label
 
     def gpus(self, indexes: tuple[int, ...]) -> str:
         """`simulated GPU 0`, `simulated GPUs 0 and 1`."""

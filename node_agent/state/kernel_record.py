@@ -27,7 +27,7 @@ from jupyter_gpushare.messages import (
     stamp,
 )
 
-from ..devices.base.protocols import TenantMemory
+from ..devices.base.model import TenantMemory
 from ..policy.idleness import Step
 from ..policy.placement import PlacedTenant
 from ..policy.snapshot import Tenant

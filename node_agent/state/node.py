@@ -137,8 +137,8 @@ class NodeRuntime:
         self.draining = Draining(config.drain_ms)
         self.foreign: dict[int, int] = {}
         """MiB per GPU that processes hold which are no kernel's of ours: not offered to anybody."""
-        self.story = EventText(devices.simulated)
-        self._tiers = devices.tiers()
+        self.story = EventText(devices.traits.label)
+        self._tiers = devices.capabilities()
         self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
         self.rungs: Counter[str] = Counter()
@@ -166,16 +166,14 @@ class NodeRuntime:
         return {gpu: max(0, total - self.foreign.get(gpu, 0)) for gpu, total in self.totals.items()}
 
     def binds(self) -> bool:
-        """Whether a process stays on the GPUs that it chose first: real ones, whose driver cannot
-        move memory to others.
+        """Whether a process stays on the GPUs that it chose first: the driver cannot move its
+        memory to others.
         """
-        return not self.devices.simulated and "relocate" not in self.devices.tiers()[0]
+        return "relocate" not in self.devices.capabilities().tiers
 
     def caps_are_advice(self) -> bool:
-        """Whether kernels keep their caps themselves, as they are told: real GPUs, whose driver
-        does not enforce them.
-        """
-        return not self.devices.simulated and "limit" not in self.devices.tiers()[0]
+        """Whether only the kernels themselves keep their caps: the driver does not enforce them."""
+        return "limit" not in self.devices.capabilities().tiers
 
     def holder(self, lease: str) -> KernelRecord | None:
         """The book that has this lease."""
@@ -225,10 +223,10 @@ class NodeRuntime:
         self._publish_tiers()
 
     def _publish_tiers(self) -> None:
-        tiers, problems = self.devices.tiers()
-        if (tiers, problems) != self._tiers:
-            self._tiers = tiers, problems
-            self.ports.to_servers(TiersFound(tiers=tiers, tier_problems=problems))
+        found = self.devices.capabilities()
+        if found != self._tiers:
+            self._tiers = found
+            self.ports.to_servers(TiersFound(tiers=found.tiers, tier_problems=found.problems))
 
     def _publish_kernel(self, book: KernelRecord, now: int, memory_too: bool) -> None:
         key = (
@@ -260,7 +258,7 @@ class NodeRuntime:
         ):
             return
         book.last_key, book.last_sent = key, now
-        seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
+        seen = view(book, self.config.node, self.uuids, self.totals, self.devices.traits.simulated)
         self.ports.to_server(book.server, KernelReported(kernel=seen))
         cap = book.last_caps[0][1] if book.last_caps else 0
         book.last_devices = self._devices_of(book)
@@ -276,7 +274,7 @@ class NodeRuntime:
             return "this machine cannot move GPU memory to another GPU"
         if now < book.no_suspend_until:
             return book.no_suspend_why
-        tiers, problems = self.devices.tiers()
+        tiers, problems = self.devices.capabilities()
         return (
             ""
             if "suspend" in tiers
@@ -284,14 +282,16 @@ class NodeRuntime:
         )
 
     def push_caps(self) -> None:
-        """Tell kernels on real GPUs what their frameworks may hold, where that changed: before a
-        cell is let go that goes by it.
+        """Send kernels that keep their caps themselves the caps that changed, before a cell that
+        depends on them is released.
         """
         for book in self.books.values():
             devices = self._devices_of(book)
             if devices and devices != book.last_devices:
                 book.last_devices = devices
-                seen = view(book, self.config.node, self.uuids, self.totals, self.devices.simulated)
+                seen = view(
+                    book, self.config.node, self.uuids, self.totals, self.devices.traits.simulated
+                )
                 self.ports.to_kernel(
                     book.kernel_id,
                     KernelUpdate(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)),
@@ -302,7 +302,7 @@ class NodeRuntime:
         waits until it is back.
         """
         if (
-            self.devices.simulated
+            not self.devices.traits.kernels_select_devices
             or not book.attached
             or book.transit is not None
             or book.holding.suspended
@@ -313,7 +313,7 @@ class NodeRuntime:
         own = [self.uuids[gpu] for gpu, _ in caps]
         others = (
             [uuid for uuid in self.uuids if uuid not in own]
-            if "relocate" in self.devices.tiers()[0]
+            if "relocate" in self.devices.capabilities().tiers
             else []
         )
         visible = ",".join(own + others)

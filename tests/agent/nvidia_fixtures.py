@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.devices.base.protocols import CopyFailed
+from node_agent.devices.base.model import CopyFailed
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
 from node_agent.devices.nvidia.checkpoints import Checkpoints, CheckpointTimes
 from tests.fake_driver.environment import TruthfulGround

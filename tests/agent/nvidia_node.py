@@ -25,7 +25,7 @@ __all__ = ["PREPARE", "GpuNode"]
 PREPARE = """
 import os
 os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-from tests.fakegpu.driver import Gpu
+from tests.fake_driver.driver import Gpu
 gpu = Gpu({gpu})
 """
 """The first cell of a kernel: it chooses its GPU, as the frameworks' part of the extension does for
@@ -56,7 +56,7 @@ class GpuNode(World):
             lambda _: HostReading(2048 * 1024, 2048 * 1024),
         )  # a machine for such GPUs
         await super().__aenter__()
-        await self.until(lambda: "suspend" in self.devices.tiers()[0], "the self-test", 30)
+        await self.until(lambda: "suspend" in self.devices.capabilities()[0], "the self-test", 30)
         return self
 
     async def __aexit__(self, *error: object) -> None:

@@ -48,8 +48,9 @@ from jupyter_gpushare.messages import (
     encode,
 )
 from node_agent.app import Agent, AgentConfig
+from node_agent.devices.base.protocols import DiscoveryRequest
 from node_agent.devices.simulated.simulated_devices import Simulation
-from node_agent.discovery.inventory import find_devices
+from node_agent.devices.simulated.vendor import SimulatedVendor
 
 GIB = 1024
 ROOT = Path(__file__).parents[2]
@@ -399,7 +400,15 @@ class World:
 
     async def start_agent(self) -> None:
         public = self.config.doors() if self.config.users == "all" else None
-        self.devices = find_devices("n0", self.state_dir, self.simulation, public)
+        self.devices = SimulatedVendor().find(
+            DiscoveryRequest(
+                "n0",
+                self.state_dir,
+                public,
+                f"{self.simulation.model}:{self.simulation.count}",
+                copy_gib_s=self.simulation.copy_gib_s,
+            )
+        )
         self.agent = Agent(self.config, self.devices, self.scheduler.link)
         await self.agent.start()
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from node_agent.devices.base.protocols import CopyFailed
+from node_agent.devices.base.model import CopyFailed
 from tests.agent.nvidia_fixtures import HASTY, Scene, scene_of
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults
 

@@ -57,7 +57,7 @@ def test_patience_begins_anew_while_the_driver_makes_headway():
 
 
 def test_a_killed_kernel_has_its_time_to_die():
-    from node_agent.devices.base.protocols import TenantMemory
+    from node_agent.devices.base.model import TenantMemory
 
     draining, book = Draining(1000), KernelRecord("k", killing=True, holding=TenantMemory({0: 5}))
     draining.look({}, (book,), 0)

@@ -13,7 +13,7 @@ import pytest
 from jupyter_gpushare.messages import AgentHello, LeaseBody, NodeChangedReport, Share
 from jupyter_gpushare.simnode import start_of
 from node_agent.app import Agent, AgentConfig
-from node_agent.devices.base.protocols import DevicesBusy, KernelProcesses
+from node_agent.devices.base.model import DevicesBusy, KernelProcesses
 from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.state.kernel_record import is_stranded, lodger, occupant
@@ -36,7 +36,7 @@ def devices(tmp_path, **options):
             toy = world.toy()
             toy.do("alloc", ordinal, int(gib * GIB))
             kernels[name] = KernelProcesses((toy.pid, start_of(toy.pid)), "")
-            found.follow(kernels)
+            found.track_kernels(kernels)
             found.look()
             return toy
 
@@ -119,9 +119,9 @@ def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_pat
         found.close()
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
-            again.follow({"a": KernelProcesses((a.pid, start_of(a.pid)), "")})
+            again.track_kernels({"a": KernelProcesses((a.pid, start_of(a.pid)), "")})
             assert again.read().kernels["a"].half_done, "nobody knows yet how far the last one came"
-            again.settle("a")
+            again.recover("a")
             assert again.read().kernels["a"].suspended
             assert again.resume("a", [0]) == 2048 + CONTEXT
             assert world.state(a.pid) == "running"
@@ -163,7 +163,7 @@ def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
             found = NvidiaDevices(Nvml(), tmp_path)
             try:
                 found.probe()
-                tiers, problems = found.tiers()
+                tiers, problems = found.capabilities()
                 assert "suspend" not in tiers
                 assert "MIG" in problems["suspend"]
                 assert [one.mig for one in found.reports()] == [True]
@@ -174,10 +174,10 @@ def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
 def suspend_is(found, expected):
     """Wait until it is missing for this reason; "": until it is there."""
     deadline = time.monotonic() + 30
-    while not found.tiers()[1].get("suspend", "").startswith(expected) or (
-        not expected and "suspend" not in found.tiers()[0]
+    while not found.capabilities()[1].get("suspend", "").startswith(expected) or (
+        not expected and "suspend" not in found.capabilities()[0]
     ):
-        assert time.monotonic() < deadline, found.tiers()
+        assert time.monotonic() < deadline, found.capabilities()
         time.sleep(0.02)
 
 
@@ -186,7 +186,7 @@ def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypa
     with devices(tmp_path, gpus=1) as (world, found):
         stranger = world.toy()
         stranger.do("alloc", 0, 7 * GIB + GIB // 2)
-        found.listen(lambda: None)
+        found.start(lambda: None)
         suspend_is(found, "no GPU has the room for a test process")
         stranger.kill()
         suspend_is(found, "")
@@ -201,12 +201,12 @@ def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what
         fault = world.fault("cuCheckpointProcessLock", Faults.FAIL, 999, times=-1)
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
-            again.follow({"a": KernelProcesses((kernel.pid, start_of(kernel.pid)), "")})
+            again.track_kernels({"a": KernelProcesses((kernel.pid, start_of(kernel.pid)), "")})
             again.look()
-            again.listen(lambda: None)
+            again.start(lambda: None)
             suspend_is(again, "")
             again.probe()
-            assert "suspend" in again.tiers()[0]
+            assert "suspend" in again.capabilities()[0]
             assert world.hits(fault) == 0
         finally:
             again.close()

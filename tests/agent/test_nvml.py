@@ -10,7 +10,9 @@ import pynvml
 import pytest
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from node_agent.devices.nvidia.nvml import GpuEvent, Nvml, NvmlFailed, ProcessUse
+from node_agent.devices.base.protocols import DiscoveryRequest
+from node_agent.devices.nvidia.nvml import Nvml, NvmlFailed
+from node_agent.devices.nvidia.nvml_types import GpuEvent, ProcessUse
 from node_agent.discovery.inventory import find_devices
 from tests.agent.fake_driver_kernels import loaded, machine
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults, GpuWorld
@@ -174,7 +176,7 @@ def test_a_broken_driver_is_named_with_what_to_do(tmp_path, code, words):
     with GpuWorld() as world, loaded(world):
         world.fault("nvmlInitWithFlags", Faults.FAIL, code)
         with pytest.raises(Unavailable, match=words) as refused:
-            find_devices("n0", tmp_path, None)
+            find_devices(DiscoveryRequest("n0", tmp_path))
         assert "--simulate MODEL:N" in refused.value.message
 
 
@@ -182,7 +184,7 @@ def test_a_driver_that_fails_after_its_start_is_named_too(tmp_path):
     with GpuWorld() as world, loaded(world):
         world.fault("nvmlSystemGetDriverVersion", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
         with pytest.raises(Unavailable, match="does not answer"):
-            find_devices("n0", tmp_path, None)
+            find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_a_machine_without_gpus_says_so(tmp_path):
@@ -191,14 +193,14 @@ def test_a_machine_without_gpus_says_so(tmp_path):
         loaded(world),
         pytest.raises(Unavailable, match="no GPU to share"),
     ):
-        find_devices("n0", tmp_path, None)
+        find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
     with GpuWorld(gpus=1) as world, loaded(world):
         world.set("mig_mode", 1, gpu=0)
         with pytest.raises(Unavailable, match="MIG is on, but it has no instances"):
-            find_devices("n0", tmp_path, None)
+            find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
@@ -209,8 +211,8 @@ def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
             pynvml.NVML_ERROR_NOT_SUPPORTED,
             times=-1,
         )
-        with pytest.raises(Unavailable, match="does not say which process uses the GPUs"):
-            find_devices("n0", tmp_path, None)
+        with pytest.raises(Unavailable, match="does not say which process uses them"):
+            find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_limits_go_round_in_bytes(tmp_path):

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from jupyter_gpushare.simnode import start_of
+from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
-from node_agent.devices.base.protocols import KernelProcesses
 from node_agent.policy.memory_accounting import GONE, STRANGER
 from node_agent.system.processes import MARKER, SELF_TEST, ProcessId, here
 

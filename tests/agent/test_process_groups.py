@@ -33,10 +33,10 @@ class Watchful(SimulatedDevices):
 
     def __init__(self, *args) -> None:
         super().__init__(*args)
-        self.vacated: list[tuple[str, bool]] = []
+        self.released: list[tuple[str, bool]] = []
 
-    def vacate(self, leaf: str) -> None:
-        self.vacated.append((leaf, Path(leaf).is_dir()))
+    def release_cgroup(self, leaf: str) -> None:
+        self.released.append((leaf, Path(leaf).is_dir()))
 
 
 class Enclosed(World):
@@ -96,7 +96,7 @@ def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goe
             await a.end()
             await world.until(lambda: started(hidden) is None, "the hidden child is ended")
             await world.until(lambda: world.leaves() == [], "the cgroup is gone")
-            assert world.devices.vacated == [(leaf, True)]
+            assert world.devices.released == [(leaf, True)]
 
     play(story())
 
@@ -127,7 +127,7 @@ def test_an_agent_that_comes_back_keeps_the_living_and_tidies_up_after_the_dead(
             await asyncio.to_thread(world.devices.cgroups.kill, other)
             await world.start_agent()
             await world.until(lambda: world.leaves() == [leaf], "tidied up")
-            assert world.devices.vacated == [(other, True)]
+            assert world.devices.released == [(other, True)]
             assert started(a.pid) is not None
             await world.server.connect()
             await world.server.register("a", pid=a.pid)

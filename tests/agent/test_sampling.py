@@ -12,8 +12,8 @@ import pynvml
 import pytest
 
 from jupyter_gpushare.simnode import start_of
+from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
-from node_agent.devices.base.protocols import KernelProcesses
 from node_agent.devices.nvidia.sampler import SETTLED_MS, SILENT_MS, GpuSampler, monotonic_ms
 from tests.agent.fake_driver_kernels import machine
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults

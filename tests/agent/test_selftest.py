@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 
 from jupyter_gpushare.core.model.errors import Unavailable
-from node_agent.devices.base.call_tracker import CallTracker, hangs
-from node_agent.devices.base.hang_detection import found_patiently
+from node_agent.devices.base.call_tracker import CallTracker, hang_problem
+from node_agent.devices.base.hang_detection import run_watched
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
 from node_agent.devices.nvidia.mps import mps_runs
 from node_agent.devices.nvidia.selftest import ADVICE, advised
@@ -125,7 +125,7 @@ def test_a_call_that_hangs_is_named_with_its_time_and_the_self_test_ends(call, t
             "nvmlDeviceGetMemoryInfo_v2": "nvmlDeviceGetMemoryInfo",
         }.get(call, call)
         assert re.search(
-            rf"observe +no +the NVIDIA driver does not answer: its call {named} has not returned since \d\d:\d\d:\d\d",
+            rf"observe +no +the GPU driver does not answer: its call {named} has not returned since \d\d:\d\d:\d\d",
             done.stdout,
         ), done.stdout
         assert "waiting: " in done.stderr
@@ -342,7 +342,7 @@ def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tm
 
 
 def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
-    from node_agent.devices.nvidia.nvml import GpuFound
+    from node_agent.devices.nvidia.nvml_types import GpuFound
     from node_agent.devices.nvidia.selftest import SelfTest, tested
     from node_agent.system.cgroups import Cgroups
 
@@ -383,7 +383,7 @@ def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_cal
     def search() -> str:
         tries.append(1)
         if len(tries) == 1:
-            calls.make("nvmlInit", gate.wait)
+            calls.track("nvmlInit", gate.wait)
             raise Unavailable("it was not itself")
         return "devices"
 
@@ -393,12 +393,11 @@ def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_cal
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "node_agent.devices.base.hang_detection.hangs", lambda: hangs(calls, slow_s=0.05)
+            "node_agent.devices.base.hang_detection.hang_problem",
+            lambda: hang_problem(calls, slow_s=0.05),
         )
-        assert asyncio.run(found_patiently(search, tell)) == "devices"
+        assert asyncio.run(run_watched(search, tell)) == "devices"
         assert "nvmlInit" in told[0]
         assert told[-1] == ""
         with pytest.raises(Unavailable):
-            asyncio.run(
-                found_patiently(lambda: (_ for _ in ()).throw(Unavailable("no driver")), tell)
-            )
+            asyncio.run(run_watched(lambda: (_ for _ in ()).throw(Unavailable("no driver")), tell))

@@ -162,7 +162,7 @@ def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_t
         world.machine.set("mig_mode", 1, gpu=0)
         world.machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 << 30, mig_parent=0)
         async with world:
-            assert "MIG" in world.devices.tiers()[1]["suspend on GPU 0"]
+            assert "MIG" in world.devices.capabilities()[1]["suspend on GPU 0"]
             uuid = world.devices.reports()[0].uuid
             kernels = {}
             for name, share in (("a", 20 * GIB), ("b", 19 * GIB)):
@@ -279,7 +279,7 @@ def test_two_gpus_a_saved_kernel_follows_its_home():
     async def story():
         async with GpuNode(gpus=2) as world:
             await world.until(
-                lambda: "relocate" in world.devices.tiers()[0], "relocation proved", 30
+                lambda: "relocate" in world.devices.capabilities()[0], "relocation proved", 30
             )
             a = await burst(world, 20)
             b = await world.kernel("b", request=39 * GIB)

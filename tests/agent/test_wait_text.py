@@ -10,7 +10,7 @@ def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
     """Its owner may have pressed "Move now", or the agent found a better place: there is more room
     either way.
     """
-    said = EventText(simulated=True).moved((0,), (1,), None)
+    said = EventText("simulated GPU").moved((0,), (1,), None)
     assert (
         said
         == "Moved from simulated GPU 0 to simulated GPU 1, where there is more room; nothing is lost."
@@ -18,5 +18,5 @@ def test_a_move_says_where_to_and_claims_no_reason_of_its_own():
 
 
 def test_a_move_for_somebody_says_for_whom():
-    said = EventText(simulated=False).moved((0,), (1,), KernelRecord("k"))
+    said = EventText("GPU").moved((0,), (1,), KernelRecord("k"))
     assert said == "Moved from GPU 0 to GPU 1 to make room for another workload; nothing is lost."

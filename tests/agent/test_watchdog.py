@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.messages import LeaseBody, Share
-from node_agent.devices.base.protocols import TenantMemory
+from node_agent.devices.base.model import TenantMemory
 from node_agent.reconcile.watchdog import FROZEN_MS, IMMUNE_MS, SPARED, watch
 from node_agent.state.kernel_record import KernelRecord, occupant
 

@@ -1,5 +1,5 @@
 """Compiles the played driver once per driver version and machine: a folder with libcuda.so.1,
-libnvidia-ml.so.1 and libfakegpu.so.
+libnvidia-ml.so.1 and libfakedriver.so.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HERE: Final = Path(__file__).parent
 PARTS: Final = {
     "cuda.c": "libcuda.so.1",
     "nvml.c": "libnvidia-ml.so.1",
-    "control.c": "libfakegpu.so",
+    "control.c": "libfakedriver.so",
 }
 FLAGS: Final = [
     "-std=gnu11",
@@ -41,10 +41,10 @@ def libraries(driver: int = 580) -> Path:
     text = b"".join(path.read_bytes() for path in sources) + f"{driver} {FLAGS}".encode()
     folder = (
         Path(tempfile.gettempdir())
-        / f"gpushare-fakegpu-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
+        / f"gpushare-fake-driver-{os.getuid()}-{hashlib.sha256(text).hexdigest()[:16]}"
     )
     if not folder.is_dir():
-        fresh = Path(tempfile.mkdtemp(prefix="gpushare-fakegpu-new-"))
+        fresh = Path(tempfile.mkdtemp(prefix="gpushare-fake-driver-new-"))
         for source, library in PARTS.items():
             if (HERE / source).is_file():
                 _compile(HERE / source, fresh / library, driver)

@@ -67,7 +67,7 @@ class GpuWorld:
         self.folder = Path(tempfile.mkdtemp(prefix="gpushare-gpus-"))
         self.path = self.folder / "node"
         self.libraries = libraries(driver)
-        self._c = ctypes.CDLL(str(self.libraries / "libfakegpu.so"))
+        self._c = ctypes.CDLL(str(self.libraries / "libfakedriver.so"))
         self._c.fake_used_by.restype = self._c.fake_used_on.restype = self._c.fake_calls.restype = (
             ctypes.c_uint64
         )
@@ -93,7 +93,7 @@ class GpuWorld:
             uuids,
         )
         found.libraries = libraries(driver)
-        found._c = ctypes.CDLL(str(found.libraries / "libfakegpu.so"))
+        found._c = ctypes.CDLL(str(found.libraries / "libfakedriver.so"))
         found._c.fake_used_by.restype = found._c.fake_used_on.restype = (
             found._c.fake_calls.restype
         ) = ctypes.c_uint64

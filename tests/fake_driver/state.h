@@ -1,6 +1,6 @@
 /* The driver's knowledge of a played machine: one memory-mapped file, shared by every process that loads one of the two libraries.
  *
- * libcuda.so.1 (cuda.c) and libnvidia-ml.so.1 (nvml.c) are its two faces, libfakegpu.so (control.c) the test's hand. The file's path is in
+ * libcuda.so.1 (cuda.c) and libnvidia-ml.so.1 (nvml.c) are its two faces, libfakedriver.so (control.c) the test's hand. The file's path is in
  * the environment variable GPUSHARE_FAKE_GPU. Rules:
  *   - every look and every change happens between fake_lock() and fake_unlock(); the mutex is robust: whoever dies with it, leaves it usable;
  *   - fake_lock() first sweeps: a process that is gone (pid and start time) loses its slot; what it held stays counted for `lag_ms`;

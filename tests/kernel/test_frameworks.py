@@ -15,7 +15,7 @@ from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
-STAND_INS = f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"
+STAND_INS = f"{ROOT / 'tests' / 'fake_driver' / 'frameworks'}:{ROOT}"
 TORCH_TAKES = "import torch\nx = torch.full({gib} << 30, 7)"
 CUPY_TAKES = "import cupy\ny = cupy.full({gib} << 30, 7)"
 

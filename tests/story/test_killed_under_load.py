@@ -44,7 +44,9 @@ class Crowded(PlayedServer):
 
     @property
     def env(self) -> dict[str, str]:
-        return super().env | {"PYTHONPATH": f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"}
+        return super().env | {
+            "PYTHONPATH": f"{ROOT / 'tests' / 'fake_driver' / 'frameworks'}:{ROOT}"
+        }
 
     def third(self, name: str, project: str) -> Notebook:
         made = self.notebook(f"third-{project}", f"{name}.ipynb")

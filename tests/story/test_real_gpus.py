@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from node_agent.devices.nvidia.nvidia_devices import TIERS
+from node_agent.devices.base.model import TIERS
 from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
 from tests.story.fake_driver_server import GPU, PlayedServer
 from tests.story.jupyter_process import eventually

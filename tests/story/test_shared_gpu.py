@@ -37,7 +37,7 @@ class Shared(PlayedServer):
 
     @property
     def env(self) -> dict[str, str]:
-        path = {"PYTHONPATH": f"{ROOT / 'tests' / 'fakegpu' / 'frameworks'}:{ROOT}"}
+        path = {"PYTHONPATH": f"{ROOT / 'tests' / 'fake_driver' / 'frameworks'}:{ROOT}"}
         if self.cgroup is None:
             return super().env | path
         return (

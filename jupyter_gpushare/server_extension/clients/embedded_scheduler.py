@@ -55,14 +55,14 @@ async def start_local(
     """
     # SQL and NumPy take their time to load; the server's pages do not wait for it.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
-    from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, found_patiently
+    from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, run_watched
 
     await _must_be_free(state_dir)
 
     bound = read_memory(host_memory, what="host_memory") if host_memory else None
     # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not
     # answer at all.
-    devices = await found_patiently(
+    devices = await run_watched(
         lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell
     )
     await _must_be_free(state_dir)

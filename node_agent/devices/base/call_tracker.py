@@ -1,6 +1,4 @@
-"""Which call of the driver's library is under way, and since when: a driver that hangs can only be
-named from beside it.
-"""
+"""Tracks calls into the driver's library, so that another thread can report one that hangs."""
 
 from __future__ import annotations
 
@@ -9,17 +7,17 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
-__all__ = ["CALLS", "CallTracker", "PendingCall", "hangs"]
+__all__ = ["CALLS", "CallTracker", "PendingCall", "hang_problem"]
 
 T = TypeVar("T")
 SLOW_S: Final = 5.0
-"""A call that takes so long is named; a driver without persistence mode takes seconds to wake its
+"""Calls are reported after this time. A driver without persistence mode takes seconds to wake its
 GPUs.
 """
 
 
 class PendingCall(NamedTuple):
-    """A call that has not returned: its name, for how long (s), and since when (wall clock, s)."""
+    """A call that has not returned: its name, its duration (s) and its start (wall clock, s)."""
 
     name: str
     seconds: float
@@ -27,40 +25,38 @@ class PendingCall(NamedTuple):
 
 
 class CallTracker:
-    """Of one library of this process. From any thread."""
+    """The pending calls of one library. Thread-safe."""
 
     def __init__(self) -> None:
-        self._now: dict[int, tuple[str, float]] = {}
+        self._pending: dict[int, tuple[str, float]] = {}
 
-    def make(self, name: str, call: Callable[..., T], *args: Any) -> T:
-        """The call, noted while it is under way."""
-        me = threading.get_ident()
-        self._now[me] = name, time.monotonic()
+    def track(self, name: str, call: Callable[..., T], *args: Any) -> T:
+        """Make the call; it is listed as pending until it returns."""
+        thread = threading.get_ident()
+        self._pending[thread] = name, time.monotonic()
         try:
             return call(*args)
         finally:
-            del self._now[me]
+            del self._pending[thread]
 
     def longest(self) -> PendingCall | None:
-        """The one that has been under way for the longest time."""
-        now = list(self._now.values())
-        if not now:
+        """The call that has been pending for the longest time."""
+        pending = list(self._pending.values())
+        if not pending:
             return None
-        name, begun = min(now, key=lambda one: one[1])
+        name, begun = min(pending, key=lambda call: call[1])
         seconds = time.monotonic() - begun
         return PendingCall(name, seconds, time.time() - seconds)
 
 
 CALLS: Final = CallTracker()
-"""NVML is loaded once in a process."""
+"""The driver's library is loaded once per process."""
 
 
-def hangs(calls: CallTracker = CALLS, *, slow_s: float = SLOW_S) -> str:
-    """In one sentence what hangs, and since when; "": nothing does. The same words as long as it
-    lasts.
-    """
+def hang_problem(calls: CallTracker = CALLS, *, slow_s: float = SLOW_S) -> str:
+    """One sentence about the call that hangs; "": none. The text does not change while it hangs."""
     call = calls.longest()
     if call is None or call.seconds < slow_s:
         return ""
     since = time.strftime("%H:%M:%S", time.localtime(call.since))
-    return f"the NVIDIA driver does not answer: its call {call.name} has not returned since {since}"
+    return f"the GPU driver does not answer: its call {call.name} has not returned since {since}"

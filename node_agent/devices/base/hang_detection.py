@@ -1,9 +1,7 @@
-"""Work that a driver may hold up for ever, in a thread of its own: whoever waits for it can say
-what hangs, and can end without it.
+"""Runs blocking work that may hang in the driver, in a thread that nothing has to join.
 
-A call that hangs in the driver cannot be broken off; when it returns, be it hours later, the work
-goes on. A second attempt beside it would wait at the same lock of the library, so there is none
-before.
+A call that hangs in the driver cannot be cancelled; when it returns, perhaps hours later, the work
+continues. There is no second attempt meanwhile: it would wait for the same lock of the library.
 """
 
 from __future__ import annotations
@@ -15,71 +13,71 @@ from typing import Final, Generic, TypeVar
 
 from jupyter_gpushare.core.model.errors import GpuShareError
 
-from .call_tracker import hangs
+from .call_tracker import hang_problem
 
-__all__ = ["WatchedCall", "found_patiently"]
+__all__ = ["WatchedCall", "run_watched"]
 
 T = TypeVar("T")
-QUICKLY_S: Final = 0.02
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.02
+HUNG_POLL_S: Final = 0.5
 
 
 class WatchedCall(Generic[T]):
-    """One piece of work. The thread is nobody's to join: a process can end beside it."""
+    """Runs `work` in a daemon thread: the process can exit while it hangs."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._work = work
         self._done = threading.Event()
         self._result: T | None = None
         self._error: BaseException | None = None
-        threading.Thread(target=self._run, name="gpushare-attempt", daemon=True).start()
+        threading.Thread(target=self._run, name="gpushare-watched-call", daemon=True).start()
 
     def _run(self) -> None:
         try:
             self._result = self._work()
-        except BaseException as error:  # it is raised where somebody waits
+        except BaseException as error:  # `result` raises it in the caller's thread
             self._error = error
         self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Whether it is done."""
+        """Wait at most `seconds`; returns whether the work is done."""
         return self._done.wait(seconds)
 
     def is_done(self) -> bool:
-        """Without waiting."""
+        """Returns at once."""
         return self._done.is_set()
 
     def result(self) -> T:
-        """Of work that is done; raises what the work raised."""
+        """The result of work that is done. Raises what the work raised."""
         if self._error is not None:
             raise self._error
-        return self._result  # type: ignore[return-value]  # it is done: None only where T is
+        return self._result  # type: ignore[return-value]  # None only where T includes None
 
 
-async def found_patiently(work: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """The result of blocking work; `tell` hears what hangs as soon as something does, and "" when
-    it goes on.
+async def run_watched(work: Callable[[], T], report: Callable[[str], None]) -> T:
+    """The result of blocking work. `report` receives a sentence when a driver call hangs, and ""
+    when it continues.
 
-    What hung and then failed is tried again: the driver was not itself. Raises what the work raised
-    otherwise.
+    Work that failed after a hang is retried: the driver was not in a normal state. Raises what the
+    work raised otherwise.
     """
-    told = ""
+    reported = ""
     while True:
-        attempt, hung = WatchedCall(work), False
-        while not attempt.is_done():
-            await asyncio.sleep(LOOK_S if told else QUICKLY_S)
-            problem = hangs()
+        call, hung = WatchedCall(work), False
+        while not call.is_done():
+            await asyncio.sleep(HUNG_POLL_S if reported else POLL_S)
+            problem = hang_problem()
             hung = hung or bool(problem)
-            if problem and problem != told:
-                told = problem
-                tell(told)
+            if problem and problem != reported:
+                reported = problem
+                report(problem)
         try:
-            found = attempt.result()
+            result = call.result()
         except GpuShareError:
             if not hung:
                 raise
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(HUNG_POLL_S)
             continue
-        if told:
-            tell("")
-        return found
+        if reported:
+            report("")
+        return result

@@ -18,7 +18,7 @@ from jupyter_gpushare.simnode import start_of
 
 from ...policy.memory_accounting import GONE, STRANGER
 from ...system.processes import MARKER, SELF_TEST, ProcessId, belongs, tree_of
-from .protocols import KernelProcesses
+from .model import KernelProcesses
 
 __all__ = ["ProcessAttribution"]
 

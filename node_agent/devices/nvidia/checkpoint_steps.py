@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...system.processes import ProcessId
-from ..base.protocols import CopyFailed
+from ..base.model import CopyFailed
 from .checkpoint_client import CheckpointClient, OutcomeUnknown
 from .cuda import (
     ILLEGAL_STATE,

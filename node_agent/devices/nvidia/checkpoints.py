@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ...system.processes import ProcessId
-from ..base.protocols import Admit, CopyFailed, DevicesBusy
+from ..base.model import CopyAdmission, CopyFailed, DevicesBusy
 from .checkpoint_client import CheckpointClient, OutcomeUnknown
 from .checkpoint_journal import CheckpointJournal, CheckpointRecord, SavedImage
 from .checkpoint_steps import GIVEN_UP, CheckpointSteps
@@ -98,7 +98,9 @@ class Checkpoints:
 
     # ---- suspend ---------------------------------------------------------------------------------
 
-    def suspend(self, kernel_id: str, places: Sequence[int], admit: Admit = lambda _: "") -> int:
+    def suspend(
+        self, kernel_id: str, places: Sequence[int], admit: CopyAdmission = lambda _: ""
+    ) -> int:
         """Save all GPU memory of a kernel; `places`: its GPU per ordinal. Returns MiB. Raises
         CopyFailed.
         """

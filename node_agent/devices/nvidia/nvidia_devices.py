@@ -20,29 +20,32 @@ from jupyter_gpushare.messages import DeviceReport
 
 from ...system.cgroups import Cgroups
 from ...system.processes import ProcessId
-from ..base.process_attribution import ProcessAttribution
-from ..base.protocols import (
-    Admit,
+from ..base.model import (
+    TIERS,
+    Capabilities,
+    CopyAdmission,
     DeviceFault,
     DevicesBusy,
+    DeviceTraits,
     KernelProcesses,
     NodeReading,
     TenantMemory,
 )
+from ..base.process_attribution import ProcessAttribution
 from .checkpoint_client import CheckpointClient
 from .checkpoint_journal import CheckpointJournal
 from .checkpoints import Checkpoints, MemoryReading
 from .memory_limits import MemoryLimits
-from .nvml import MIB, Nvml, NvmlFailed
+from .nvml import Nvml, NvmlFailed
+from .nvml_types import MIB
 from .sampler import GpuSample, GpuSampler, monotonic_ms
-from .selftest import INSTANCES, SelfTest, tested, waits_for_room
+from .selftest import INSTANCES, SelfTest, advised, tested, waits_for_room
 from .selftest_cache import SelfTestCache
 
-__all__ = ["TIERS", "NvidiaDevices"]
+__all__ = ["NvidiaDevices"]
 
 log = logging.getLogger("gpushare.agent")
 
-TIERS: Final = ("observe", "cooperate", "limit", "suspend", "relocate")
 UNTESTED: Final = "it is being tested"
 NOTHING: Final = CheckpointJournal()
 TRY_AGAIN_S: Final = 5.0
@@ -52,7 +55,7 @@ TRY_AGAIN_S: Final = 5.0
 class NvidiaDevices:
     """The GPUs of one machine."""
 
-    simulated = False
+    traits = DeviceTraits()
 
     def __init__(
         self,
@@ -134,12 +137,8 @@ class NvidiaDevices:
         """As NVIDIA writes it."""
         return self._nvml.driver_version()
 
-    def notes(self) -> list[str]:
-        """What is here and not offered, and why."""
-        return list(self._nvml.notes)
-
-    def blind(self) -> str:
-        """Why nobody can be told apart on any device; "": on some one can."""
+    def attribution_problem(self) -> str:
+        """Why the driver names the processes of no device; "": it does on some."""
         return self._sampler.unlisted(everywhere=True)
 
     def environment(self) -> dict[str, str]:
@@ -152,7 +151,7 @@ class NvidiaDevices:
             "GPUSHARE_HIDES_GPUS": "1",
         }
 
-    def tiers(self) -> tuple[list[str], dict[str, str]]:
+    def capabilities(self) -> Capabilities:
         """As far as they have been tested. A tier that not all devices have is there, and named
         again with those that lack it.
         """
@@ -160,9 +159,9 @@ class NvidiaDevices:
         cut = [str(gpu.index) for gpu in self._nvml.gpus if gpu.mig]
         if cut and not self._tiers["suspend"]:
             problems[f"suspend on GPU {', '.join(cut)}"] = INSTANCES
-        return [tier for tier in TIERS if not self._tiers[tier]], problems
+        return Capabilities([tier for tier in TIERS if not self._tiers[tier]], problems)
 
-    def unsavable(self, gpu: int) -> str:
+    def suspend_problem(self, gpu: int) -> str:
         """Instances (MIG)."""
         return INSTANCES.partition(";")[0] if self._nvml.gpus[gpu].mig else ""
 
@@ -195,6 +194,10 @@ class NvidiaDevices:
         for name in self._kernels:
             self._limit(name)
 
+    def advice(self, tier: str, problem: str) -> tuple[str, str]:
+        """(reason, remedy)."""
+        return advised(tier, problem)
+
     def _pids(self, gpu: int) -> list[int] | None:
         with contextlib.suppress(NvmlFailed):
             return [one.pid for one in self._nvml.processes(gpu)]
@@ -202,7 +205,7 @@ class NvidiaDevices:
 
     # ---- looking ---------------------------------------------------------------------------------
 
-    def follow(self, kernels: Mapping[str, KernelProcesses]) -> None:
+    def track_kernels(self, kernels: Mapping[str, KernelProcesses]) -> None:
         """Whose processes are looked for from now on."""
         if kernels != self._kernels:
             changed = [name for name, kin in kernels.items() if self._kernels.get(name) != kin]
@@ -212,7 +215,7 @@ class NvidiaDevices:
             self._owners.follow(kernels)
             self._sampler.hurry()
 
-    def listen(self, wake: Callable[[], None]) -> None:
+    def start(self, wake: Callable[[], None]) -> None:
         """Look from now on, and find out what the node can do."""
         self._wake = wake
         self._sampler.start(wake)
@@ -240,15 +243,15 @@ class NvidiaDevices:
                 }
             )
 
-    def hurry(self) -> None:
+    def refresh(self) -> None:
         """Look at once."""
         self._sampler.hurry()
 
-    def pace(self, closely: bool) -> None:
+    def sample_fast(self, closely: bool) -> None:
         """Ten times a second, or once."""
         self._sampler.pace(closely)
 
-    def faults(self) -> list[DeviceFault]:
+    def take_faults(self) -> list[DeviceFault]:
         """What programs did to the GPUs since this was last asked."""
         return self._sampler.take_faults()
 
@@ -318,18 +321,18 @@ class NvidiaDevices:
         not its own.
         """
         kin = self._kernels.get(name)
-        if kin is None or not kin.leaf or "limit" not in self.tiers()[0]:
+        if kin is None or not kin.leaf or "limit" not in self.capabilities()[0]:
             return
         wanted = {gpu: (kin.guarantee_mib, cap) for gpu, cap in self._places.get(name, ())}
         with contextlib.suppress(RuntimeError):  # the agent stops
             self._limiter.submit(self._limits.apply, kin.leaf, wanted)
 
-    def vacate(self, leaf: str) -> None:
+    def release_cgroup(self, leaf: str) -> None:
         """Zero its limits: the driver does not see that a cgroup goes."""
         with contextlib.suppress(RuntimeError, CancelledError):
             self._limiter.submit(self._limits.clear, leaf).result()
 
-    def abandoned(self, alive: set[str]) -> list[str]:
+    def orphaned_cgroups(self, alive: set[str]) -> list[str]:
         """From the record of what was set."""
         return self._limits.left_behind(alive)
 
@@ -339,7 +342,7 @@ class NvidiaDevices:
 
     # ---- copying ---------------------------------------------------------------------------------
 
-    def suspend(self, kernel_id: str, admit: Admit) -> int:
+    def suspend(self, kernel_id: str, admit: CopyAdmission) -> int:
         """Save all memory of a kernel; returns MiB."""
         try:
             return self._copies.suspend(kernel_id, self._where(kernel_id), admit)
@@ -354,14 +357,14 @@ class NvidiaDevices:
         finally:
             self._look_again()
 
-    def settle(self, kernel_id: str) -> None:
+    def recover(self, kernel_id: str) -> None:
         """Set right what was cut off."""
         try:
             self._copies.settle(kernel_id)
         finally:
             self._look_again()
 
-    def patience_s(self, mib: int) -> float:
+    def copy_timeout_s(self, mib: int) -> float:
         """Of the call that copies; looking and locking have deadlines of their own."""
         return self.checkpointer.copy_s(mib)
 

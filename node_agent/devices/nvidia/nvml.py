@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import pynvml
@@ -20,15 +19,10 @@ import pynvml
 from jupyter_gpushare.core.model.errors import Unavailable
 
 from ..base.call_tracker import CALLS
+from .nvml_types import GpuEvent, GpuFound, NvmlMemory, ProcessUse, offered_mib
 
-__all__ = ["GpuEvent", "GpuFound", "NvmlMemory", "Nvml", "NvmlFailed", "ProcessUse", "offered_mib"]
+__all__ = ["Nvml", "NvmlFailed"]
 
-MIB: Final = 1 << 20
-UNOFFERED: Final = 512
-"""One 512th of a GPU (160 MiB of 80 GiB) is offered to nobody: the driver takes a little without
-saying for whom, and without this slack the last of several guarantees that fill a GPU would never
-fit.
-"""
 ALL_OF_IT: Final = 0xFFFFFFFFFFFFFFFF
 ODD_LISTS: Final = ((535, 43), (535, 98))
 """From the first of these drivers to just before the second, the third version of the process lists
@@ -104,54 +98,6 @@ class NvmlFailed(Exception):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class GpuFound:
-    """One device that work can be given to: a GPU, or an instance (MIG) of one. `index` counts them
-    from 0; `board` is the GPU's own.
-    """
-
-    index: int
-    uuid: str
-    model: str
-    total_mib: int
-    mig: bool = False
-    board: int = 0
-    minor: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class NvmlMemory:
-    """Bytes of one device. `reserved`: the driver's own, in neither of the others."""
-
-    total: int
-    used: int
-    free: int
-    reserved: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessUse:
-    """What a process holds on a device, its context included; `size` None: the driver does not say."""
-
-    pid: int
-    size: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GpuEvent:
-    """Something happened to a board; `gpus`: the devices on it. `data` is the XID of an `xid`."""
-
-    gpus: tuple[int, ...]
-    kind: str
-    data: int
-
-
-def offered_mib(memory: NvmlMemory) -> int:
-    """How much of a device is offered to kernels."""
-    usable = memory.total - memory.reserved
-    return (usable - usable // UNOFFERED) // MIB
-
-
 def _key(handle: Any) -> int:
     return ctypes.cast(handle, ctypes.c_void_p).value or 0
 
@@ -162,7 +108,7 @@ class Nvml:
     def __init__(self) -> None:
         """Raises Unavailable, with what is wrong and what to do."""
         try:
-            CALLS.make("nvmlInit", pynvml.nvmlInit)
+            CALLS.track("nvmlInit", pynvml.nvmlInit)
         except pynvml.NVMLError as error:
             raise Unavailable(
                 WORDS.get(error.value, f"the NVIDIA driver does not start (NVML: {error})")
@@ -172,7 +118,7 @@ class Nvml:
         self._boards: dict[int, tuple[int, ...]] = {}
         self._board_handles: list[Any] = []
         self.notes: list[str] = []
-        """What was found and is not offered, a sentence each."""
+        """Devices that are not offered, with the reason."""
         try:
             self.driver = str(self._call("nvmlSystemGetDriverVersion"))
             self.gpus = tuple(self._find())
@@ -190,7 +136,7 @@ class Nvml:
         if os.getpid() != self._pid:
             raise RuntimeError("NVML's handles belong to the process that made them")
         try:
-            return CALLS.make(name, getattr(pynvml, name), *args)
+            return CALLS.track(name, getattr(pynvml, name), *args)
         except pynvml.NVMLError as error:
             raise NvmlFailed(name, error.value, str(error)) from None
         except AttributeError:  # an older nvidia-ml-py
@@ -220,7 +166,7 @@ class Nvml:
                     for i, (part, mig) in enumerate(parts)
                 ]
             except NvmlFailed as error:
-                self.notes.append(f"GPU {board} is not offered: it does not answer ({error.text}).")
+                self.notes.append(f"GPU {board} is not offered: it does not answer ({error.text})")
                 continue
             self._handles += [part for part, _ in parts]
             self._board_handles.append(handle)
@@ -246,7 +192,8 @@ class Nvml:
                 )
         if not parts:
             self.notes.append(
-                f"GPU {board} is not offered: MIG is on, but it has no instances; make some, or turn MIG off."
+                f"GPU {board} is not offered: MIG is on, but it has no instances; "
+                "create some, or turn MIG off"
             )
         return parts
 

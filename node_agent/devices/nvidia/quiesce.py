@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ...system.processes import ProcessId
-from ..base.protocols import CopyFailed
+from ..base.model import CopyFailed
 from .checkpoint_client import CheckpointClient, OutcomeUnknown
 from .checkpoint_journal import CheckpointRecord
 from .checkpoint_steps import CheckpointSteps

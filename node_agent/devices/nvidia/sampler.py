@@ -20,9 +20,10 @@ from typing import Final, TypeVar
 from ...policy.gpu_errors import blamed, needs_recovery, unwell
 from ...policy.memory_accounting import ListedProcess, MemoryAccount, account
 from ..base.call_tracker import CALLS
+from ..base.model import DeviceFault
 from ..base.process_attribution import ProcessAttribution
-from ..base.protocols import DeviceFault
-from .nvml import GpuEvent, Nvml, NvmlFailed, NvmlMemory
+from .nvml import Nvml, NvmlFailed
+from .nvml_types import GpuEvent, NvmlMemory
 
 __all__ = ["GpuSample", "GpuSampler"]
 

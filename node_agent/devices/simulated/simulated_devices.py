@@ -18,11 +18,14 @@ from jupyter_gpushare.messages import DeviceReport
 from jupyter_gpushare.simnode import NOT_SUPPORTED, DriverError, KernelReading, SimGpu, SimNode
 
 from ...system.cgroups import Cgroups
-from ..base.protocols import (
-    Admit,
+from ..base.model import (
+    TIERS,
+    Capabilities,
+    CopyAdmission,
     CopyFailed,
     DeviceFault,
     DevicesBusy,
+    DeviceTraits,
     KernelProcesses,
     NodeReading,
     TenantMemory,
@@ -99,7 +102,14 @@ def _promptly() -> Iterator[None]:
 class SimulatedDevices:
     """The simulated GPUs of one node."""
 
-    simulated = True
+    traits = DeviceTraits(
+        label="simulated GPU",
+        simulated=True,
+        kernels_select_devices=False,
+        reports_usage=False,
+        images_use_host_memory=False,
+        recovers_copies_at_start=False,
+    )
     cgroups = Cgroups(None, "simulated GPUs need no cgroups")
 
     def __init__(
@@ -136,27 +146,34 @@ class SimulatedDevices:
         """Where kernels find the node."""
         return {"GPUSHARE_SIMGPU": str(self.path)}
 
-    def tiers(self) -> tuple[list[str], dict[str, str]]:
-        """Every tier: the simulation has them all."""
-        return ["observe", "cooperate", "limit", "suspend", "relocate"], {}
+    def capabilities(self) -> Capabilities:
+        """The simulation has every tier."""
+        return Capabilities(list(TIERS), {})
+
+    def probe(self) -> None:
+        """Nothing to test."""
+
+    def advice(self, tier: str, problem: str) -> tuple[str, str]:  # noqa: ARG002 - protocol
+        """No tier is missing."""
+        return problem, ""
 
     def driver(self) -> str:
         """None: a simulation has no driver."""
         return ""
 
-    def follow(self, kernels: Mapping[str, KernelProcesses]) -> None:
+    def track_kernels(self, kernels: Mapping[str, KernelProcesses]) -> None:
         """The file knows whose every process is."""
 
-    def listen(self, wake: Callable[[], None]) -> None:
+    def start(self, wake: Callable[[], None]) -> None:
         """Every reading is of this moment: there is nothing to wait for."""
 
-    def hurry(self) -> None:
+    def refresh(self) -> None:
         """The same."""
 
-    def pace(self, closely: bool) -> None:
+    def sample_fast(self, closely: bool) -> None:
         """The same."""
 
-    def faults(self) -> list[DeviceFault]:
+    def take_faults(self) -> list[DeviceFault]:
         """Nothing breaks."""
         return []
 
@@ -214,19 +231,19 @@ class SimulatedDevices:
         with _promptly():
             return set(self._node.attachments())
 
-    def vacate(self, leaf: str) -> None:
+    def release_cgroup(self, leaf: str) -> None:
         """Nothing was said about cgroups."""
 
-    def unsavable(self, gpu: int) -> str:  # noqa: ARG002 - the protocol's signature
+    def suspend_problem(self, gpu: int) -> str:  # noqa: ARG002 - the protocol's signature
         """They are all alike."""
         return ""
 
-    def patience_s(self, mib: int) -> float:
+    def copy_timeout_s(self, mib: int) -> float:
         """Twice what it takes."""
         rate = self.simulation.copy_gib_s
         return 10.0 + (2 * mib / 1024 / rate if rate else 0.0)
 
-    def abandoned(self, alive: set[str]) -> list[str]:  # noqa: ARG002 - the protocol's signature
+    def orphaned_cgroups(self, alive: set[str]) -> list[str]:  # noqa: ARG002 - the protocol's signature
         """None."""
         return []
 
@@ -238,7 +255,7 @@ class SimulatedDevices:
         if self.simulation.copy_gib_s > 0:
             time.sleep(size / (self.simulation.copy_gib_s * (1 << 30)))
 
-    def suspend(self, kernel_id: str, admit: Admit) -> int:
+    def suspend(self, kernel_id: str, admit: CopyAdmission) -> int:
         """Lock every process, copy, checkpoint every process; what fails is undone."""
         locked: list[tuple[int, int]] = []
         try:
@@ -289,7 +306,7 @@ class SimulatedDevices:
             raise CopyFailed(str(error), for_good=False) from error
         return size // MIB
 
-    def settle(self, kernel_id: str) -> None:
+    def recover(self, kernel_id: str) -> None:
         """Go on when something is saved already, else let the kernel run."""
         processes = self._processes(kernel_id)
         saved = any(state == "checkpointed" for _, _, state in processes)
