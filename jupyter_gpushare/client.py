@@ -21,7 +21,7 @@ from jupyter_gpushare.core.model.errors import GpuShareError, InvalidInput, Unav
 
 from . import messages as m
 from .routes import API_ROOT, ROUTES
-from .transports import HttpTransport, Transport, Wire, error_from, token_in
+from .transports import HttpTransport, Transport, Wire, token_in
 
 __all__ = [
     "AgentLink",
@@ -30,7 +30,6 @@ __all__ = [
     "SchedulerClient",
     "Transport",
     "Wire",
-    "error_from",
     "token_in",
 ]
 
@@ -278,7 +277,7 @@ class SchedulerClient:
             raise
         self.reachable = status < 500
         if status != 200:
-            raise error_from(status, answer)
+            raise m.error_from(status, answer)
         return _read(kind, answer)
 
 

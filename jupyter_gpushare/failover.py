@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from jupyter_gpushare.core.model.errors import Unavailable
 
-from .transports import HttpTransport, Wire, error_from
+from . import messages as m
+from .transports import HttpTransport, Wire
 
 __all__ = ["Failover", "to_schedulers"]
 
@@ -82,7 +83,7 @@ class Failover:
 
 def _is_standby(answer: tuple[int, str, bytes]) -> bool:
     status, _, body = answer
-    return status == Unavailable.status_hint and error_from(status, body).code == STANDBY
+    return status == Unavailable.status_hint and m.error_from(status, body).code == STANDBY
 
 
 def to_schedulers(

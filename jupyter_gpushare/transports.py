@@ -20,19 +20,11 @@ from tornado.netutil import Resolver
 from tornado.simple_httpclient import SimpleAsyncHTTPClient
 from tornado.websocket import WebSocketClientConnection, WebSocketClosedError, websocket_connect
 
-from jupyter_gpushare.core.model.errors import (
-    Conflict,
-    GpuShareError,
-    InvalidInput,
-    NotAllowed,
-    NotFound,
-    OutOfTurn,
-    Unavailable,
-)
+from jupyter_gpushare.core.model.errors import InvalidInput, Unavailable
 
 from . import messages as m
 
-__all__ = ["UNIX", "HttpTransport", "Transport", "Wire", "error_from", "token_in"]
+__all__ = ["UNIX", "HttpTransport", "Transport", "Wire", "token_in"]
 
 UNIX: Final = "unix://"
 """Begins the address of a scheduler that listens on a unix socket of this machine:
@@ -45,20 +37,6 @@ GOODBYE_S: Final = 1.0
 LONGEST_FRAME: Final = 64 << 20
 """A first state of a large cluster is one frame."""
 TOO_MANY: Final = 429
-
-_KINDS: Final = {
-    kind.code: kind
-    for kind in (InvalidInput, NotFound, NotAllowed, Conflict, OutOfTurn, Unavailable)
-}
-_KINDS_BY_STATUS: Final = {
-    400: InvalidInput,
-    401: NotAllowed,
-    403: NotAllowed,
-    404: NotFound,
-    409: Conflict,
-    413: InvalidInput,
-    429: Unavailable,
-}
 
 
 class Wire(Protocol):
@@ -253,7 +231,7 @@ class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, HTTPClientError) and error.response is not None and error.code != 599:
-            raise error_from(error.code, error.response.body or b"") from None
+            raise m.error_from(error.code, error.response.body or b"") from None
         if isinstance(
             error, (HTTPClientError, WebSocketClosedError, OSError, ssl.SSLError, TimeoutError)
         ):
@@ -269,25 +247,3 @@ class _reaching:  # noqa: N801 - reads as a phrase: `with _reaching(url):`
 
 def _with_query(path: str, query: Mapping[str, str]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
-
-
-def error_from(status: int, body: bytes) -> GpuShareError:
-    """The error that such an answer stands for; its code and status are kept even where no class of
-    ours has them.
-    """
-    try:
-        detail = m.decode(m.ErrorBody, body).error
-    except InvalidInput:
-        detail = m.ErrorDetail(
-            code="unavailable",
-            message=f"the scheduler answered {status} in a form that nobody here understands",
-        )
-        status = 503
-    kind = (
-        _KINDS.get(detail.code)
-        or _KINDS_BY_STATUS.get(status)
-        or (Unavailable if status >= 500 else GpuShareError)
-    )
-    error = kind(detail.message, field=detail.field if isinstance(detail.field, str) else None)
-    error.code, error.status_hint = detail.code, status
-    return error

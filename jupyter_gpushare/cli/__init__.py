@@ -75,9 +75,9 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "jupyter_gpushare.cli.policy:policy",
         "What a policy file may say, and what one would change, for whom.",
     ),
-    "why": ("jupyter_gpushare.cli.query:why", "Why a workload waits, and what would help."),
+    "why": ("jupyter_gpushare.cli.explain:why", "Why a workload waits, and what would help."),
     "what-if": (
-        "jupyter_gpushare.cli.query:what_if",
+        "jupyter_gpushare.cli.explain:what_if",
         "Would it start now, where, and whom would it displace?",
     ),
     "usage": ("jupyter_gpushare.cli.usage:usage", "GPU-hours per project, person or notebook."),

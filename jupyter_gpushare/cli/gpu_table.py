@@ -1,6 +1,4 @@
-"""`jupyter gpushare nodes --gpus`: a row per GPU, with what is there that is nobody's of ours, and
-how well it is.
-"""
+"""`jupyter gpushare nodes --gpus`: one row per GPU with its memory, other processes and health."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from typing import Any, Final
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.output_formats import OutputFormat
-from jupyter_gpushare.cli.tables import amount
 
 __all__ = ["COLUMNS", "show_gpus"]
 
@@ -29,19 +26,12 @@ COLUMNS: Final = (
 )
 
 
-def show_gpus(nodes: Iterable[m.NodeRow], form: OutputFormat) -> int:
-    """In the wanted form. Raises InvalidInput for a column that there is not."""
-    rows = [
-        _row(node.name, number, device)
-        for node in nodes
-        for number, device in enumerate(node.devices)
-    ]
-    return form.show(
-        rows,
-        COLUMNS,
-        nothing="There are no GPUs to see.",
-        cells=lambda value, _column: _cell(value),
-    )
+def show_gpus(nodes: Iterable[m.NodeRow], output: OutputFormat) -> int:
+    """Prints the table. Raises InvalidInput for an unknown column."""
+    rows = []
+    for node in nodes:
+        rows += [_row(node.name, number, device) for number, device in enumerate(node.devices)]
+    return output.show(rows, COLUMNS, empty="No GPUs.")
 
 
 def _row(node: str, number: int, device: m.DeviceRow) -> dict[str, Any]:
@@ -58,12 +48,5 @@ def _row(node: str, number: int, device: m.DeviceRow) -> dict[str, Any]:
         "foreign_processes": device.foreign_processes,
         "utilization": device.utilization,
         "kernels": len(device.kernels),
-        "health": device.health or ("ok" if device.healthy else "not healthy"),
+        "health": device.health or ("ok" if device.healthy else "unhealthy"),
     }
-
-
-def _cell(value: float | str | None) -> str:
-    """`-`: not known."""
-    if value is None:
-        return "-"
-    return value if isinstance(value, str) else amount(value)

@@ -1,64 +1,69 @@
-"""The forms in which a command shows rows: a table for people, JSON or CSV for scripts, and which
-columns.
-"""
+"""`--json`, `--csv` and `--columns`: how a command prints rows."""
 
 from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
+from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.completion_values import some_of
-from jupyter_gpushare.cli.tables import amount, csv_text, table
+from jupyter_gpushare.cli.tables import amount, table
 from jupyter_gpushare.core.model.errors import InvalidInput
 
-__all__ = ["OutputFormat", "cell", "form_options"]
+__all__ = ["OutputFormat", "cell", "output_options"]
+
+Cell = Callable[[Any, str], str]
 
 
-_BOUNDS = ("quota", "limit")
-"""What the names of columns end in where null is no bound."""
+def cell(value: object, null: str = "") -> str:
+    """One value in a text table. `null` is the text for None; without one it is `-`."""
+    match value:
+        case None:
+            return null or "-"
+        case bool():
+            return "yes" if value else "no"
+        case int() | float():
+            return amount(value)
+        case dict():
+            return "; ".join(f"{name}: {text}" for name, text in value.items())
+        case list():
+            return ", ".join(map(_entry, value))
+        case _:
+            return str(value)
 
 
-def cell(value: object, column: str) -> str:
-    """One value for people; a GPU is told by its UUID."""
-    if value is None and column.rpartition("_")[2] not in _BOUNDS:
-        return "off" if column == "workloads_per_gpu" else "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if value is None or isinstance(value, (int, float)):
-        return amount(value)
-    if isinstance(value, dict):
-        return "; ".join(f"{name}: {what}" for name, what in value.items())
-    if isinstance(value, list):
-        return ", ".join(
-            one if isinstance(one, str) else one.get("uuid", json.dumps(one)) for one in value
-        )
-    return str(value)
+def _entry(entry: object) -> str:
+    if isinstance(entry, str):
+        return entry
+    uuid = entry.get("uuid") if isinstance(entry, dict) else None
+    return uuid if isinstance(uuid, str) else json.dumps(entry)
 
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """What was asked for. `columns`: as written; None: the usual ones."""
+    """The format that the user chose. `columns` is the text of `--columns`, if it was given."""
 
     as_json: bool
     as_csv: bool
     columns: str | None
 
-    def chosen(self, known: Sequence[str], usual: Sequence[str]) -> list[str]:
-        """Names of columns, in order. Raises InvalidInput for one that there is not."""
-        wanted = (
-            [column.strip() for column in self.columns.split(",")]
-            if self.columns is not None
-            else list(usual)
-        )
-        if unknown := [column for column in wanted if column not in known]:
-            raise InvalidInput(
-                f"there is no column {unknown[0]!r}; there are: {', '.join(known)}", field="columns"
-            )
+    def chosen(self, known: Iterable[str], default: Sequence[str]) -> list[str]:
+        """Column names in order. Raises InvalidInput for an unknown one (field `columns`)."""
+        if self.columns is None:
+            return list(default)
+        known = list(known)
+        wanted = [column.strip() for column in self.columns.split(",")]
+        for column in wanted:
+            if column not in known:
+                listed = ", ".join(known)
+                raise InvalidInput(
+                    f"there is no column {column!r}; there are: {listed}", field="columns"
+                )
         return wanted
 
     def show(
@@ -66,55 +71,67 @@ class OutputFormat:
         rows: Sequence[Mapping[str, Any]],
         known: Sequence[str],
         *,
-        usual: Sequence[str] | None = None,
-        nothing: str = "",
-        whole: object = None,
-        under: str = "",
-        cells: Callable[[Any, str], str] = cell,
+        default: Sequence[str] | None = None,
+        empty: str = "",
+        document: object = None,
+        key: str = "",
+        cells: Cell = lambda value, _column: cell(value),
     ) -> int:
-        """Writes them. `whole`: what JSON gives in place of the rows, and `under` which key it has
-        them; `nothing`: what people read when there is no row. Gives exit status 0.
+        """Prints the rows and returns exit status 0.
+
+        Args:
+            rows: One mapping from column name to value per row.
+            known: All columns.
+            default: The columns of a table without `--columns`; None: all.
+            empty: The line that replaces an empty table.
+            document: What `--json` prints in place of the rows.
+            key: The key of the rows in `document`.
+            cells: Formats a value for the table, given its column.
         """
-        wanted = self.chosen(known, known if usual is None else usual)
+        wanted = self.chosen(known, known if default is None else default)
         if self.as_json:
-            said = rows if whole is None else whole
-            if self.columns is not None:
-                chosen = [{column: row[column] for column in wanted} for row in rows]
-                said = {**whole, under: chosen} if isinstance(whole, Mapping) else chosen
-            click.echo(json.dumps(said, indent=2))
-            return 0
-        written = [[cells(row[column], column) for column in wanted] for row in rows]
-        if self.as_csv:
-            click.echo(csv_text(wanted, written), nl=False)
+            click.echo(json.dumps(self._json(rows, wanted, document, key), indent=2))
+        elif self.as_csv:
+            values = ([row[column] for column in wanted] for row in rows)
+            click.echo(m.values_as_csv(wanted, values), nl=False)
+        elif rows:
+            text = [[cells(row[column], column) for column in wanted] for row in rows]
+            click.echo(table("", wanted, text))
         else:
-            click.echo(table("", wanted, written) if written else nothing)
+            click.echo(empty)
         return 0
 
+    def _json(
+        self, rows: Sequence[Mapping[str, Any]], wanted: Sequence[str], document: object, key: str
+    ) -> object:
+        if self.columns is None:
+            return rows if document is None else document
+        chosen = [{column: row[column] for column in wanted} for row in rows]
+        return {**document, key: chosen} if isinstance(document, Mapping) else chosen
 
-def form_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds `--json`, `--csv` and `--columns` (of these); the command gets its `form` in their
-    place.
-    """
+
+def output_options(*known: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds `--json`, `--csv` and `--columns`; the command receives an `OutputFormat` as `output`."""
 
     def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
-        @click.option("--json", "as_json", is_flag=True, help="JSON.")
-        @click.option("--csv", "as_csv", is_flag=True, help="CSV: a head, then a line per row.")
+        @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+        @click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
         @click.option(
             "--columns",
             metavar="A,B",
             shell_complete=some_of(*known),
-            help="Only these columns, in this order.",
+            help="Print these columns, in this order.",
         )
         @functools.wraps(command)
-        def with_form(
+        def with_output(
             *args: Any, as_json: bool, as_csv: bool, columns: str | None, **more: Any
         ) -> Any:
             if as_json and as_csv:
                 raise click.UsageError(
                     "--json and --csv exclude each other", click.get_current_context()
                 )
-            return command(*args, form=OutputFormat(as_json, as_csv, columns), **more)
+            return command(*args, output=OutputFormat(as_json, as_csv, columns), **more)
 
-        return with_form
+        return with_output
 
     return with_options

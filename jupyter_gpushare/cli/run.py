@@ -18,7 +18,7 @@ import click
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.completion_values import name_of, names_of
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
-from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.transports import HttpTransport
@@ -264,21 +264,21 @@ _COLUMNS: Final = ("id", "user", "project", "state", "reason", "pods", "node", "
 @click.command("list")
 @scheduler_options
 @click.option("-a", "--all", "everything", is_flag=True, help="Also what is over, the last 50.")
-@form_options(*_COLUMNS)
-def list_(transport: HttpTransport, everything: bool, form: OutputFormat) -> int:
+@output_options(*_COLUMNS)
+def list_(transport: HttpTransport, everything: bool, output: OutputFormat) -> int:
     """Batch work that you may see: what runs, what waits."""
 
     async def look(client: SchedulerClient) -> list[m.WorkloadView]:
         living = [one for one in (await client.workloads()).workloads if one.kernel_id is None]
         return living + ((await client.workloads(ended=True)).workloads if everything else [])
 
-    form.chosen(_COLUMNS, _COLUMNS)
+    output.chosen(_COLUMNS, _COLUMNS)
     found = ask(transport, look)
-    return form.show(
+    return output.show(
         [_row(one) for one in found],
         _COLUMNS,
-        whole=[m.to_json(one) for one in found],
-        nothing="There is no batch work.",
+        document=[m.to_json(one) for one in found],
+        empty="There is no batch work.",
     )
 
 

@@ -18,7 +18,7 @@ import click
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.completion_values import name_of
 from jupyter_gpushare.cli.discovery import ask, late_scheduler_options
-from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
 from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import InvalidInput
 
@@ -192,17 +192,17 @@ def _refuse_unless_new(file: Path) -> None:
 
 @token.command(name="list")
 @_desk_options
-@form_options(*_COLUMNS)
-def list_(desk: _TokenStore, form: OutputFormat) -> int:
+@output_options(*_COLUMNS)
+def list_(desk: _TokenStore, output: OutputFormat) -> int:
     """All tokens, without their secrets."""
-    form.chosen(_COLUMNS, _COLUMNS)
+    output.chosen(_COLUMNS, _COLUMNS)
     listed = desk.list()
-    return form.show(
+    return output.show(
         [_row(one) for one in listed.tokens],
         _COLUMNS,
-        whole=m.to_json(listed),
-        under="tokens",
-        nothing="There are no tokens.",
+        document=m.to_json(listed),
+        key="tokens",
+        empty="There are no tokens.",
     )
 
 

@@ -9,7 +9,7 @@ import click
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.cli.discovery import ask, scheduler_options
-from jupyter_gpushare.cli.output_formats import OutputFormat, form_options
+from jupyter_gpushare.cli.output_formats import OutputFormat, output_options
 from jupyter_gpushare.transports import HttpTransport
 
 __all__ = ["audit", "usage"]
@@ -35,7 +35,7 @@ SHOWN: Final = ("time", "actor", "action", "object", "detail")
 )
 @click.option("--since", help="From when: a time, or how long ago. Default: 7d.")
 @click.option("--until", help="Until when. Default: now.")
-@form_options(*USAGE)
+@output_options(*USAGE)
 @click.option(
     "--plot",
     "picture",
@@ -47,25 +47,25 @@ def usage(
     by: str,
     since: str | None,
     until: str | None,
-    form: OutputFormat,
+    output: OutputFormat,
     picture: str | None,
 ) -> int:
     """GPU-hours held, used, idle, borrowed and lent, per project, person or notebook."""
     usual = (*WHO[by], *KINDS)
-    form.chosen(USAGE, usual)  # a mistake is said before anything is drawn
+    output.chosen(USAGE, usual)  # a mistake is said before anything is drawn
     said = ask(transport, lambda client: client.usage(by=by, since=since, until=until))
     if picture:
         from jupyter_gpushare.cli.plot import draw_usage
 
         draw_usage(said, by, Path(picture))
     nothing = f"No GPU was held from {said.since} to {said.until}."
-    return form.show(
+    return output.show(
         [m.to_json(row) for row in said.usage],
         USAGE,
-        usual=usual,
-        whole=m.to_json(said),
-        under="usage",
-        nothing=nothing,
+        default=usual,
+        document=m.to_json(said),
+        key="usage",
+        empty=nothing,
         cells=_cell,
     )
 
@@ -75,24 +75,24 @@ def usage(
 @click.option("--since", help="From when: a time, or how long ago. Default: 7d.")
 @click.option("--until", help="Until when. Default: now.")
 @click.option("--action", help="Only this action: evict, end, cordon, policy, create token, …")
-@form_options(*AUDIT)
+@output_options(*AUDIT)
 def audit(
     transport: HttpTransport,
     since: str | None,
     until: str | None,
     action: str | None,
-    form: OutputFormat,
+    output: OutputFormat,
 ) -> int:
     """What administrators did, and who was evicted, why and for whom. For admins."""
     said = ask(transport, lambda client: client.audit(since=since, until=until, action=action))
     rows = [m.to_json(row) for row in said.audit]
-    return form.show(
+    return output.show(
         rows,
         AUDIT,
-        usual=SHOWN,
-        whole=m.to_json(said),
-        under="audit",
-        nothing="Nothing of this is written down in that time.",
+        default=SHOWN,
+        document=m.to_json(said),
+        key="audit",
+        empty="Nothing of this is written down in that time.",
     )
 
 

@@ -13,11 +13,15 @@ says seconds, times are ISO 8601 with a zone (`Stamp`). Four conversations use t
 
 from __future__ import annotations
 
-from .agent import *  # noqa: F403 - the face of the package: each part lists its names
-from .agent_socket import *  # noqa: F403 - the face of the package: each part lists its names
-from .codec import *  # noqa: F403 - the face of the package: each part lists its names
-from .common import *  # noqa: F403 - the face of the package: each part lists its names
-from .history import *  # noqa: F403 - the face of the package: each part lists its names
-from .jupyter import *  # noqa: F403 - the face of the package: each part lists its names
-from .scheduler import *  # noqa: F403 - the face of the package: each part lists its names
-from .usage import *  # noqa: F403 - the face of the package: each part lists its names
+from .administration import *  # noqa: F403 - each module lists its public names in __all__
+from .agent import *  # noqa: F403 - each module lists its public names in __all__
+from .agent_socket import *  # noqa: F403 - each module lists its public names in __all__
+from .codec import *  # noqa: F403 - each module lists its public names in __all__
+from .columns import *  # noqa: F403 - each module lists its public names in __all__
+from .common import *  # noqa: F403 - each module lists its public names in __all__
+from .csv_format import *  # noqa: F403 - each module lists its public names in __all__
+from .history import *  # noqa: F403 - each module lists its public names in __all__
+from .jupyter import *  # noqa: F403 - each module lists its public names in __all__
+from .scheduler import *  # noqa: F403 - each module lists its public names in __all__
+from .tables import *  # noqa: F403 - each module lists its public names in __all__
+from .usage import *  # noqa: F403 - each module lists its public names in __all__

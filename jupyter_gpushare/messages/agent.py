@@ -6,6 +6,7 @@ from msgspec import field
 
 from .common import Body, Event, Tagged
 from .scheduler import LeaseBody, LeaseReport
+from .tables import NodeMeasurements
 
 __all__ = [
     "AgentHello",
@@ -49,20 +50,16 @@ class DeviceReport(Body, frozen=True, kw_only=True):
     """A MIG instance: a device of its own."""
 
 
-class NodeReport(Body, frozen=True, kw_only=True):
-    """The machine as its agent found it."""
+class NodeReport(NodeMeasurements, frozen=True, kw_only=True):
+    """The machine as its agent measures it."""
 
     name: str
     simulated: bool
     devices: list[DeviceReport]
-    tiers: list[str] = field(default_factory=list)
-    tier_problems: dict[str, str] = field(default_factory=dict)
     cpu_milli: int = 0
     memory_mib: int = 0
     labels: dict[str, str] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
-    driver: str = ""
-    """Version of the NVIDIA driver; "" where there is none."""
 
 
 class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):

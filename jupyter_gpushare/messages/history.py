@@ -4,6 +4,9 @@ first, so that each is a CSV too.
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from .columns import UNLIMITED_TEXT, column
 from .common import Body, KernelState, Stamp
 
 __all__ = [
@@ -47,7 +50,7 @@ class QueueSample(Body, frozen=True, kw_only=True):
     queue: str
     kind: str
     pool: str
-    quota: float | None
+    quota: Annotated[float | None, column("Quota", null=UNLIMITED_TEXT)]
     fair_share: float
     allocated: float
     requested: float

@@ -21,25 +21,19 @@ from .common import (
     Stamp,
     Tagged,
 )
+from .history import Evictions, KernelHistory, QueueHistory
+from .scheduler import Workloads
+from .tables import Nodes, Pools, Projects, Queues
 
 __all__ = [
     "Action",
     "Alternative",
-    "DeviceMemory",
-    "DeviceRow",
     "Displaced",
     "Kernel",
-    "NodeRow",
-    "Nodes",
-    "PoolRow",
-    "Pools",
     "Preset",
-    "ProjectRow",
-    "Projects",
-    "QueueRow",
-    "Queues",
     "SchedulerStatus",
     "Status",
+    "Table",
     "StreamEvent",
     "StreamFrame",
     "StreamKernel",
@@ -124,112 +118,8 @@ class Status(Body, frozen=True, kw_only=True):
     kernels: list[Kernel] = field(default_factory=list)
 
 
-class QueueRow(Body, frozen=True, kw_only=True):
-    """One queue in one pool for one resource (GPUs, cores or MiB); null = unlimited."""
-
-    queue: str
-    kind: Literal["project", "department"]
-    pool: str
-    resource: Literal["gpu", "cpu", "memory"]
-    quota: float | None
-    limit: float | None
-    fair_share: float
-    allocated: float
-    requested: float
-
-
-class Queues(Body, frozen=True, kw_only=True):
-    queues: list[QueueRow]
-
-
-class DeviceMemory(Body, frozen=True, kw_only=True):
-    """MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of
-    that is above their guarantees.
-    """
-
-    total: int
-    guaranteed: int
-    used: int
-    borrowed: int = 0
-
-
-class DeviceRow(Body, frozen=True, kw_only=True):
-    uuid: str
-    model: str
-    memory_mib: DeviceMemory
-    kernels: list[str] = field(default_factory=list)
-    """Kernel ids (workload names for pods that are no kernels) that run here now."""
-    planned: list[str] = field(default_factory=list)
-    """The same for the scheduler's plan."""
-    healthy: bool = True
-    health: str = ""
-    """What is wrong with it, in one sentence."""
-    foreign_mib: int = 0
-    """Memory that processes outside of this product hold: counted, never touched."""
-    foreign_processes: int = 0
-    utilization: float | None = None
-    """Share of the last second in which something ran on it, 0..1; null: not known."""
-    mig: bool = False
-
-
-class NodeRow(Body, frozen=True, kw_only=True):
-    name: str
-    pool: str
-    status: str
-    reasons: list[str] = field(default_factory=list)
-    simulated: bool = False
-    gpus: int = 0
-    gpu_allocated: float = 0.0
-    tiers: list[str] = field(default_factory=list)
-    tier_problems: dict[str, str] = field(default_factory=dict)
-    """For each capability tier that the node lacks: why."""
-    driver: str = ""
-    """Version of its NVIDIA driver; "" where there is none."""
-    cordoned: bool = False
-    """An administrator keeps new workloads away."""
-    devices: list[DeviceRow] = field(default_factory=list)
-
-
-class Nodes(Body, frozen=True, kw_only=True):
-    nodes: list[NodeRow]
-
-
-class PoolRow(Body, frozen=True, kw_only=True):
-    name: str
-    nodes: int
-    gpus: int
-    gpu_allocated: float
-    placement_gpu: str
-    placement_cpu: str
-    workloads_per_gpu: int | None
-    pending: int
-    status: str = "Ready"
-    """Ready while one of its nodes is, else Not ready (also without any node)."""
-    nodes_ready: int = 0
-    reasons: list[str] = field(default_factory=list)
-    """Why nodes of it are not ready: each reason with the number of nodes it holds for."""
-
-
-class Pools(Body, frozen=True, kw_only=True):
-    pools: list[PoolRow]
-
-
-class ProjectRow(Body, frozen=True, kw_only=True):
-    """One project in one pool. `member`: whether the caller may submit to it."""
-
-    name: str
-    department: str | None
-    pool: str
-    member: bool
-    gpu_quota: float | None
-    gpu_limit: float | None
-    gpu_fair_share: float
-    gpu_allocated: float
-    gpu_requested: float
-
-
-class Projects(Body, frozen=True, kw_only=True):
-    projects: list[ProjectRow]
+Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory | KernelHistory
+"""Answers whose first field lists the rows of a table."""
 
 
 class Displaced(Body, frozen=True, kw_only=True):

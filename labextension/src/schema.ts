@@ -41,7 +41,7 @@ export interface CommandRequest {
   cwd?: string;
 }
 
-/** MiB of one GPU. `used` is what those hold that run here with a lease; `borrowed` is what of that is above their guarantees. */
+/** Memory of one GPU in MiB. `used` is the memory of kernels and pods with a lease here; `borrowed` is the part of it above their guarantees. */
 export interface DeviceMemory {
   total: number;
   guaranteed: number;
@@ -49,6 +49,7 @@ export interface DeviceMemory {
   borrowed: number;
 }
 
+/** One GPU of a node. */
 export interface DeviceRow {
   uuid: string;
   model: string;
@@ -234,21 +235,23 @@ export interface MemoryMib {
   borrowed: number;
 }
 
+/** One node. The fields of `NodeMeasurements` come from its agent, the others from the scheduler. */
 export interface NodeRow {
+  simulated: boolean;
+  tiers: string[];
+  tier_problems: { [key: string]: string };
+  driver: string;
   name: string;
   pool: string;
   status: string;
   reasons: string[];
-  simulated: boolean;
   gpus: number;
   gpu_allocated: number;
-  tiers: string[];
-  tier_problems: { [key: string]: string };
-  driver: string;
   cordoned: boolean;
   devices: DeviceRow[];
 }
 
+/** Answer of `GET nodes`. */
 export interface Nodes {
   nodes: NodeRow[];
 }
@@ -261,6 +264,7 @@ export interface PodView {
   exit_code: number | null;
 }
 
+/** One node pool. */
 export interface PoolRow {
   name: string;
   nodes: number;
@@ -275,6 +279,7 @@ export interface PoolRow {
   reasons: string[];
 }
 
+/** Answer of `GET pools`. */
 export interface Pools {
   pools: PoolRow[];
 }
@@ -286,7 +291,7 @@ export interface Preset {
   request: KernelRequest;
 }
 
-/** One project in one pool. `member`: whether the caller may submit to it. */
+/** One project in one pool. */
 export interface ProjectRow {
   name: string;
   department: string | null;
@@ -299,6 +304,7 @@ export interface ProjectRow {
   gpu_requested: number;
 }
 
+/** Answer of `GET projects`. */
 export interface Projects {
   projects: ProjectRow[];
 }
@@ -332,6 +338,7 @@ export interface QueueSample {
   requested: number;
 }
 
+/** Answer of `GET queues`. */
 export interface Queues {
   queues: QueueRow[];
 }

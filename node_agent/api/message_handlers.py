@@ -9,8 +9,6 @@ import itertools
 import os
 from typing import Final
 
-from msgspec import UNSET
-
 from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
 from jupyter_gpushare.messages import (
@@ -41,6 +39,7 @@ from jupyter_gpushare.messages import (
     RpcResponse,
     ServerHello,
     ServerWelcome,
+    error_detail,
     to_json,
 )
 
@@ -62,11 +61,6 @@ UNSURE_MS: Final = 2_000
 """After a kernel came back to a restarted agent: the time in which it can say that a cell is
 running.
 """
-
-
-def problem_of(error: GpuShareError) -> ErrorDetail:
-    """An error as its body."""
-    return ErrorDetail(code=error.code, message=error.message, field=error.field or UNSET)
 
 
 def _is_whose(book: KernelRecord, uid: int) -> bool:
@@ -286,7 +280,7 @@ class MessageHandlers:
                 )
                 return
             error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
-            self._reply(book.kernel_id, RpcResponse(n=body.n, error=problem_of(error)))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
             return
         timer = asyncio.get_running_loop().call_later(RELAY_S, self._relay_late, n)
         self._relayed[n] = book.kernel_id, body.n, timer
@@ -297,7 +291,7 @@ class MessageHandlers:
             kernel_id,
             RpcResponse(
                 n=asked,
-                error=problem_of(Unavailable("this kernel's Jupyter server did not answer")),
+                error=error_detail(Unavailable("this kernel's Jupyter server did not answer")),
             ),
         )
 
@@ -351,7 +345,7 @@ class MessageHandlers:
             answer = Registered(n=body.n, env=await self._lifecycle.register(server, uid, body))
         except GpuShareError as error:
             log.warning("a kernel of user %d was not registered: %s", uid, error)
-            answer = Registered(n=body.n, env={}, error=problem_of(error))
+            answer = Registered(n=body.n, env={}, error=error_detail(error))
         self._node.ports.to_server(server, answer)
 
     def _outlook(self, body: KernelRequestState) -> None:
@@ -377,7 +371,7 @@ class MessageHandlers:
         try:
             await self._wishes.grant(book, body.action)
         except GpuShareError as error:
-            self._reply(book.kernel_id, RpcResponse(n=body.n, error=problem_of(error)))
+            self._reply(book.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
         else:
             self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
 
@@ -392,7 +386,7 @@ class MessageHandlers:
                 )
             await self._wishes.grant(book, body.action)
         except GpuShareError as problem:
-            error = problem_of(problem)
+            error = error_detail(problem)
         self._node.ports.to_server(server, KernelActionDone(n=body.n, error=error))
 
     async def close(self) -> None:

@@ -87,7 +87,7 @@ def test_usage(tmp_path: Path) -> None:
             assert set(line) == {"-", " "}
             assert row.split() == [*who, "0.50", "0.12", "0.38", "0.00", "0.00"]
         assert rows(await call("usage", "--csv", "--columns", "project,held")) == [
-            {"project": "vision", "held": "0.50"}
+            {"project": "vision", "held": "0.5"}
         ]
         said = json.loads((await call("usage", "--json", "--by", "person")).stdout)
         assert {"project": "vision", "user": "alice", "held": 0.5}.items() <= said["usage"][
@@ -186,7 +186,7 @@ def test_null_is_unlimited_only_where_it_is_a_bound(tmp_path: Path) -> None:
         assert bound == {"limit": "unlimited"}
         assert {row["workloads_per_gpu"] for row in rows(await call("pools", "--csv"))} == {""}
         waiting = {row["workload"]: row["gpu"] for row in rows(await call("waiting", "--csv"))}
-        assert waiting == {"job": "1.0", "m": ""}
+        assert waiting == {"job": "1", "m": ""}
         assert "unlimited" not in (await call("waiting")).stdout
         assert " off " in (await call("pools")).stdout
 
@@ -209,7 +209,7 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
         assert (
             json.loads((await call("why", "job", "--json")).stdout)["message"] == "Stopped waiting."
         )
-        assert (await call("waiting")).stdout == "Nobody waits.\n"
+        assert (await call("waiting")).stdout == "No pending workloads.\n"
 
     after_an_hour(tmp_path, story)
 

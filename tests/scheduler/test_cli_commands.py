@@ -101,7 +101,7 @@ def test_why_gives_reason_numbers_and_place(tmp_path: Path):
         assert (
             json.loads((await shell(running, "why", "b", "--json")).stdout)["queue_position"] == 1
         )
-        assert (await shell(running, "why", "a")).stdout == "a runs on n0.\n"
+        assert (await shell(running, "why", "a")).stdout == "a is running on n0.\n"
         assert (await shell(running, "why", "kernel-of-b")).stdout == waits.stdout
         unknown = await shell(running, "why", "c")
         assert (unknown.status, unknown.stderr) == (1, "error: there is no workload 'c' (id)\n")

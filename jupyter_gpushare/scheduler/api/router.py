@@ -14,6 +14,8 @@ from functools import cache
 from typing import Any, Final
 from urllib.parse import unquote
 
+from msgspec import Struct
+
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import (
     GpuShareError,
@@ -29,7 +31,6 @@ from ..auth.identity import Identity, NotAuthenticated, TokenService
 from ..auth.permissions import opens
 from ..auth.rate_limits import RateLimited
 from ..service.service import SchedulerService
-from ..service.tables import csv_of
 
 __all__ = [
     "LONGEST_BODY",
@@ -46,7 +47,7 @@ JSON: Final = "application/json"
 TEXT: Final = "text/plain; charset=utf-8"
 CSV: Final = "text/csv; charset=utf-8"
 
-_TABLES: Final = {
+_TABLES: Final[dict[str, type[Struct]]] = {
     "queues": m.QueueRow,
     "nodes": m.NodeRow,
     "pools": m.PoolRow,
@@ -105,9 +106,7 @@ def _stranger() -> NotAuthenticated:
 
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
     """The one shape of every error."""
-    detail = m.ErrorDetail(
-        code=error.code, message=error.message, **({"field": error.field} if error.field else {})
-    )
+    detail = m.error_detail(error)
     known = (
         {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
     )
@@ -206,7 +205,7 @@ class Router:
         result = self._result(route.name, call)
         if (kind := _TABLES.get(route.name)) is not None and _form(call) == "csv":
             rows = getattr(result, result.__struct_fields__[0])
-            return RouterResponse(200, CSV, csv_of(rows, call.query.get("columns"), kind).encode())
+            return RouterResponse(200, CSV, m.rows_as_csv(rows, kind, _columns(call)).encode())
         return RouterResponse(200, JSON, m.encode(result))
 
     def _readiness(self) -> RouterResponse:
@@ -271,6 +270,10 @@ class Router:
             case "revoke_token":
                 return self.tokens.revoke(call.path["id"], who.user)
         raise AssertionError(f"route {name} has no answer")
+
+
+def _columns(call: _RouterCall) -> list[str]:
+    return [name.strip() for name in call.query.get("columns", "").split(",") if name.strip()]
 
 
 def _form(call: _RouterCall) -> str:

@@ -1,21 +1,17 @@
-"""The tables that people look at: queues, nodes, pools, projects as rows; and any of them as CSV
-with chosen columns.
+"""The rows of the tables that people look at: queues, nodes, node pools, projects, pending
+workloads.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
 
 from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cluster.nodes import NodeState
 from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
 from jupyter_gpushare.core.model.decisions import QueueShare
-from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.model import NodePool, Policy
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.core.model.reason import Reason
@@ -26,7 +22,7 @@ from ..state.admission import pools_tried, share_of
 from ..state.nodes import NodeRegistry
 from ..state.workload_records import WorkloadRecord
 
-__all__ = ["csv_of", "node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
+__all__ = ["node_rows", "pool_rows", "project_rows", "queue_rows", "waiting_row"]
 
 _SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
 
@@ -177,17 +173,15 @@ def _node_row(
     sees: Callable[[WorkloadRecord], bool],
 ) -> m.NodeRow:
     node, report = state.node, fleet.report(state.node.name)
+    measured = {name: getattr(report, name) for name in m.NodeMeasurements.__struct_fields__}
     return m.NodeRow(
+        **measured,
         name=node.name,
         pool=node.pool,
         status="Ready" if node.ready else "Not ready",
         reasons=list(node.reasons),
-        simulated=report.simulated,
         gpus=len(report.devices),
         gpu_allocated=round(sum(_gpus(lease) for _, lease in held), 3),
-        tiers=list(report.tiers),
-        tier_problems=dict(report.tier_problems),
-        driver=report.driver,
         cordoned=NodeCondition.SCHEDULING_DISABLED in node.reasons,
         devices=[_device_row(device, held, sees) for device in report.devices],
     )
@@ -262,43 +256,3 @@ def waiting_row(
         user=record.user if seen else "",
         name=record.request.name if seen and visibility.sees_names(identity, record.user) else "",
     )
-
-
-BOUNDS: Final = ("quota", "limit")
-"""What the names of columns end in where null is no bound."""
-
-
-def csv_of(rows: Sequence[Any], columns: str | None, kind: type[Any]) -> str:
-    """The rows as CSV with a header line. `columns`: names separated by commas, in the wanted
-    order; None: all that are plain values.
-
-    Raises InvalidInput (field `columns`) for a column that there is not.
-    """
-    known = [
-        name
-        for name, value in kind.__annotations__.items()
-        if not str(value).startswith(("list[DeviceRow", "DeviceMemory"))
-    ]
-    plain = [name for name in known if not str(kind.__annotations__[name]).startswith("dict[")]
-    chosen = [name.strip() for name in columns.split(",")] if columns else plain
-    for name in chosen:
-        if name not in known:
-            raise InvalidInput(
-                f"there is no column {name!r}; there are: {', '.join(known)}", field="columns"
-            )
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(chosen)
-    writer.writerows([_cell(getattr(row, name), name) for name in chosen] for row in rows)
-    return text.getvalue()
-
-
-def _cell(value: object, column: str) -> object:
-    """Null is unlimited where it is a bound, and nothing elsewhere (GPUs of somebody who asked for
-    memory, the department of nobody).
-    """
-    if value is None:
-        return "unlimited" if column.rpartition("_")[2] in BOUNDS else ""
-    if isinstance(value, dict):
-        return "; ".join(f"{key}: {one}" for key, one in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list) else value

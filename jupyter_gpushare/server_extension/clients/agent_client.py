@@ -29,6 +29,7 @@ from jupyter_gpushare.messages import (
     ToServer,
     decode,
     encode,
+    error_of,
 )
 
 __all__ = ["AgentClient"]
@@ -163,7 +164,7 @@ class AgentClient:
         answer = await self._ask(message, within)
         assert isinstance(answer, Registered)
         if answer.error is not None:
-            raise refusal(answer.error.code, answer.error.message)
+            raise error_of(answer.error)
         return answer.env
 
     async def act(self, message: KernelActionRequest, within: float) -> None:
@@ -176,7 +177,7 @@ class AgentClient:
         answer = await self._ask(message, within)
         assert isinstance(answer, KernelActionDone)
         if answer.error is not None:
-            raise refusal(answer.error.code, answer.error.message)
+            raise error_of(answer.error)
 
     async def _ask(self, message: RegisterKernel | KernelActionRequest, within: float) -> ToServer:
         answer: asyncio.Future[ToServer] = asyncio.get_running_loop().create_future()
@@ -191,13 +192,3 @@ class AgentClient:
         finally:
             self._answers.pop(message.n, None)
             answer.cancel()
-
-
-def refusal(code: str, message: str) -> GpuShareError:
-    """An error that the agent sent, as one of ours."""
-    kinds = {kind.code: kind for kind in _family(GpuShareError)}
-    return kinds.get(code, GpuShareError)(message)
-
-
-def _family(kind: type[GpuShareError]) -> list[type[GpuShareError]]:
-    return [kind, *(one for child in kind.__subclasses__() for one in _family(child))]

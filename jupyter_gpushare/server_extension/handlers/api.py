@@ -27,12 +27,13 @@ from jupyter_gpushare.messages import (
     KernelHistory,
     KernelRequest,
     StreamState,
+    Table,
     decode,
     encode,
+    table_as_csv,
 )
 
 from ..services.broadcast import PageListener
-from ..services.csv_tables import Table, as_csv
 from ..services.service import GpuShareService
 
 __all__ = ["AUTH_RESOURCE", "SETTING", "handlers"]
@@ -154,7 +155,7 @@ class TableHandler(GpuShareAPIHandler):
         rows = await rows_of()
         if shape == "json" and not columns:
             return self.give(rows)
-        text = as_csv(
+        text = table_as_csv(
             rows, columns or None
         )  # also for JSON: a column that is not there is a mistake either way
         if shape == "json":

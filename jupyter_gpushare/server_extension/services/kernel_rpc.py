@@ -16,12 +16,12 @@ from jupyter_gpushare.messages import (
     KernelRequest,
     RelayedRequest,
     RelayedResponse,
+    Table,
     WhatIfAnswer,
     convert,
+    error_detail,
     to_json,
 )
-
-from .csv_tables import Table
 
 __all__ = ["KernelRpcHandler", "answer"]
 
@@ -44,11 +44,7 @@ async def answer(sharing: KernelRpcHandler, asked: RelayedRequest, log: Logger) 
     try:
         return RelayedResponse(n=asked.n, body=await _body(sharing, asked))
     except GpuShareError as error:
-        detail = ErrorDetail(
-            code=error.code,
-            message=error.message,
-            **({"field": error.field} if error.field else {}),
-        )
+        detail = error_detail(error)
     except Exception:
         log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
         detail = ErrorDetail(code="error", message="the Jupyter server failed; its log says why")

@@ -37,6 +37,7 @@ from jupyter_gpushare.messages import (
     ServiceChanged,
     ServiceStatus,
     Status,
+    Table,
     TiersFound,
     ToServer,
     WhatIfAnswer,
@@ -50,7 +51,6 @@ from ..requests.orphans import OrphanedRequests
 from ..requests.presets import Presets
 from ..requests.submitter import Submitter
 from .broadcast import PageStream
-from .csv_tables import Table
 from .kernel_rpc import answer
 from .notebook_names import NotebookNames
 from .protocols import JupyterAPI, SchedulerAPI

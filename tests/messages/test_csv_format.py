@@ -1,4 +1,4 @@
-"""Tables as CSV."""
+"""Tables as CSV: columns, cells, and text that a spreadsheet would execute."""
 
 from __future__ import annotations
 
@@ -17,10 +17,13 @@ from jupyter_gpushare.messages import (
     Queues,
     ReasonBody,
     Share,
+    Waiting,
+    WaitingRow,
     Workloads,
     WorkloadView,
+    table_as_csv,
+    values_as_csv,
 )
-from jupyter_gpushare.server_extension.services.csv_tables import as_csv
 
 AMOUNTS = {"quota": 1, "limit": None, "fair_share": 1.5, "allocated": 0.5, "requested": 2}
 ROW = QueueRow(queue="vision", kind="project", pool="default", resource="gpu", **AMOUNTS)
@@ -28,31 +31,66 @@ ROW = QueueRow(queue="vision", kind="project", pool="default", resource="gpu", *
 
 def test_one_line_per_row_with_the_columns_in_the_wanted_order():
     assert (
-        as_csv(Queues(queues=[ROW]), ["fair_share", "queue", "limit"])
-        == "fair_share,queue,limit\n1.5,vision,\n"
+        table_as_csv(Queues(queues=[ROW]), ["fair_share", "queue", "limit"])
+        == "fair_share,queue,limit\n1.5,vision,unlimited\n"
     )
 
 
 def test_without_rows_there_is_a_header():
     assert (
-        as_csv(Queues(queues=[]), None)
+        table_as_csv(Queues(queues=[]), None)
         == "queue,kind,pool,resource,quota,limit,fair_share,allocated,requested\n"
     )
 
 
 def test_an_unknown_column_is_named():
     with pytest.raises(InvalidInput, match="'colour'") as refused:
-        as_csv(Queues(queues=[]), ["colour"])
+        table_as_csv(Queues(queues=[]), ["colour"])
     assert refused.value.field == "columns"
 
 
-def test_words_are_joined_and_what_is_deeper_is_json():
+def test_null_is_unlimited_only_in_a_quota_or_limit():
+    waiting = WaitingRow(
+        position=1,
+        pool="default",
+        project="vision",
+        priority=75,
+        gpu=None,
+        gpu_memory_mib=20480,
+        since="2026-01-01T00:00:00.000+00:00",
+        reason="",
+    )
+    text = table_as_csv(Waiting(waiting=[waiting]), ["gpu", "gpu_memory_mib", "expected_seconds"])
+    assert text.splitlines()[1] == ",20480,"
+
+
+def test_words_are_joined_and_deeper_values_are_json():
     device = DeviceRow(uuid="u", model="m", memory_mib=DeviceMemory(total=1, guaranteed=0, used=0))
     node = NodeRow(
         name="n", pool="p", status="Ready", tiers=["observe", "suspend"], devices=[device]
     )
-    text = as_csv(Nodes(nodes=[node]), ["tiers", "devices"])
+    text = table_as_csv(Nodes(nodes=[node]), ["tiers", "devices"])
     assert text.splitlines()[1].startswith('observe;suspend,"[{""uuid"":""u""')
+    assert "devices" not in table_as_csv(Nodes(nodes=[node])).splitlines()[0]
+
+
+def test_a_body_in_a_field_gives_its_own_columns():
+    header = table_as_csv(Workloads(workloads=[])).splitlines()[0].split(",")
+    assert {"request.gpu", "limit.gpu_memory_mib", "reason.code"} <= set(header)
+    assert "pods" not in header
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
+def test_text_that_a_spreadsheet_would_execute_is_escaped(start):
+    formula = f"{start}HYPERLINK(1)"
+    _, line = values_as_csv(["a", "b"], [[formula, -1.5]]).split("\n", 1)
+    assert line in (f"'{formula},-1.5\n", f'"\'{formula}",-1.5\n')
+
+
+def test_numbers_keep_all_their_digits():
+    assert values_as_csv(["a"], [[1234567.25], [2.0], [-3], [True]]) == (
+        "a\n1234567.25\n2\n-3\nTrue\n"
+    )
 
 
 def lease(node):
@@ -94,13 +132,13 @@ def test_a_dot_goes_into_the_body_that_a_field_holds():
     row = msgspec.structs.replace(row, pods=pods)
     table = Workloads(workloads=[row, msgspec.structs.replace(row, id="x", reason=None)])
     assert (
-        as_csv(table, ["id", "reason.code", "request.gpu"])
+        table_as_csv(table, ["id", "reason.code", "request.gpu"])
         == "id,reason.code,request.gpu\nw,WaitingForQuota,0.5\nx,,0.5\n"
     )
     assert (
-        as_csv(table, ["pods.lease.node", "pods.lease.planned_gpus"]).splitlines()[1:]
+        table_as_csv(table, ["pods.lease.node", "pods.lease.planned_gpus"]).splitlines()[1:]
         == ['n1;n2,"[[0],[0]]"'] * 2
     )
     for unknown in ("pods.lease.moon", "reason.colour", "id.code", "reason.code.length"):
         with pytest.raises(InvalidInput):
-            as_csv(table, [unknown])
+            table_as_csv(table, [unknown])
