@@ -1,1 +1,1 @@
-"""Which GPUs this machine has: `inventory` chooses the vendor or simulated devices."""
+"""Finds the devices of this machine: `vendors` lists the vendors, `inventory` asks them."""

@@ -49,7 +49,7 @@ from jupyter_gpushare.messages import (
 )
 from node_agent.app import Agent, AgentConfig
 from node_agent.devices.base.protocols import DiscoveryRequest
-from node_agent.devices.simulated.simulated_devices import Simulation
+from node_agent.devices.simulated.simulation import Simulation
 from node_agent.devices.simulated.vendor import SimulatedVendor
 
 GIB = 1024

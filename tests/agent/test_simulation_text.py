@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jupyter_gpushare.core.model.errors import InvalidInput
-from node_agent.devices.simulated.simulated_devices import read_simulation
+from node_agent.devices.simulated.simulation import read_simulation
 
 READ = {
     "A100:2": ("A100", 2, 80 * 1024),

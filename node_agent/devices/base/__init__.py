@@ -1,5 +1,6 @@
-"""What every vendor shares.
+"""What all vendors share.
 
-`protocols` is what the agent asks of devices, `process_attribution` finds whose a process is,
-`call_tracker` and `hang_detection` notice driver calls that do not return.
+`protocols` and `model`: the interface between the agent and devices; `basic_devices`: defaults for
+a vendor; `process_attribution`: which kernel a process belongs to; `call_tracker` and
+`hang_detection`: driver calls that do not return.
 """

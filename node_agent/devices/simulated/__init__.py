@@ -1,1 +1,1 @@
-"""Simulated GPUs (`simulated_devices`): the agent's side of the simulated node's file."""
+"""Simulated GPUs: `simulation` reads `--simulate`, `simulated_devices` serves the node's file."""

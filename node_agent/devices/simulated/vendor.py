@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from ...system.run_directory import prepared
 from ..base.protocols import DiscoveryRequest
-from .simulated_devices import SimulatedDevices, read_simulation
+from .simulated_devices import SimulatedDevices
+from .simulation import read_simulation
 
 __all__ = ["SimulatedVendor"]
 
