@@ -124,10 +124,9 @@ bench: venv ## benchmarks; what they print goes to docs/measurements too
 
 # ---- make ---------------------------------------------------------------------------------------
 
-schema: venv ## generate what comes from the tables of routes and commands: schema.ts, openapi.json, docs/reference, docs/lease.md
+schema: venv ## generate what comes from the tables of routes and commands: schema.ts, openapi.json, docs/reference
 	$(PY) -m jupyter_gpushare.routes --openapi docs/openapi.json --typescript labextension/src/schema.ts
 	$(PY) docs/render_reference.py
-	$(PY) docs/render_lease.py
 
 docs: venv ## check that every example of the docs runs and every link leads somewhere
 	$(PY) -m pytest -q tests/docs

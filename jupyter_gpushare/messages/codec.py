@@ -14,7 +14,6 @@ from jupyter_gpushare.core.model.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
-    OutOfTurn,
     Unavailable,
 )
 
@@ -34,8 +33,7 @@ __all__ = [
 T = TypeVar("T")
 
 _CLASSES: Final = {
-    kind.code: kind
-    for kind in (InvalidInput, NotFound, NotAllowed, Conflict, OutOfTurn, Unavailable)
+    kind.code: kind for kind in (InvalidInput, NotFound, NotAllowed, Conflict, Unavailable)
 }
 _CLASSES_BY_STATUS: Final[dict[int, type[GpuShareError]]] = {
     400: InvalidInput,

@@ -115,7 +115,7 @@ def answers(
             now,
         )
         found = past.expected(
-            one.pool, one.size, past.place(one.project, one.pool, one.id), now - one.begun
+            one.pool, one.size, past.position(one.project, one.pool, one.id), now - one.begun
         )
         yield Answer(
             found and found.expected,

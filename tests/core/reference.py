@@ -89,12 +89,12 @@ class World:
     def jobs_below(self, queue: str) -> list[Job]:
         return [job for job in self.jobs.values() if queue in self.path(job.queue)]
 
-    def allocated(self, queue: str, *, fixed: bool = False) -> int:
+    def allocated(self, queue: str, *, non_preemptible: bool = False) -> int:
         """A, or N when only what cannot be preempted counts: running, bound and promised pods."""
         return sum(
             task.gpus
             for job in self.jobs_below(queue)
-            if not (fixed and job.preemptible)
+            if not (non_preemptible and job.preemptible)
             for task in job.tasks
             if task.state in ("running", "bound", "pipelined")
         )
@@ -220,7 +220,7 @@ class World:
                 return False
             if (
                 not job.preemptible
-                and self.allocated(name, fixed=True) + ask > self.queues[name].quota
+                and self.allocated(name, non_preemptible=True) + ask > self.queues[name].quota
             ):
                 return False
         return True
@@ -476,7 +476,7 @@ def inside_quota(world: World, job: Job) -> bool:
     """What cannot be preempted takes only inside its quota, on every level."""
     levels = world.path(job.queue)
     return job.preemptible or all(
-        world.allocated(name, fixed=True) + asked(job) <= world.queues[name].quota
+        world.allocated(name, non_preemptible=True) + asked(job) <= world.queues[name].quota
         for name in levels
     )
 

@@ -14,7 +14,7 @@ from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.events import (
-    Fact,
+    Event,
     NodeJoined,
     PodEnded,
     PodPlaced,
@@ -129,10 +129,15 @@ def picture(cluster: Cluster) -> dict[str, Any]:
             p.name: {k: list(v) for k, v in p.buckets.items()} for p in state.pools.values()
         },
         "queues": {
-            (p.name, q.name): (q.allocated, q.fixed, q.wanted, [key for key, _ in q.lenders])
+            (p.name, q.name): (
+                q.allocated,
+                q.non_preemptible,
+                q.wanted,
+                [key for key, _ in q.candidates],
+            )
             for p in state.pools.values()
             for q in p.queues.values()
-            if any(q.allocated) or any(q.wanted) or q.lenders
+            if any(q.allocated) or any(q.wanted) or q.candidates
         },
         "pods": {
             m.key: (m.status, m.spot(), m.charge, m.old_spot(), m.nominated)
@@ -149,7 +154,7 @@ def picture(cluster: Cluster) -> dict[str, Any]:
             for w in state.works.values()
         },
         "waiting": {id_: sorted(state.waiting[id_].members) for id_ in state.waiting},
-        "apart": sorted(state.apart),
+        "apart": sorted(state.unschedulable),
         "stale": sorted(state.stale),
         "unsettled": sorted(m.key for m in state.unsettled),
         "reservations": {p.name: p.reservation for p in state.pools.values()},
@@ -320,5 +325,5 @@ def steps(draw: st.DrawFn, count: int) -> list[list[tuple[str, int]]]:
     ]
 
 
-Facts = list[Fact]
+Facts = list[Event]
 Place = Spot

@@ -1,4 +1,6 @@
-"""Laws that hold in every world, whatever is asked of it. Random worlds with every feature mixed."""
+"""Laws that hold in every world, whatever is asked of it. Random worlds with every feature
+mixed.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +176,7 @@ def check_queues(cluster: Cluster) -> None:
     for pool in cluster._state.pools.values():
         for queue in pool.queues.values():
             assert queue.allocated.fits_in(queue.limit), (pool.name, queue.name)
-            assert queue.fixed.fits_in(queue.quota), (pool.name, queue.name)
+            assert queue.non_preemptible.fits_in(queue.quota), (pool.name, queue.name)
             members = [
                 m
                 for w in cluster.workloads.values()
@@ -188,7 +190,9 @@ def check_queues(cluster: Cluster) -> None:
 
 
 def check_gangs(cluster: Cluster, before: dict[str, list[int]]) -> None:
-    """Nobody gets some of its minimum: a set that was empty is empty, whole, or waits as a whole."""
+    """Nobody gets some of its minimum: a set that was empty is empty, whole, or waits as a
+    whole.
+    """
     for work in cluster.workloads.values():
         for podset, was in zip(work.podsets, before[work.id], strict=True):
             bound = sum(m.status == "bound" for m in podset.members)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.allocation.placement import best_seat
+from jupyter_gpushare.core.allocation.placement import best_assignment
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cluster.fragmentation import typical
 from jupyter_gpushare.core.cluster.packing import Defragmenter
@@ -131,8 +131,8 @@ def test_scores_that_are_remembered_are_those_of_a_fresh_look(data: st.DataObjec
         offers = [(offer.node.name, offer.device) for offer in known.offers(need)]
         assert offers == [(offer.node.name, offer.device) for offer in fresh.offers(need)]
     need = cluster._state.needs.of(data.draw(pods("asked")))
-    seat = best_seat(pool, need)
+    assignment = best_assignment(pool, need)
     pool.defragmenter = None
-    plain = best_seat(pool, need)
-    assert (seat is None) == (plain is None)
-    assert seat is None or plain is None or seat.now == plain.now
+    plain = best_assignment(pool, need)
+    assert (assignment is None) == (plain is None)
+    assert assignment is None or plain is None or assignment.now == plain.now

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jupyter_gpushare.core.cycle.projection import STEPS, foresee
+from jupyter_gpushare.core.cycle.projection import STEPS, project_starts
 from jupyter_gpushare.core.model.events import (
     PodEvicted,
     PodReleased,
@@ -26,7 +26,7 @@ def starts(cluster, coming, now=0, **more):
     """Workload -> when it starts at the latest."""
     return {
         id_: at
-        for at, started in foresee(cluster, coming, now, notice=NOTICE, **more)
+        for at, started in project_starts(cluster, coming, now, notice=NOTICE, **more)
         for id_ in started
     }
 
@@ -77,7 +77,7 @@ def test_somebody_on_trial_waits_for_those_who_would_have_to_make_room():
     cluster = world(policy, [Node("n", gpus=1)], [workload("r0", "q")])
     run(cluster, 2)
     asked = workload("asked", "p", created=5)
-    assert starts(cluster, [], now=1000, asked=asked) == {"asked": 1000 + NOTICE}
+    assert starts(cluster, [], now=1000, workload=asked) == {"asked": 1000 + NOTICE}
     assert starts(cluster, [], now=1000) == {}
 
 
@@ -92,7 +92,7 @@ def test_one_that_lost_its_place_does_not_end_when_it_would_have():
     cluster = world(policy, [Node("n", gpus=1)], [workload("r0", "q")])
     run(cluster, 2)
     asked = workload("asked", "p", created=5)
-    assert starts(cluster, [(NOTICE * 2, WorkloadEnded("r0"))], now=0, asked=asked) == {
+    assert starts(cluster, [(NOTICE * 2, WorkloadEnded("r0"))], now=0, workload=asked) == {
         "asked": NOTICE
     }
 
@@ -120,7 +120,9 @@ def test_it_changes_nothing_whether_it_is_played_to_the_end_or_not(waiting, ends
     before = picture(cluster)
     coming = [(at, WorkloadEnded(f"r{i}")) for i, at in enumerate(ends)]
     with closing(
-        foresee(cluster, coming, 0, notice=NOTICE, asked=workload("asked", "p", created=99))
+        project_starts(
+            cluster, coming, 0, notice=NOTICE, workload=workload("asked", "p", created=99)
+        )
     ) as seen:
         for _ in range(looks):
             next(seen, None)
@@ -131,5 +133,5 @@ def test_a_mistake_in_what_is_asked_leaves_everything_as_it_was():
     cluster = full()
     before = picture(cluster)
     with pytest.raises(Exception, match="pods"):
-        list(foresee(cluster, [], 0, notice=NOTICE, asked=workload("w", "p", pods=0)))
+        list(project_starts(cluster, [], 0, notice=NOTICE, workload=workload("w", "p", pods=0)))
     assert picture(cluster) == before

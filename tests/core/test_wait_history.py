@@ -77,8 +77,8 @@ def test_what_was_granted_at_once_says_nothing_about_those_who_wait():
 
 def test_a_longer_line_takes_longer_in_proportion():
     past = WaitHistory(line(20, 3 * MINUTE), NOW)
-    assert [past.place("p", "a", f"w{i:03}") for i in (0, 7, 19)] == [1, 8, 20]
-    found = [past.expected("a", HALF, place, 0).expected.median for place in (1, 10)]
+    assert [past.position("p", "a", f"w{i:03}") for i in (0, 7, 19)] == [1, 8, 20]
+    found = [past.expected("a", HALF, position, 0).expected.median for position in (1, 10)]
     assert found[0] == pytest.approx(3 * MINUTE, rel=0.01)
     assert found[1] == pytest.approx(30 * MINUTE, rel=0.01)
 
@@ -88,7 +88,7 @@ def test_who_asks_now_stands_behind_those_of_the_same_project_that_still_wait():
         WaitSample(f"g{i}", project, "a", HALF, NOW - MINUTE) for i, project in enumerate("ppq")
     ]
     past = WaitHistory([*waits(9, 5 * MINUTE), *going_on], NOW)
-    assert [past.place(project, "a") for project in "pqr"] == [3, 2, 1]
+    assert [past.position(project, "a") for project in "pqr"] == [3, 2, 1]
 
 
 def test_those_who_still_wait_make_it_longer():
@@ -137,8 +137,8 @@ WAITS = st.lists(
 
 
 @given(WAITS, st.integers(1, 50), st.integers(0, WEEK))
-def test_what_is_said_is_never_negative_and_in_order(past, place, so_far):
-    found = WaitHistory(past, NOW).expected("a", HALF, place, so_far)
+def test_what_is_said_is_never_negative_and_in_order(past, position, so_far):
+    found = WaitHistory(past, NOW).expected("a", HALF, position, so_far)
     if found is not None:
         assert found.expected.median is not None
         assert found.expected.median >= 0
@@ -153,4 +153,4 @@ def test_everybody_stands_somewhere_behind_no_more_than_began_before(past):
             other.project == wait.project and (other.begun, other.id) < (wait.begun, wait.id)
             for other in past
         )
-        assert 1 <= seen.place(wait.project, "a", wait.id) <= ahead + 1
+        assert 1 <= seen.position(wait.project, "a", wait.id) <= ahead + 1

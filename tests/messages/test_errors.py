@@ -11,14 +11,11 @@ from jupyter_gpushare.core.model.errors import (
     InvalidInput,
     NotAllowed,
     NotFound,
-    OutOfTurn,
     Unavailable,
 )
 
 
-@pytest.mark.parametrize(
-    "kind", [Conflict, InvalidInput, NotAllowed, NotFound, OutOfTurn, Unavailable]
-)
+@pytest.mark.parametrize("kind", [Conflict, InvalidInput, NotAllowed, NotFound, Unavailable])
 @pytest.mark.parametrize("field", [None, "pods[0].gpu"])
 def test_an_error_survives_the_way_to_a_peer(kind: type[GpuShareError], field: str | None) -> None:
     sent = kind("0.5 GPU is too much", field=field)

@@ -1,3 +1,1 @@
-"""Where pods go: `placement` finds a node for one pod, `gang` nodes for all pods of a workload or
-none.
-"""
+"""Placement: `placement` finds a node for one pod, `gang` places all pods of a workload or none."""

@@ -1,8 +1,8 @@
-"""Seating a workload's pods together: all that ask, or none. Also which gangs have gone stale.
+"""Places a workload's pods together, all or none; and finds stale gangs.
 
-Sub-groups are seated inside out with their topology constraints, going back to try the next domain
-when one fails. A member that has to wait makes the whole gang wait: it never starts in halves.
-Source: scheduling rules, sections 4, 7.3 and 9.5.
+Sub-groups are placed with their topology constraints; if one fails, the next domain is tried. If a
+member must wait for resources, the whole gang is pipelined. Rules: docs/explanation/scheduling.md,
+Gangs and elastic workloads.
 """
 
 from __future__ import annotations
@@ -17,88 +17,94 @@ from ..cluster.topology import DomainCandidate, candidates, topology_named
 from ..cluster.work import ACTIVE, Member, Work
 from ..model.amounts import Amounts
 from ..model.model import SubGroup, TopologyConstraint
-from .placement import NodeAssignment, PlacementHints, best_seat
+from .placement import NodeAssignment, PlacementHints, best_assignment
 
-__all__ = ["Allocation", "go_stale"]
+__all__ = ["Allocation", "stale_members"]
 
 
 class Allocation:
-    """Seats the asking members of one workload in one pool. With `promise`, nobody starts: all are
-    pipelined (simulations).
+    """Places members of one workload in one pool. With `pipeline_only` all are pipelined
+    (simulations).
     """
 
-    def __init__(self, state: State, pool: PoolState, work: Work, *, promise: bool = False) -> None:
-        self.state, self.pool, self.work, self.promise = state, pool, work, promise
+    def __init__(
+        self, state: State, pool: PoolState, work: Work, *, pipeline_only: bool = False
+    ) -> None:
+        self.state, self.pool, self.work, self.pipeline_only = state, pool, work, pipeline_only
         self.leaf = pool.queue(work.project)
-        self.is_priced_late = any(member.need.memory for member in work.members.values())
-        """GPU memory costs what it is of a node's device, so the gate is asked again for each seat,
-        also those of its companions.
+        self.is_charged_per_node = any(member.need.memory for member in work.members.values())
+        """GPU memory is charged by the node's device size, so limits are checked again for each
+        pod.
         """
-        self.seated: list[Member] = []
+        self.placed: list[Member] = []
 
-    def seat_all(self, members: Sequence[Member]) -> bool:
-        """Whether every member found a seat. On failure nothing is left changed; `seated` then
-        tells who had found one.
+    def place_all(self, members: Sequence[Member]) -> bool:
+        """Whether every member was placed. On failure nothing has changed; `placed` lists those
+        that fit.
         """
-        state, mark = self.state, self.state.journal.mark()
+        state, mark = self.state, self.state.undo_log.mark()
         version, freed = self.pool.version, self.pool.freed
-        if self._seat_tree(members):
-            if not self.promise:
+        if self._place_groups(members):
+            if not self.pipeline_only:
                 self._wait_together(members)
             return True
-        state.journal.undo_to(mark)
+        state.undo_log.undo_to(mark)
         self.pool.version, self.pool.freed = version, freed
         return False
 
-    def seat(
+    def place(
         self,
         member: Member,
         among: tuple[NodeState, ...] | None = None,
         scores: dict[str, int] | None = None,
     ) -> bool:
-        """Seats one member, on idle devices or on a promise."""
+        """Places one member, on idle devices or on devices that are being released."""
         need, leaf, work = member.need, self.leaf, self.work
         allowed = None
-        if self.is_priced_late:
+        if self.is_charged_per_node:
 
             def allowed(node: NodeState) -> bool:
                 return refusal(leaf, need.charge(node.capacity), work.preemptible) is None
 
-        seat = best_seat(self.pool, need, PlacementHints(among, scores, member.nominated), allowed)
-        if seat is None:
+        assignment = best_assignment(
+            self.pool, need, PlacementHints(among, scores, member.nominated), allowed
+        )
+        if assignment is None:
             return False
-        charge = need.charge(seat.node.capacity)
+        charge = need.charge(assignment.node.capacity)
         if member.status == "releasing":
-            self._reseat(member, seat, charge)
+            self._restore_or_move(member, assignment, charge)
         else:
             self.state.put(
                 member,
-                "bound" if seat.now and not self.promise else "pipelined",
-                seat.node,
-                seat.devices,
+                "bound" if assignment.now and not self.pipeline_only else "pipelined",
+                assignment.node,
+                assignment.devices,
                 charge,
             )
-        self.seated.append(member)
+        self.placed.append(member)
         return True
 
-    def _reseat(self, member: Member, seat: NodeAssignment, charge: Amounts) -> None:
-        """A victim that finds room stays where it is if that is the node, else it is moved."""
+    def _restore_or_move(self, member: Member, assignment: NodeAssignment, charge: Amounts) -> None:
+        """A victim that gets its own node back stays there, else it is moved."""
         node, devices = member.node, member.devices
         assert node is not None
-        if seat.node is node and node.is_free_on(member.need, devices):
+        if assignment.node is node and node.fits_on_devices(member.need, devices):
             self.state.put(member, "running", node, devices, charge)
         else:
-            self.state.put(member, "pipelined", seat.node, seat.devices, charge, node, devices)
+            self.state.put(
+                member, "pipelined", assignment.node, assignment.devices, charge, node, devices
+            )
 
-    def _seat_tree(self, members: Sequence[Member]) -> bool:
+    def _place_groups(self, members: Sequence[Member]) -> bool:
         work = self.work
         if work.workload.topology is None and not work.workload.groups:
-            return all(self.seat(member) for member in members)
-        return self._seat_group(
+            return all(self.place(member) for member in members)
+        return self._place_group(
             work.workload.topology, work.workload.groups, list(members), None, {}
         )
 
-    def _seat_group(
+    def _place_group(
         self,
         constraint: TopologyConstraint | None,
         groups: tuple[SubGroup, ...],
@@ -106,27 +112,27 @@ class Allocation:
         among: tuple[NodeState, ...] | None,
         scores: dict[str, int],
     ) -> bool:
-        """Seats one set: each candidate domain in turn, sub-groups first."""
+        """Places one group: tries each candidate domain in turn, sub-groups first."""
         if not members:
             return True
         for candidate in self._domains(constraint, groups, members, among, scores):
-            mark, seats = self.state.journal.mark(), len(self.seated)
-            if self._seat_inside(groups, members, candidate):
+            mark, count = self.state.undo_log.mark(), len(self.placed)
+            if self._place_in_domain(groups, members, candidate):
                 return True
-            self.state.journal.undo_to(mark)
-            del self.seated[seats:]
+            self.state.undo_log.undo_to(mark)
+            del self.placed[count:]
         return False
 
-    def _seat_inside(
+    def _place_in_domain(
         self, groups: tuple[SubGroup, ...], members: list[Member], candidate: DomainCandidate
     ) -> bool:
         nodes, scores = candidate.nodes, candidate.scores
         if not groups:
-            return all(self.seat(member, nodes, scores) for member in members)
+            return all(self.place(member, nodes, scores) for member in members)
         for group in sorted(groups, key=lambda g: (not g.groups, self._fullness(g), g.name)):
             inside = _leaf_names(group)
             mine = [m for m in members if m.podset.name in inside]
-            if not self._seat_group(group.topology, group.groups, mine, nodes, scores):
+            if not self._place_group(group.topology, group.groups, mine, nodes, scores):
                 return False
         return True
 
@@ -159,19 +165,17 @@ class Allocation:
         )
         hosts = [
             m.node for m in members_there if m.node is not None
-        ]  # also nodes that take nothing new any more
+        ]  # including nodes that accept no new pods any more
         found = candidates(topology, constraint, nodes, [m.need for m in members], hosts)
-        promised = {m.nominated for m in members if m.nominated is not None}
-        # a promise given in the cycle before counts for the choice of the domain too, or a moved
-        # gang would move back
-        if promised:
-            found.sort(key=lambda c: -sum(node.name in promised for node in c.nodes))
+        nominated = {m.nominated for m in members if m.nominated is not None}
+        # A promise from the last cycle counts for the choice of the domain too; otherwise a moved
+        # gang would move back.
+        if nominated:
+            found.sort(key=lambda c: -sum(node.name in nominated for node in c.nodes))
         return found
 
     def _wait_together(self, members: Sequence[Member]) -> None:
-        """A gang that would start below its minimum, because some of it must wait, waits as a
-        whole.
-        """
+        """Pipelines the whole gang if it would otherwise start below its minimum."""
         if not any(m.status == "pipelined" for m in members):
             return
         waiting = {m.podset for m in members if m.status == "pipelined"}
@@ -190,17 +194,19 @@ def _leaf_names(group: SubGroup) -> set[str]:
     return {name for inner in group.groups for name in _leaf_names(inner)}
 
 
-def go_stale(state: State, now: int) -> list[Member]:
-    """Stamps gangs that are below their minimum, clears the stamp of those that recovered, and
-    gives the members to evict of those that were stale for longer than the grace time. A negative
-    grace: never.
+def stale_members(state: State, now: int) -> list[Member]:
+    """Marks gangs below their minimum, clears the mark of recovered ones, and returns the members
+    to evict.
+
+    Those are the members of gangs that have been stale for the grace time. A negative grace time:
+    never.
     """
     grace = state.policy.options.staleness_grace
     victims: list[Member] = []
     for id_ in sorted(state.stale):
         work = state.works[id_]
         if work.stale_since is None:
-            state.journal.assign(work, "stale_since", now)
+            state.undo_log.assign(work, "stale_since", now)
         if grace >= 0 and work.stale_since is not None and now - work.stale_since >= grace:
             victims += [m for m in work.members.values() if m.status in ("running", "bound")]
     return victims

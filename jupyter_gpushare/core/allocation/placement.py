@@ -1,8 +1,8 @@
-"""Which node a pod goes to. Looks at room and rules of nodes; knows nothing of queues or quota.
+"""Chooses the node for one pod.
 
-The order of preference is the score table of section 9.1 read as layers: promised node, topology,
-room now before room later, a GPU that already is shared (bin-pack), CPU pods on CPU nodes, and then
-bin-pack or spread. Ties go to the first node by name.
+The order of preference: promised node, topology, room now before room later, a GPU that is already
+shared (bin-pack), nodes without GPUs for CPU pods, and then bin-pack or spread. Ties go to the
+first node by name. Rules: docs/explanation/scheduling.md, Placement.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from ..cluster.pools import PoolState
 from ..model.model import Affinity
 from ..model.requirements import PodRequirements
 
-__all__ = ["NodeAssignment", "PlacementHints", "best_seat"]
+__all__ = ["NodeAssignment", "PlacementHints", "best_assignment"]
 
 Rank = tuple[int, int, int, float]
-"""(not now, not beside shares, not on a CPU node, packing): smaller is better."""
+"""(not now, not on a shared GPU, not on a CPU node, packing): smaller is better."""
 
 
 class NodeAssignment(NamedTuple):
@@ -32,59 +32,57 @@ class NodeAssignment(NamedTuple):
 
 
 class PlacementHints(NamedTuple):
-    """What a pod's group adds to its own need: a set of nodes to stay in, scores inside it, and the
-    node it was promised before.
-    """
+    """What a pod's group adds: the nodes to choose from, their scores, and the promised node."""
 
     among: tuple[NodeState, ...] | None = None
     scores: dict[str, int] | None = None
     nominated: str | None = None
 
 
-NO_WISHES = PlacementHints()
+NO_HINTS = PlacementHints()
 
 
-def best_seat(
+def best_assignment(
     pool: PoolState,
     need: PodRequirements,
-    wishes: PlacementHints = NO_WISHES,
+    hints: PlacementHints = NO_HINTS,
     allowed: Callable[[NodeState], bool] | None = None,
 ) -> NodeAssignment | None:
-    """The best place for a pod in this pool, now or when leaving pods are gone. None: nowhere.
+    """The best place for a pod in this pool, now or after pods have left; None: there is none.
 
-    `allowed` is asked about nodes where the price in quota depends on the node.
+    `allowed` checks nodes where the cost in quota depends on the node.
     """
-    if wishes.nominated is not None:
-        node = pool.nodes.get(wishes.nominated)
+    if hints.nominated is not None:
+        node = pool.nodes.get(hints.nominated)
         if (
             node is not None
-            and node.name in pool.where
-            and (wishes.among is None or node in wishes.among)
+            and node.name in pool.bucket_of
+            and (hints.among is None or node in hints.among)
         ):
-            seat = _seat(pool, node, need, allowed)
-            if seat is not None:
-                return seat
+            assignment = _assign(pool, node, need, allowed)
+            if assignment is not None:
+                return assignment
     if pool.defragmenter is not None and not need.mig:
-        return _least_fragmenting(pool, pool.defragmenter, need, wishes, allowed)
+        return _least_fragmenting(pool, pool.defragmenter, need, hints, allowed)
     if (
         need.gpu
         and not need.mig
-        and wishes.among is None
+        and hints.among is None
         and need.affinity is None
         and need.anti_affinity is None
     ):
         return _from_buckets(pool, need, allowed)
-    return _from_scan(pool, need, wishes, allowed)
+    return _from_scan(pool, need, hints, allowed)
 
 
-def _seat(
+def _assign(
     pool: PoolState,
     node: NodeState,
     need: PodRequirements,
     allowed: Callable[[NodeState], bool] | None,
 ) -> NodeAssignment | None:
-    """The devices on this very node, if it takes the pod."""
-    if not (node.admits(need) and node.has_spare(need) and _near_and_apart(pool, node, need)):
+    """The devices on this node, if it accepts the pod."""
+    if not (node.admits(need) and node.has_spare(need) and _satisfies_affinity(pool, node, need)):
         return None
     if allowed is not None and not allowed(node):
         return None
@@ -98,42 +96,44 @@ def _least_fragmenting(
     pool: PoolState,
     packing: Defragmenter,
     need: PodRequirements,
-    wishes: PlacementHints,
+    hints: PlacementHints,
     allowed: Callable[[NodeState], bool] | None,
 ) -> NodeAssignment | None:
-    """The first place offered that lets the pod in; a pod without GPUs goes beside them only when
-    no machine without is free now.
+    """The first candidate that admits the pod; a pod without GPUs uses GPU nodes only if no other
+    is free now.
     """
-    if not need.gpu and wishes.among is None:
+    if not need.gpu and hints.among is None:
         without = tuple(node for node in pool.ready_nodes() if not node.node.gpus)
-        seat = _from_scan(pool, need, wishes._replace(among=without), allowed) if without else None
-        if seat is not None and seat.now:
-            return seat
-    for names in _preferred(pool, wishes):
+        assignment = (
+            _from_scan(pool, need, hints._replace(among=without), allowed) if without else None
+        )
+        if assignment is not None and assignment.now:
+            return assignment
+    for names in _preferred(pool, hints):
         for node, device in packing.offers(need, names):
-            if not (node.admits(need) and _near_and_apart(pool, node, need)) or (
+            if not (node.admits(need) and _satisfies_affinity(pool, node, need)) or (
                 allowed is not None and not allowed(node)
             ):
                 continue
             chosen = node.choose(need, "binpack") if device is None else ((device,), True)
             if chosen is not None:
-                return NodeAssignment(node, chosen[0], node.is_free_now(need, chosen[0]))
+                return NodeAssignment(node, chosen[0], node.fits_now_on_devices(need, chosen[0]))
     return None
 
 
-def _preferred(pool: PoolState, wishes: PlacementHints) -> list[list[str] | None]:
-    """The nodes to try, those with the best scores of the group first; None: all."""
-    if wishes.among is None and wishes.scores is None:
+def _preferred(pool: PoolState, hints: PlacementHints) -> list[list[str] | None]:
+    """The nodes to try, by descending score; None: all."""
+    if hints.among is None and hints.scores is None:
         return [None]
     nodes = (
         pool.ready_nodes()
-        if wishes.among is None
-        else (n for n in wishes.among if n.name in pool.where)
+        if hints.among is None
+        else (n for n in hints.among if n.name in pool.bucket_of)
     )
     by_score: dict[int, list[str]] = {}
     for node in nodes:
         by_score.setdefault(
-            0 if wishes.scores is None else wishes.scores.get(node.name, 0), []
+            0 if hints.scores is None else hints.scores.get(node.name, 0), []
         ).append(node.name)
     return [by_score[score] for score in sorted(by_score, reverse=True)]
 
@@ -141,9 +141,10 @@ def _preferred(pool: PoolState, wishes: PlacementHints) -> list[list[str] | None
 def _from_buckets(
     pool: PoolState, need: PodRequirements, allowed: Callable[[NodeState], bool] | None
 ) -> NodeAssignment | None:
-    """The first fitting name in the best bucket that has a seat now, else the best seat later: all
-    buckets are looked at for that, as a node whose CPU is still being left hides among those with
-    idle GPUs.
+    """The first fitting name in the best bucket that has room now, else the best place later.
+
+    All buckets are searched for room now, because a node with idle GPUs may still be waiting for
+    CPU.
     """
     whole, binpack = need.whole, pool.config.gpu == "binpack"
     ranked: list[tuple[int, int, float, list[str]]] = []
@@ -167,14 +168,14 @@ def _from_buckets(
         found = [_first_in(pool, names, need, allowed)]
         while ranked and ranked[0][:3] == (beside, waits, packing):
             found.append(_first_in(pool, heappop(ranked)[3], need, allowed))
-        seats = [seat for seat in found if seat is not None]
-        at_once = [seat for seat in seats if seat.now]
+        assignments = [assignment for assignment in found if assignment is not None]
+        at_once = [assignment for assignment in assignments if assignment.now]
         if at_once:
-            return min(at_once, key=lambda seat: seat.node.name)
-        for seat in seats:
-            rank = (beside, packing, seat.node.name)
+            return min(at_once, key=lambda assignment: assignment.node.name)
+        for assignment in assignments:
+            rank = (beside, packing, assignment.node.name)
             if best_later is None or rank < best_later[0]:
-                best_later = rank, seat
+                best_later = rank, assignment
     return None if best_later is None else best_later[1]
 
 
@@ -188,43 +189,41 @@ def _first_in(
     for name in names:
         node = nodes[name]
         if node.has_spare(need):
-            seat = _seat(pool, node, need, allowed)
-            if seat is not None and seat.now:
-                return seat
-            later = later or seat
+            assignment = _assign(pool, node, need, allowed)
+            if assignment is not None and assignment.now:
+                return assignment
+            later = later or assignment
     return later
 
 
 def _from_scan(
     pool: PoolState,
     need: PodRequirements,
-    wishes: PlacementHints,
+    hints: PlacementHints,
     allowed: Callable[[NodeState], bool] | None,
 ) -> NodeAssignment | None:
-    """Looks at every node: for what the buckets do not tell (CPU pods, MIG, groups with a place to
-    stay, pods waiting for room).
-    """
+    """Searches every node: for CPU pods, MIG, groups with a given set of nodes, and affinity."""
     best: tuple[tuple[int, Rank, str], NodeAssignment] | None = None
     nodes: Iterable[NodeState] = (
         pool.ready_nodes()
-        if wishes.among is None
-        else (n for n in wishes.among if n.name in pool.where)
+        if hints.among is None
+        else (n for n in hints.among if n.name in pool.bucket_of)
     )
     for node in nodes:
         if not node.fits(need):
             continue
-        seat = _seat(pool, node, need, allowed)
-        if seat is None:
+        assignment = _assign(pool, node, need, allowed)
+        if assignment is None:
             continue
-        score = 0 if wishes.scores is None else wishes.scores.get(node.name, 0)
-        key = (-score, _rank(pool, node, need, seat.now), node.name)
+        score = 0 if hints.scores is None else hints.scores.get(node.name, 0)
+        key = (-score, _rank(pool, node, need, assignment.now), node.name)
         if best is None or key < best[0]:
-            best = (key, seat)
+            best = (key, assignment)
     return None if best is None else best[1]
 
 
 def _rank(pool: PoolState, node: NodeState, need: PodRequirements, now: bool) -> Rank:
-    """One node's place in the order of preference, before its name decides."""
+    """One node's rank in the order of preference, before its name decides."""
     config = pool.config
     if need.gpu:
         binpack = config.gpu == "binpack"
@@ -238,35 +237,39 @@ def _rank(pool: PoolState, node: NodeState, need: PodRequirements, now: bool) ->
     return not now, 1, 0 if not node.node.gpus else 1, packing
 
 
-def _near_and_apart(pool: PoolState, node: NodeState, need: PodRequirements) -> bool:
+def _satisfies_affinity(pool: PoolState, node: NodeState, need: PodRequirements) -> bool:
     """Whether required affinity and anti-affinity to other pods hold on this node."""
-    if need.affinity is not None and not _is_near(pool, node, need, need.affinity):
+    if need.affinity is not None and not _satisfies_required_affinity(
+        pool, node, need, need.affinity
+    ):
         return False
     return need.anti_affinity is None or not _neighbours(pool, node, need.anti_affinity)
 
 
-def _is_near(pool: PoolState, node: NodeState, need: PodRequirements, affinity: Affinity) -> bool:
+def _satisfies_required_affinity(
+    pool: PoolState, node: NodeState, need: PodRequirements, affinity: Affinity
+) -> bool:
     if _neighbours(pool, node, affinity):
         return True
-    # the first of its kind may start anywhere, or a group with affinity to itself could never begin
+    # The first pod may start anywhere, or a group with affinity to itself could never begin.
     matches_itself = set(affinity.match) <= set(need.labels)
-    return matches_itself and not any(_carries(n, affinity) for n in pool.nodes.values())
+    return matches_itself and not any(_has_match(n, affinity) for n in pool.nodes.values())
 
 
 def _neighbours(pool: PoolState, node: NodeState, affinity: Affinity) -> bool:
-    """Whether a pod that matches is in the same domain as the node; a node without the label is a
-    domain of its own.
+    """Whether a matching pod is in the node's domain; a node without the label is its own
+    domain.
     """
     domain = node.node.labels.get(affinity.topology)
     if domain is None:
-        return _carries(node, affinity)
+        return _has_match(node, affinity)
     return any(
-        _carries(n, affinity)
+        _has_match(n, affinity)
         for n in pool.nodes.values()
         if n.node.labels.get(affinity.topology) == domain
     )
 
 
-def _carries(node: NodeState, affinity: Affinity) -> bool:
+def _has_match(node: NodeState, affinity: Affinity) -> bool:
     wanted = set(affinity.match)
     return any(wanted <= set(need.labels) for need in node.pods.values())

@@ -1,6 +1,4 @@
-"""What a pool's machines could hold if they were empty: the difference between "not now" and
-"never". Knows nothing of what runs.
-"""
+"""What a pool's nodes could hold if they were empty: tells "not now" from "never"."""
 
 from __future__ import annotations
 
@@ -16,20 +14,16 @@ __all__ = ["EmptyClusterFit", "EmptyCapacity"]
 
 
 class EmptyClusterFit(NamedTuple):
-    """Where a pod would fit on empty machines: the number of ready ones, and those that are not
-    ready.
-    """
+    """Where a pod would fit on empty nodes: how many ready ones, and which that are not ready."""
 
     ready: int
     unready: tuple[Node, ...]
     admitting: bool
-    """Whether labels, names and taints let it in anywhere."""
+    """Whether labels, names and taints admit it on any node."""
 
 
 class EmptyCapacity:
-    """The nodes of a pool as they are known, by name. Alike machines are looked at once; verdicts
-    are kept, as they never change.
-    """
+    """The nodes of a pool by name. Equal nodes are judged once, and results are kept."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self.nodes = tuple(nodes)
@@ -48,16 +42,15 @@ class EmptyCapacity:
                 node.taints,
             )
             kinds.setdefault(key, []).append(node)
-        # A GPU that is ill now is not ill for ever: what needs it waits, and is not told that it
-        # never fits.
+        # Unhealthy GPUs count here: a pod that needs one waits, rather than never fitting.
         self._kinds = [
-            (NodeState(replace(alike[0], unhealthy=frozenset()), ""), alike)
-            for alike in kinds.values()
+            (NodeState(replace(nodes[0], unhealthy=frozenset()), ""), nodes)
+            for nodes in kinds.values()
         ]
         self._verdicts: dict[PodRequirements, EmptyClusterFit] = {}
 
     def fitting(self, need: PodRequirements) -> EmptyClusterFit:
-        """Where this pod could ever be."""
+        """The nodes on which this pod could ever run."""
         verdict = self._verdicts.get(need)
         if verdict is None:
             verdict = self._verdicts[need] = self._judge(need)
@@ -65,9 +58,9 @@ class EmptyCapacity:
 
     def _judge(self, need: PodRequirements) -> EmptyClusterFit:
         ready, unready, admitting = 0, [], False
-        for state, alike in self._kinds:
-            named = [node for node in alike if not need.node_names or node.name in need.node_names]
-            if not named or not state.carries(need):
+        for state, nodes in self._kinds:
+            named = [node for node in nodes if not need.node_names or node.name in need.node_names]
+            if not named or not state.matches_labels(need):
                 continue
             admitting = True
             if not state.fits(need):

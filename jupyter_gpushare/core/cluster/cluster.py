@@ -1,9 +1,8 @@
-"""The one model of the cluster that the rest of the house sees: facts come in through `apply`,
-everything else is read.
+"""The public interface of the cluster model: events come in through `apply`, the rest is read.
 
-Between cycles the caller reports what happened: evicted pods that let go (`PodReleased`), pods that
-ended, nodes that came and went. A bound pod becomes running, and a promised one pending again, when
-the next cycle begins.
+Between cycles the caller reports what happened: evicted pods that have released their place
+(`PodReleased`), pods that ended, nodes that joined and left. When the next cycle begins, a bound
+pod becomes running, and a promised pod pending again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from typing import Any, cast
 from ..model.amounts import NOTHING
 from ..model.errors import Conflict, InvalidInput, NotFound
 from ..model.events import (
-    Fact,
+    Event,
     NodeChanged,
     NodeJoined,
     NodeLeft,
@@ -41,8 +40,8 @@ __all__ = ["Cluster"]
 
 
 class Cluster:
-    """Changed by facts and by `cycle`. `checkpoint`, `rollback` and `forget` bracket changes that
-    may have to be undone.
+    """Changed by events and by `cycle`. `checkpoint`, `rollback` and `forget` bracket tentative
+    changes.
     """
 
     def __init__(self, policy: Policy = Policy()) -> None:  # noqa: B008  (frozen: one shared default is safe)
@@ -50,7 +49,6 @@ class Cluster:
         self._stamps: dict[int, list[tuple[PoolState, int, int]]] = {}
 
     # -- reading
-    # ---------------------------------------------------------------------------------------------------
 
     @property
     def policy(self) -> Policy:
@@ -66,19 +64,17 @@ class Cluster:
 
     @property
     def usage(self) -> Mapping[tuple[str, str], tuple[int, int, int]]:
-        """What was measured last, by (queue, pool): see `UsageMeasured`."""
+        """The last measurement by (queue, pool): see `UsageMeasured`."""
         return MappingProxyType(self._state.usage)
 
     def spot(self, workload: str, pod: str) -> Spot | None:
-        """Where the pod is, or is promised to be. None: nowhere, or no such pod."""
+        """Where the pod is, or is promised a place. None: nowhere, or there is no such pod."""
         work = self._state.works.get(workload)
         member = work.members.get(pod) if work else None
         return None if member is None else member.spot()
 
     def nominated(self, workload: str, pod: str) -> str | None:
-        """The node that a pending or promised pod will prefer in the next cycle, because the last
-        one promised it. Raises `NotFound`.
-        """
+        """The node that a pending or promised pod prefers in the next cycle. Raises `NotFound`."""
         member = self._state.member(workload, pod)
         if member.status == "pipelined" and member.node is not None:
             return member.node.name
@@ -89,80 +85,78 @@ class Cluster:
         return self._state.member(workload, pod).status
 
     # -- undoing
-    # ---------------------------------------------------------------------------------------------------
 
     def checkpoint(self) -> int:
         """A mark to roll back to. It costs memory until it is rolled back to or forgotten."""
-        mark = self._state.journal.open()
+        mark = self._state.undo_log.open()
         self._stamps[mark] = self._state.stamp()
         return mark
 
     def rollback(self, mark: int) -> None:
-        """Undoes everything since the mark, exactly; the mark is used up."""
-        self._state.journal.undo_to(mark)
-        self._state.journal.close(mark)
+        """Undoes everything since the mark exactly. The mark cannot be used again."""
+        self._state.undo_log.undo_to(mark)
+        self._state.undo_log.close(mark)
         self._state.refresh()
         stamps = self._stamps.pop(mark, [])
         if all(self._state.pools.get(pool.name) is pool for pool, _, _ in stamps):
             self._state.restamp(stamps)
 
     def forget(self, mark: int) -> None:
-        """Keeps what was done since the mark."""
+        """Keeps the changes since the mark."""
         self._stamps.pop(mark, None)
-        self._state.journal.close(mark)
+        self._state.undo_log.close(mark)
 
     # -- changing
-    # --------------------------------------------------------------------------------------------------
 
-    def apply(self, fact: Fact) -> None:
-        """Takes over what happened. Raises `InvalidInput`, `Conflict` or `NotFound`, and then has
-        changed nothing.
+    def apply(self, event: Event) -> None:
+        """Applies an event. Raises `InvalidInput`, `Conflict` or `NotFound`, with nothing
+        changed.
         """
         state = self._state
-        mark = state.journal.mark()
+        mark = state.undo_log.mark()
         try:
-            _HANDLERS[type(fact)](state, fact)
+            _HANDLERS[type(event)](state, event)
         except Exception:
-            state.journal.undo_to(mark)
+            state.undo_log.undo_to(mark)
             raise
-        state.journal.settle()
+        state.undo_log.settle()
 
 
-def _policy_changed(state: State, fact: PolicyChanged) -> None:
+def _policy_changed(state: State, event: PolicyChanged) -> None:
     before = state.policy
-    state.install(fact.policy)
-    state.journal.push(state.install, before)
+    state.install(event.policy)
+    state.undo_log.push(state.install, before)
 
 
-def _node_joined(state: State, fact: NodeJoined) -> None:
-    known = state.nodes.get(fact.node.name)
-    _check_node(fact.node)
+def _node_joined(state: State, event: NodeJoined) -> None:
+    known = state.nodes.get(event.node.name)
+    _check_node(event.node)
     if known is None:
-        state.join(fact.node)
+        state.join(event.node)
     else:
-        state.reload(known, fact.node)
+        state.reload(known, event.node)
 
 
-def _node_changed(state: State, fact: NodeChanged) -> None:
-    known = _node(state, fact.node.name)
-    _check_node(fact.node)
-    state.reload(known, fact.node)
+def _node_changed(state: State, event: NodeChanged) -> None:
+    known = _node(state, event.node.name)
+    _check_node(event.node)
+    state.reload(known, event.node)
 
 
-def _node_left(state: State, fact: NodeLeft) -> None:
-    known = _node(state, fact.name)
+def _node_left(state: State, event: NodeLeft) -> None:
+    known = _node(state, event.name)
     for member in state.members_on(known):
         if member.old is known:
             state.put(member, member.status, member.node, member.devices, member.charge)
         if member.node is known and member.old is None:
-            _give_up(state, member)
+            _requeue(state, member)
         elif member.node is known:
             state.put(member, "releasing", member.old, member.old_devices)
     state.leave(known)
 
 
-def _submitted(state: State, fact: WorkloadSubmitted) -> None:
-    workload = fact.workload
+def _submitted(state: State, event: WorkloadSubmitted) -> None:
+    workload = event.workload
     known = state.works.get(workload.id)
     if known is not None:
         if known.workload != workload:
@@ -171,33 +165,33 @@ def _submitted(state: State, fact: WorkloadSubmitted) -> None:
     _check_workload(workload)
     work = Work(workload, state.needs)
     _add_work(state, work)
-    state.journal.push(_remove_work, state, work)
+    state.undo_log.push(_remove_work, state, work)
 
 
-def _held(state: State, fact: WorkloadHeld) -> None:
-    work = _work(state, fact.id)
-    state.journal.assign(work, "held", fact.held)
-    state.journal.push(_touch, state, work)
-    _touch(state, work)
+def _held(state: State, event: WorkloadHeld) -> None:
+    work = _work(state, event.id)
+    state.undo_log.assign(work, "held", event.held)
+    state.undo_log.push(_mark_dirty, state, work)
+    _mark_dirty(state, work)
 
 
-def _ended(state: State, fact: WorkloadEnded) -> None:
-    work = _work(state, fact.id)
+def _ended(state: State, event: WorkloadEnded) -> None:
+    work = _work(state, event.id)
     for member in work.members.values():
         if member.status != "succeeded":
             state.put(member, "failed")
     _remove_work(state, work)
-    state.journal.push(_add_work, state, work)
+    state.undo_log.push(_add_work, state, work)
 
 
-def _placed(state: State, fact: PodPlaced) -> None:
-    member = state.member(fact.workload, fact.pod)
-    node = _node(state, fact.spot.node)
-    status: Status = "running" if fact.state == "running" else "releasing"
-    devices = fact.spot.devices or _any_devices(node, member)
+def _placed(state: State, event: PodPlaced) -> None:
+    member = state.member(event.workload, event.pod)
+    node = _node(state, event.spot.node)
+    status: Status = "running" if event.state == "running" else "releasing"
+    devices = event.spot.devices or _any_devices(node, member)
     if any(device < 0 for device in devices):
         raise InvalidInput(
-            f"pod {fact.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot"
+            f"pod {event.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot"
         )
     state.put(
         member,
@@ -206,58 +200,58 @@ def _placed(state: State, fact: PodPlaced) -> None:
         devices,
         member.need.charge(node.capacity) if status == "running" else NOTHING,
     )
-    if member.work.started is None or fact.started < member.work.started:
-        state.journal.assign(member.work, "started", fact.started)
+    if member.work.started is None or event.started < member.work.started:
+        state.undo_log.assign(member.work, "started", event.started)
 
 
-def _evicted(state: State, fact: PodEvicted) -> None:
-    member = state.member(fact.workload, fact.pod)
+def _evicted(state: State, event: PodEvicted) -> None:
+    member = state.member(event.workload, event.pod)
     if member.status in ("running", "bound"):
         state.put(member, "releasing", member.node, member.devices)
     elif member.status == "pipelined" and member.old is not None:
         state.put(member, "releasing", member.old, member.old_devices)
     elif member.status != "releasing":
         raise Conflict(
-            f"pod {fact.pod} of workload {fact.workload} is {member.status} and holds nothing to be taken",
+            f"pod {event.pod} of workload {event.workload} is {member.status} and holds nothing to be taken",
             field="pod",
         )
 
 
-def _released(state: State, fact: PodReleased) -> None:
-    member = state.member(fact.workload, fact.pod)
+def _released(state: State, event: PodReleased) -> None:
+    member = state.member(event.workload, event.pod)
     if (
         member.status == "pipelined" and member.old is not None
     ):  # moved: it has left the old place and keeps the promise of the new one
         state.put(member, "pipelined", member.node, member.devices, member.charge)
     elif member.status == "releasing":
-        _give_up(state, member)
+        _requeue(state, member)
     elif member.status != "pending":
         raise Conflict(
-            f"pod {fact.pod} of workload {fact.workload} is {member.status} and was not asked to go",
+            f"pod {event.pod} of workload {event.workload} is {member.status} and was not asked to go",
             field="pod",
         )
 
 
-def _pod_ended(state: State, fact: PodEnded) -> None:
+def _pod_ended(state: State, event: PodEnded) -> None:
     state.put(
-        state.member(fact.workload, fact.pod),
-        "succeeded" if fact.outcome == "succeeded" else "failed",
+        state.member(event.workload, event.pod),
+        "succeeded" if event.outcome == "succeeded" else "failed",
     )
 
 
-def _usage(state: State, fact: UsageMeasured) -> None:
-    key = (fact.queue, fact.pool)
+def _usage(state: State, event: UsageMeasured) -> None:
+    key = (event.queue, event.pool)
     before = state.usage.get(key, (0, 0, 0))
-    _set_usage(state, key, fact.usage)
-    state.journal.push(_set_usage, state, key, before)
+    _set_usage(state, key, event.usage)
+    state.undo_log.push(_set_usage, state, key, before)
 
 
-def _stale(state: State, fact: StaleSince) -> None:
-    state.journal.assign(_work(state, fact.workload), "stale_since", fact.since)
+def _stale(state: State, event: StaleSince) -> None:
+    state.undo_log.assign(_work(state, event.workload), "stale_since", event.since)
 
 
-def _nominated(state: State, fact: PodNominated) -> None:
-    state.nominate(state.member(fact.workload, fact.pod), fact.node)
+def _nominated(state: State, event: PodNominated) -> None:
+    state.nominate(state.member(event.workload, event.pod), event.node)
 
 
 def _set_usage(state: State, key: tuple[str, str], usage: tuple[int, int, int]) -> None:
@@ -266,14 +260,14 @@ def _set_usage(state: State, key: tuple[str, str], usage: tuple[int, int, int]) 
         state.pools[key[1]].fair_stamp = ()
 
 
-def _give_up(state: State, member: Member) -> None:
-    """A pod without a place asks again, with its age, or is over."""
+def _requeue(state: State, member: Member) -> None:
+    """A pod without a place is pending again with its age, or ended."""
     state.put(member, "failed" if member.work.workload.ends_when_evicted else "pending")
 
 
 def _any_devices(node: NodeState, member: Member) -> tuple[int, ...]:
-    """GPUs for a pod of which nobody said which ones it has: its own if there are idle ones, else
-    whatever is least used.
+    """GPUs for a placed pod without stated devices: idle ones if there are any, else the least
+    used.
     """
     need, held = member.need, node.gpu[0]
     if need.mig:
@@ -286,15 +280,15 @@ def _any_devices(node: NodeState, member: Member) -> tuple[int, ...]:
 
 def _add_work(state: State, work: Work) -> None:
     state.works[work.id] = work
-    _touch(state, work)
+    _mark_dirty(state, work)
 
 
 def _remove_work(state: State, work: Work) -> None:
     del state.works[work.id]
-    _touch(state, work)
+    _mark_dirty(state, work)
 
 
-def _touch(state: State, work: Work) -> None:
+def _mark_dirty(state: State, work: Work) -> None:
     state.dirty[work] = None
 
 

@@ -1,9 +1,7 @@
-"""A mapping of which a copy costs next to nothing, however much is in it: for views that outlive a
-cycle.
+"""A mapping that is cheap to copy, for snapshots that outlive a cycle.
 
-Entries lie on shelves by a checksum of their key. A copy shares the shelves; whoever writes to a
-shared shelf copies that one first. A cycle changes a few of ten thousand entries, so a few shelves
-are copied and not ten thousand entries.
+Entries are distributed over buckets by a checksum of their key. Copies share buckets; a write
+copies a shared bucket first. A cycle changes few of ten thousand entries, so it copies few buckets.
 """
 
 from __future__ import annotations
@@ -17,12 +15,12 @@ __all__ = ["CowDict"]
 
 V = TypeVar("V")
 COUNT: Final = 256
-"""Ten thousand entries make forty on a shelf."""
+"""Ten thousand entries make forty per bucket."""
 
 
 class CowDict(Generic[V]):
-    """Like a dict from texts. The order is the same in every process: by shelf, and on a shelf by
-    when the key came.
+    """Like a dict with text keys. The iteration order is the same in every process: by bucket, then
+    by insertion.
     """
 
     __slots__ = ("_count", "_is_shared", "_shelves")
@@ -33,7 +31,7 @@ class CowDict(Generic[V]):
         self._count = 0
 
     def copy(self) -> CowDict[V]:
-        """What is in it now. Either may be written to afterwards without the other's knowing."""
+        """A copy; later writes to either do not affect the other."""
         other: CowDict[V] = CowDict.__new__(CowDict)
         other._shelves, other._count = self._shelves.copy(), self._count
         other._is_shared = bytearray(b"\1" * COUNT)
@@ -41,7 +39,7 @@ class CowDict(Generic[V]):
         return other
 
     def _own(self, key: str) -> dict[str, V]:
-        """The shelf of this key, to be written to."""
+        """The bucket of this key, for writing."""
         number = crc32(key.encode("utf-8", "surrogatepass")) % COUNT
         if self._is_shared[number]:
             self._shelves[number] = self._shelves[number].copy()

@@ -1,18 +1,16 @@
-"""How much idle GPU a place leaves useless for those who typically ask. Placement `defragment` goes
-where that grows least.
+"""Measures how much idle GPU capacity a placement leaves useless. Option `placement.gpu:
+defragment`.
 
-Bin-packing looks at GPUs only. But a device with 190 milli left serves nobody who asks for 460, and
-eight idle GPUs beside an exhausted CPU serve nobody at all. So idle GPU is judged by its use to the
-kinds of requests that run or wait in the pool, on average. Two measures of use are blended:
+Bin-packing looks at GPUs only. But a device with 190 milli free is useless to requests for 460, and
+eight idle GPUs are useless on a node without CPU. So idle capacity is measured by its use to the
+requests that run or wait in the pool, on average. Two measures are blended:
 
-* what lies on devices with room for one such pod, if the node's CPU and memory suffice for one.
-  This is the measure of "Beware of Fragmentation" (USENIX ATC '23), whose idea all this is;
-* the same, but no more than the node's CPU and memory can ever feed. The first sees that CPU ran
-  out when it has; this one sees it coming. It also tells nearly any two places apart, so that
-  nothing hangs on how nodes are named.
+* the capacity on devices with room for one such pod, if the node's CPU and memory suffice for one.
+  This is the measure of "Beware of Fragmentation" (USENIX ATC '23);
+* the same, but no more than the node's CPU and memory can supply. It predicts that CPU runs out,
+  and it distinguishes nearly any two placements, so that node names hardly matter.
 
-All numbers are integers, so a replay lands the same. Knows nothing of queues, of time, or of which
-place is chosen (`packing`).
+All numbers are integers, so a replay gives the same result.
 """
 
 from __future__ import annotations
@@ -35,25 +33,27 @@ Kind = tuple[PodRequirements, int]
 
 ONE_FITS: Final = 4
 ALL_ARE_FED: Final = 1
-"""Weights of the two measures. Not a fine tuning: from 10:1 to 1:1 the public trace is packed 95.70
-to 95.55 % full (docs/measurements).
+"""Weights of the two measures. Results are not sensitive to them: from 10:1 to 1:1 the public trace
+is packed 95.70 to 95.55 % full (docs/measurements/traces.md).
 """
 PERCENT: Final = 100
-"""Rounding to whole percents leaves rare kinds out, and makes it seldom that a newcomer changes
-what was computed.
+"""Rounding to whole percents drops rare requests, so that a new request seldom invalidates scores.
 """
 PLENTY: Final = 1 << 40
-"""CPU or memory beyond this is no bound: products with a node's GPU memory have to stay in 64 bits.
-"""
+"""CPU or memory above this counts as unlimited, so that products fit in 64 bits."""
 
 
 def typical(counts: Mapping[PodRequirements, int]) -> tuple[Kind, ...]:
-    """The kinds of GPU requests, most frequent first; ties in the order of what they ask for. MIG
-    instances are apart from GPUs.
+    """The kinds of GPU requests, most frequent first, ties by request. MIG instances are not
+    included.
     """
-    asking = {need: n for need, n in counts.items() if n > 0 and need.gpu and not need.mig}
-    total = sum(asking.values())
-    shares = ((need, (2 * PERCENT * n + total) // (2 * total)) for need, n in asking.items())
+    members_to_place = {
+        need: n for need, n in counts.items() if n > 0 and need.gpu and not need.mig
+    }
+    total = sum(members_to_place.values())
+    shares = (
+        (need, (2 * PERCENT * n + total) // (2 * total)) for need, n in members_to_place.items()
+    )
     return tuple(
         sorted(
             ((need, share) for need, share in shares if share),
@@ -63,7 +63,7 @@ def typical(counts: Mapping[PodRequirements, int]) -> tuple[Kind, ...]:
 
 
 class FragmentationMeasure:
-    """The use of idle GPU on these nodes to these kinds of requests. `rows` below are indexes into
+    """The use of idle GPUs on these nodes to these kinds of requests. `rows` are indexes into
     `nodes`.
     """
 
@@ -83,21 +83,21 @@ class FragmentationMeasure:
         for row, node in enumerate(nodes):
             shut = [column for column, need in enumerate(needs) if not node.admits(need)]
             self.sizes[row, shut] = (
-                PLENTY  # labels or taints keep it away: no device is large enough
+                PLENTY  # excluded by labels or taints: no device is large enough
             )
 
     def on_devices(self, rows: NDArray[np.intp], free: Ints) -> Ints:
-        """[row, device, kind] what each device has for each kind: all that is free, or nothing when
-        one pod does not fit. `free` is [row, device] in MiB.
+        """[row, device, kind] the free MiB of each device, or 0 where one pod of the kind does not
+        fit. `free` is [row, device] in MiB.
         """
-        lots: Ints = free[:, :, None]
-        return np.where(lots >= self.sizes[rows][:, None, :], lots, 0)
+        free_mib: Ints = free[:, :, None]
+        return np.where(free_mib >= self.sizes[rows][:, None, :], free_mib, 0)
 
     def useful(self, rows: NDArray[np.intp], amounts: Ints, spare: Ints) -> Ints:
-        """[row, choice] the use of the nodes with so much on fitting devices, [row, choice, kind],
-        and so much CPU and memory, [row, 2].
+        """[row, choice] the use of nodes with `amounts` on fitting devices, [row, choice, kind],
+        and `spare` CPU and memory, [row, 2].
 
-        In MiB x percents x weights; a kind that wants several devices counts them by their sum.
+        In MiB x percents x weights. A kind that needs several devices counts their sum.
         """
         per_pod = self.sizes[rows] * self.devices
         cpu, memory = spare[:, :1], spare[:, 1:2]
@@ -110,9 +110,10 @@ class FragmentationMeasure:
         return result
 
     def loss(self, rows: NDArray[np.intp], before: Ints, after: Ints, taken: Ints) -> Ints:
-        """[row, choice] how much more is useless when a pod that takes `taken` MiB, [row], turns
-        `before`, [row], into `after`. In thousandths of a GPU x percents x weights, so that GPUs of
-        different sizes compare.
+        """[row, choice] how much more is useless after a pod that takes `taken` MiB, [row], turns
+        `before`, [row], into `after`.
+
+        In thousandths of a GPU x percents x weights, so that GPUs of different sizes compare.
         """
         used = (ONE_FITS + ALL_ARE_FED) * int(self.weights.sum()) * taken
         result: Ints = (

@@ -1,9 +1,8 @@
-"""What a node has free, device by device, and which devices a pod would get there. Knows nothing of
-queues or of other nodes.
+"""What a node has free, device by device, and which devices a pod would get there.
 
-Three kinds of use are kept apart: *held* (running or bound), *leaving* (evicted, not gone yet) and
-*promised* (pipelined onto what is leaving). A pod starts now on `capacity - held - leaving` (and
-never on what was promised); it can be promised `capacity - held - promised`.
+Three kinds of use are distinguished: *held* (running or bound), *leaving* (evicted, not released
+yet) and *promised* (pipelined). A pod starts now on `capacity - held - leaving`, and never on what
+is promised; it can be promised `capacity - held - promised`.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ PROMISED: Final = 2
 
 
 class NodeState:
-    """One node and its devices: whole GPUs first, then MIG instances by profile. Indexes are what
-    `Spot.devices` holds.
+    """One node and its devices: whole GPUs first, then MIG instances by profile. `Spot.devices`
+    holds the indexes.
 
-    `idle` counts GPUs that nobody uses, `room` those that are idle or will be; `shared_now` and
-    `shared_later` are the most MiB that a GPU which already is shared can give. All four follow
-    `change`.
+    `idle` counts unused GPUs, `room` those that are unused or will be; `shared_now` and
+    `shared_later` are the most MiB that one shared GPU can give. `change` updates all four.
     """
 
     __slots__ = (
@@ -58,7 +56,7 @@ class NodeState:
         self.load(node, pool)
 
     def load(self, node: Node, pool: str) -> None:
-        """Takes over what is known of the machine; what pods use of it stays."""
+        """Replaces the description of the node; the pods' use of it stays."""
         self.node, self.name, self.pool = node, node.name, pool
         self.capacity = node.gpu_memory or UNKNOWN_MEMORY
         self.usable = tuple(device for device in range(node.gpus) if device not in node.unhealthy)
@@ -71,18 +69,18 @@ class NodeState:
             uses.extend([0] * (wanted - len(uses)))
             while len(uses) > wanted and not uses[-1]:
                 uses.pop()
-        for uses in self.gpu:  # a device that somebody still uses stays in all three lists
+        for uses in self.gpu:  # a device that is still in use stays in all three lists
             uses.extend([0] * (max(map(len, self.gpu)) - len(uses)))
         self.count()
 
     @property
     def total(self) -> Amounts:
-        """What the node adds to its pool: MIG instances count their slices."""
+        """The capacity that the node adds to its pool; MIG instances count their slices."""
         slices = sum(map(mig_slices, self.profiles))
         return Amounts((len(self.usable) + slices) * GPU, self.node.cpu, self.node.memory)
 
     def change(self, need: PodRequirements, devices: tuple[int, ...], use: int, sign: int) -> None:
-        """Adds (+1) or takes away (-1) one pod's use of these devices and of CPU, memory and a pod
+        """Adds (+1) or removes (-1) one pod's use of these devices and of CPU, memory and a pod
         slot.
         """
         self.cpu[use] += sign * need.cpu
@@ -91,19 +89,19 @@ class NodeState:
         if devices:
             uses = self.gpu[use]
             portion = sign * (1 if need.mig else need.portion(self.capacity))
-            self.reach(max(devices))
+            self.extend_to(max(devices))
             for device in devices:
                 uses[device] += portion
             self.count()
 
-    def reach(self, device: int) -> None:
-        """Makes place for a device that was named but is not known (any more): what runs, runs."""
+    def extend_to(self, device: int) -> None:
+        """Extends the lists to a device that is named but not known (any more)."""
         for uses in self.gpu:
             if len(uses) <= device:
                 uses.extend([0] * (device + 1 - len(uses)))
 
     def count(self) -> None:
-        """Counts idle and free devices afresh; a few microseconds, and no way to drift."""
+        """Recounts idle and free devices; takes microseconds and cannot drift."""
         idle = room = now = later = 0
         capacity = self.capacity
         held, leaving, promised = self.gpu
@@ -122,9 +120,7 @@ class NodeState:
         self.idle, self.room, self.shared_now, self.shared_later = idle, room, now, later
 
     def admits(self, need: PodRequirements) -> bool:
-        """Whether labels, names and taints let such a pod run here at all (not whether there is
-        room).
-        """
+        """Whether labels, names and taints admit such a pod, whatever is free."""
         if need.is_plain and not self.node.taints:
             return True
         verdict = self.static.get(need)
@@ -133,17 +129,17 @@ class NodeState:
         return verdict
 
     def _matches(self, need: PodRequirements) -> bool:
-        return (not need.node_names or self.name in need.node_names) and self.carries(need)
+        return (not need.node_names or self.name in need.node_names) and self.matches_labels(need)
 
-    def carries(self, need: PodRequirements) -> bool:
-        """Whether the labels that the pod selects are there, and it tolerates the taints."""
+    def matches_labels(self, need: PodRequirements) -> bool:
+        """Whether the labels match the pod's selector and it tolerates the taints."""
         labels = self.node.labels
         if any(labels.get(key) != value for key, value in need.selector):
             return False
         return all(_tolerated(taint, need.tolerations) for taint in self.node.taints)
 
     def has_spare(self, need: PodRequirements) -> bool:
-        """Whether CPU, memory and a pod slot can be had, now or when leaving pods are gone."""
+        """Whether CPU, memory and a pod slot are available, now or after leaving pods are gone."""
         node = self.node
         return (
             self.slots[HELD] + self.slots[PROMISED] < node.max_pods
@@ -152,7 +148,7 @@ class NodeState:
         )
 
     def has_spare_now(self, need: PodRequirements) -> bool:
-        """Whether CPU, memory and a pod slot are free at once, beside what was promised."""
+        """Whether CPU, memory and a pod slot are free now, beside what is promised."""
         node = self.node
         return (
             self.slots[HELD] + max(self.slots[LEAVING], self.slots[PROMISED]) < node.max_pods
@@ -162,8 +158,8 @@ class NodeState:
         )
 
     def fits(self, need: PodRequirements) -> int:
-        """0: no room; 1: room when leaving pods are gone; 2: room now. Labels and taints are not
-        looked at.
+        """0: no room; 1: room after leaving pods are gone; 2: room now. Ignores labels and
+        taints.
         """
         if not self.has_spare(need):
             return 0
@@ -185,12 +181,12 @@ class NodeState:
     def choose(
         self, need: PodRequirements, strategy: Strategy
     ) -> tuple[tuple[int, ...], bool] | None:
-        """The devices that the pod would get and whether they are free now. None: there are not
+        """The devices that the pod would get, and whether they are free now. None: there are not
         enough.
 
-        Ties go to the lower index. Devices that are free now come before those that are being left:
-        the rules' own score would make a fraction wait for a fuller device while another one could
-        start it at once.
+        Ties go to the lower index. Devices that are free now precede those being released: with the
+        packing score alone, a fraction would wait for a fuller device while another could start it
+        now.
         """
         if not need.gpu:
             return (), True
@@ -212,8 +208,8 @@ class NodeState:
         return tuple(sorted(chosen)), now
 
     def _choose_shares(self, need: PodRequirements, strategy: Strategy) -> list[int]:
-        """Devices that can take the fraction, best first: the fullest under bin-pack, the emptiest
-        under spread.
+        """Devices with room for the fraction, best first: fullest (bin-pack) or emptiest
+        (spread).
         """
         held, leaving, promised = self.gpu
         size, capacity = need.portion(self.capacity), self.capacity
@@ -221,7 +217,8 @@ class NodeState:
         for d in self.usable:
             later = capacity - held[d] - promised[d]
             if later >= size:
-                used = held[d] + promised[d]  # a device that everybody is leaving counts as whole
+                # a device that all its pods are leaving counts as whole
+                used = held[d] + promised[d]
                 waits = capacity - held[d] - max(leaving[d], promised[d]) < size
                 ranked.append((waits, -used if strategy == "binpack" else used, d))
         ranked.sort()
@@ -242,9 +239,9 @@ class NodeState:
             chosen += free[:count]
         return tuple(sorted(chosen)), all(leaving[d] == 0 for d in chosen)
 
-    def is_free_on(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
-        """Whether exactly these devices could still hold the pod later, and the node its CPU and
-        memory.
+    def fits_on_devices(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
+        """Whether these devices could hold the pod after leaving pods are gone, and the node its
+        CPU and memory.
         """
         held, _, promised = self.gpu
         if not self.has_spare(need):
@@ -260,8 +257,8 @@ class NodeState:
     def would_fit(
         self, need: PodRequirements, without: list[tuple[PodRequirements, tuple[int, ...]]]
     ) -> bool:
-        """Whether the pod could be promised a place here if these held pods went. The cheap
-        question before a simulation.
+        """Whether the pod could be promised a place if these held pods left: a cheap check before a
+        simulation.
         """
         node = self.node
         if self.slots[HELD] + self.slots[PROMISED] - len(without) >= node.max_pods:
@@ -292,8 +289,8 @@ class NodeState:
             need.whole or need.devices
         )
 
-    def is_free_now(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
-        """Whether the pod could start at once on these devices."""
+    def fits_now_on_devices(self, need: PodRequirements, devices: tuple[int, ...]) -> bool:
+        """Whether the pod could start now on these devices."""
         held, leaving, promised = self.gpu
         size = need.portion(self.capacity) if devices else 0
         return self.has_spare_now(need) and all(
@@ -301,12 +298,12 @@ class NodeState:
         )
 
     def releasing(self) -> int:
-        """GPUs whose users are all leaving."""
+        """GPUs all of whose pods are leaving."""
         held, leaving, _ = self.gpu
         return sum(1 for d in range(self.node.gpus) if held[d] == 0 and leaving[d] > 0)
 
-    def emptied(self) -> int:
-        """GPUs that nobody uses, promised or not: what a person sees as idle."""
+    def unused(self) -> int:
+        """GPUs that no pod uses, promised or not."""
         held, leaving, _ = self.gpu
         return sum(1 for d in self.usable if held[d] == 0 and leaving[d] == 0)
 

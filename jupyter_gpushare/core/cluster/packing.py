@@ -1,9 +1,9 @@
-"""Placement `defragment`: offers places for a pod, the one that makes least idle GPU useless first
-(`fragmentation` measures it).
+"""Placement `defragment`: candidate places for a pod, by how much idle GPU capacity they make
+useless.
 
-Places that are free now come before those that are being left; ties go to the fuller device, then
-to the first node by name. The score is a function of the pool's state alone. It is kept per kind of
-pod and node until the node changes, so a pod costs what changed since its like came last.
+`fragmentation` measures that. Places that are free now come first; ties go to the fuller device,
+then to the first node by name. The score depends on the pool's state alone. It is cached per
+request and node until the node changes, so a pod costs what changed since the last equal request.
 """
 
 from __future__ import annotations
@@ -22,44 +22,38 @@ from .nodes import HELD, LEAVING, PROMISED, NodeState
 __all__ = ["Defragmenter", "PackingCandidate"]
 
 CHUNK: Final = 256
-"""Nodes that are scored at once, so that temporary arrays stay in the processor's cache."""
+"""Nodes that are scored at once, so that temporary arrays fit in the processor's cache."""
 NEVER: Final = np.iinfo(np.int64).max
 LATER: Final = 1 << 60
 """Added to the score of a place that is not free yet."""
 BESIDE_GPUS: Final = 1 << 58
-"""Added to the score of a node with GPUs for pods that want none."""
+"""Added to the score of a node with GPUs for pods without GPUs."""
 MEMO: Final = 512
-"""Kinds of pods whose scores are kept."""
+"""Requests whose scores are cached."""
 
 
 class PackingCandidate(NamedTuple):
-    """A node, and for a share of one device the device there; None leaves the choice of devices to
-    the node.
-    """
+    """A node and, for a share of one device, the device; None leaves the choice to the node."""
 
     node: NodeState
     device: int | None
 
 
 class PackableNodes(Protocol):
-    """What is needed of a pool: its nodes by name, those that take pods, and something that is
-    another object when the nodes change.
-    """
+    """The part of a pool that is needed here. `machines` is a new object whenever nodes change."""
 
     @property
     def nodes(self) -> Mapping[str, NodeState]: ...
 
     @property
-    def where(self) -> Mapping[str, object]: ...
+    def bucket_of(self) -> Mapping[str, object]: ...
 
     @property
     def machines(self) -> object: ...
 
 
 class _Scores:
-    """One kind of pod: score and device per node, and the node's stamp for which they were worked
-    out.
-    """
+    """One request: score and device per node, and the node's stamp for which they were computed."""
 
     __slots__ = ("device", "score", "seen")
 
@@ -70,9 +64,7 @@ class _Scores:
 
 
 class Defragmenter:
-    """One pool's nodes as arrays, with scores of places. Told of changes by `touch`, and of what is
-    typical by `study`.
-    """
+    """One pool's nodes as arrays, with cached scores."""
 
     def __init__(self, pool: PackableNodes) -> None:
         self.pool = pool
@@ -81,13 +73,11 @@ class Defragmenter:
         self.touched: set[str] = set()
 
     def touch(self, name: str) -> None:
-        """Something about this node changed."""
+        """Marks a node as changed."""
         self.touched.add(name)
 
     def study(self, waiting: Mapping[PodRequirements, int]) -> None:
-        """Learns which requests are typical: the pods that are here and those that wait. Once per
-        cycle, as within it they only move.
-        """
+        """Counts which requests are typical, running and pending. Once per cycle."""
         self._catch_up()
         counts = Counter(self.held)
         counts.update(waiting)
@@ -99,8 +89,9 @@ class Defragmenter:
     def offers(
         self, need: PodRequirements, among: Iterable[str] | None = None
     ) -> Iterator[PackingCandidate]:
-        """Places with room for the pod, best first, on the nodes named `among` (None: on all).
-        Whether labels and neighbours let it in is for the caller to check.
+        """Places with room for the pod, best first, on the nodes named `among` (None: all).
+
+        The caller checks labels, taints and affinity.
         """
         self._catch_up()
         scores = self._scores(need)
@@ -118,7 +109,6 @@ class Defragmenter:
             yield PackingCandidate(self.nodes[best], None if device < 0 else device)
 
     # -- nodes as arrays
-    # ---------------------------------------------------------------------------------------------
 
     def _catch_up(self) -> None:
         if self.machines is not self.pool.machines:
@@ -128,20 +118,19 @@ class Defragmenter:
         self.touched.clear()
 
     def _load(self) -> None:
-        """The set of nodes is another one."""
+        """Rebuilds the arrays for a new set of nodes."""
         self.machines = self.pool.machines
         self.nodes = [self.pool.nodes[name] for name in sorted(self.pool.nodes)]
         self.index = {node.name: row for row, node in enumerate(self.nodes)}
         count, devices = len(self.nodes), max((node.node.gpus for node in self.nodes), default=0)
         self.later: Ints = np.full((count, devices), -1, dtype=np.int64)
-        """MiB free per device, the fullest first, when leaving pods are gone; -1 where there is no
-        device.
+        """MiB free per device after leaving pods are gone, the fullest device first; -1: no device.
         """
         self.now: Ints = self.later.copy()
         self.device: Ints = np.zeros((count, devices), dtype=np.int64)
         """The device's index on its node, in the order of `later`."""
         self.spare: Ints = np.zeros((count, 3), dtype=np.int64)
-        """CPU, memory and pod slots, when leaving pods are gone."""
+        """CPU, memory and pod slots after leaving pods are gone."""
         self.spare_now: Ints = self.spare.copy()
         self.gpus: Ints = np.array([node.node.gpus for node in self.nodes], dtype=np.int64)
         self.stamp: Ints = np.zeros(count, dtype=np.int64)
@@ -155,13 +144,14 @@ class Defragmenter:
         held, leaving, promised = node.gpu
         capacity = node.capacity
         free = sorted((capacity - held[d] - promised[d], d) for d in node.usable)
-        self.later[row], self.now[row] = -1, -1  # a device that fell ill has left its column
+        # a device that became unhealthy has left its column
+        self.later[row], self.now[row] = -1, -1
         self.later[row, : len(free)] = [max(0, f) for f, _ in free]
         self.device[row, : len(free)] = [d for _, d in free]
         self.now[row, : len(free)] = [
             max(0, capacity - held[d] - max(leaving[d], promised[d])) for _, d in free
         ]
-        is_open = node.name in self.pool.where
+        is_open = node.name in self.pool.bucket_of
         for i, (total, use) in enumerate(
             (
                 (node.node.cpu, node.cpu),
@@ -179,12 +169,11 @@ class Defragmenter:
         self.stamp[row] += 1
 
     def _forget(self) -> None:
-        """What was measured was for other kinds, or for other nodes."""
+        """Drops all scores, after the kinds or the nodes have changed."""
         self.measure = FragmentationMeasure(self.kinds, self.nodes)
         self.known: dict[PodRequirements, _Scores] = {}
 
     # -- scores
-    # ------------------------------------------------------------------------------------------------------
 
     def _scores(self, need: PodRequirements) -> _Scores:
         scores = self.known.get(need)
@@ -199,7 +188,7 @@ class Defragmenter:
         return scores
 
     def _score(self, need: PodRequirements, scores: _Scores, rows: NDArray[np.intp]) -> None:
-        """Scores these nodes for this kind of pod; NEVER where it has no room."""
+        """Scores these nodes for this request; NEVER where it does not fit."""
         wanted = need.whole or need.devices
         asked = np.array([need.cpu, need.ram, 1], dtype=np.int64)
         has_spare = (self.spare[rows] >= asked).all(axis=1)
@@ -235,8 +224,8 @@ class Defragmenter:
         size: Ints | None,
         chosen: NDArray[np.bool_] | None,
     ) -> Ints:
-        """[row, choice] what the pod makes useless: on the devices `chosen`, or (None) on every
-        single one as a choice of its own; without a `size` on none.
+        """[row, choice] the capacity that the pod makes useless: on the devices `chosen`, or (None)
+        on each single device as its own choice; without a `size` on none.
         """
         measure, spare = self.measure, self.spare[rows, :2]
         held = measure.on_devices(rows, self.later[rows])

@@ -1,8 +1,6 @@
-"""Who is waiting for what: files every pending workload under its kind, so that one verdict serves
-all that are alike.
+"""Groups pending workloads into equivalence classes, so that one result serves all equal ones.
 
-Refuses to know whether there is room. Filing is done in one go (`refresh`) for whatever was touched
-since the last time.
+`refresh` classifies everything that has changed since the last call.
 """
 
 from __future__ import annotations
@@ -18,69 +16,73 @@ from .work import EquivalenceClass, Work
 
 __all__ = ["PendingIndex"]
 
-Filing = tuple[tuple[object, ...], tuple[str, ...], tuple[object, ...] | None]
+Classification = tuple[tuple[object, ...], tuple[str, ...], tuple[object, ...] | None]
 
 
 class PendingIndex:
-    """Pools, workloads, and the kinds of those that wait. What it holds is filled by `State`."""
+    """Pools, workloads and the equivalence classes of pending ones. `State` fills it."""
 
     def __init__(self) -> None:
-        self.journal = UndoLog()
+        self.undo_log = UndoLog()
         self.policy = Policy()
         self.nodes: dict[str, NodeState] = {}
         self.works: dict[str, Work] = {}
         self.pools: dict[str, PoolState] = {}
         self.projects: dict[str, Project] = {}
-        self.alike: dict[tuple[object, ...], EquivalenceClass] = {}
+        self.eq_class: dict[tuple[object, ...], EquivalenceClass] = {}
         self.waiting: CowDict[EquivalenceClass] = CowDict()
-        """Pending workloads that may ask, by id."""
-        self.apart: dict[str, Work] = {}
-        """Pending workloads that may not ask: held, unknown project or pool, invalid."""
+        """Pending workloads that may be scheduled, by id."""
+        self.unschedulable: dict[str, Work] = {}
+        """Pending workloads that may not be scheduled: held, unknown project or pool, invalid."""
         self.stale: dict[str, Work] = {}
         self.dirty: dict[Work, None] = {}
-        """Touched since they were filed."""
+        """Changed since they were classified."""
 
     def refresh(self) -> None:
-        """Files every workload that changed under what it is waiting for."""
+        """Classifies every changed workload again."""
         for pool in self.pools.values():
             if pool.smallest != pool.estimated_with:
                 self._estimate_again(pool)
         for work in self.dirty:
-            filing = self._filing(work)
-            if filing is None or work.alike is None or work.alike.filing != filing:
-                self._withdraw(work)
+            classification = self._classify(work)
+            if (
+                classification is None
+                or work.eq_class is None
+                or work.eq_class.classification != classification
+            ):
+                self._remove(work)
                 if self.works.get(work.id) is work:
-                    self._enlist(work, filing)
+                    self._add(work, classification)
         self.dirty.clear()
 
-    def _withdraw(self, work: Work) -> None:
-        self.apart.pop(work.id, None)
+    def _remove(self, work: Work) -> None:
+        self.unschedulable.pop(work.id, None)
         self.stale.pop(work.id, None)
-        alike = work.alike
-        if alike is None:
+        eq_class = work.eq_class
+        if eq_class is None:
             return
-        work.alike = None
-        if self.waiting.get(work.id) is alike:
+        work.eq_class = None
+        if self.waiting.get(work.id) is eq_class:
             del self.waiting[work.id]
-        alike.leave(work)
-        self._want(alike, -1)
-        if alike.members:
-            if alike.sample is work:
+        eq_class.leave(work)
+        self._change_demand(eq_class, -1)
+        if eq_class.members:
+            if eq_class.sample is work:
                 present = (
-                    self.works[id_] for _, id_ in alike.members if id_ in self.works
-                )  # others are about to be withdrawn
-                alike.sample = next(present, work)
+                    self.works[id_] for _, id_ in eq_class.members if id_ in self.works
+                )  # others are about to be removed
+                eq_class.sample = next(present, work)
             return
-        del self.alike[alike.key]
-        for pool in alike.pools:
-            self.pools[pool].queue(alike.project).pending.discard(alike)
+        del self.eq_class[eq_class.key]
+        for pool in eq_class.pools:
+            self.pools[pool].queue(eq_class.project).pending.discard(eq_class)
 
-    def _filing(self, work: Work) -> Filing | None:
-        """Under what a workload waits: its kind, its pools, and which pods (None: all). None when
-        it does not, or may not ask.
+    def _classify(self, work: Work) -> Classification | None:
+        """A workload's class, its pools, and which pods are pending (None: all). None: it is not
+        pending, or may not be scheduled.
 
-        Most workloads that a simulation touched are back where they were; what is remembered of
-        them must not be lost over that.
+        A simulation leaves most workloads as they were; comparing classifications keeps their
+        results.
         """
         if not work.pending or work.held or self.works.get(work.id) is not work:
             return None
@@ -95,31 +97,31 @@ class PendingIndex:
             (*((m.name, m.status, m.nominated) for m in work.members.values()),),
         )
 
-    def _enlist(self, work: Work, filing: Filing | None) -> None:
+    def _add(self, work: Work, classification: Classification | None) -> None:
         if work.is_stale:
             self.stale[work.id] = work
         elif work.stale_since is not None:
-            self.journal.assign(work, "stale_since", None)
+            self.undo_log.assign(work, "stale_since", None)
         if not work.pending:
             return
-        if filing is None:
-            self.apart[work.id] = work
+        if classification is None:
+            self.unschedulable[work.id] = work
             return
-        key, pools, _ = filing
-        alike = self.alike.get(key)
-        if alike is None:
-            alike = self.alike[key] = EquivalenceClass(key, work, pools, filing)
-            alike.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
+        key, pools, _ = classification
+        eq_class = self.eq_class.get(key)
+        if eq_class is None:
+            eq_class = self.eq_class[key] = EquivalenceClass(key, work, pools, classification)
+            eq_class.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
-                self.pools[pool].queue(work.project).pending.add(alike)
-        alike.join(work)
-        work.alike = self.waiting[work.id] = alike
-        self._want(alike, 1)
+                self.pools[pool].queue(work.project).pending.add(eq_class)
+        eq_class.join(work)
+        work.eq_class = self.waiting[work.id] = eq_class
+        self._change_demand(eq_class, 1)
 
-    def _want(self, alike: EquivalenceClass, sign: int) -> None:
-        for name, amount in alike.wants.items():
+    def _change_demand(self, eq_class: EquivalenceClass, sign: int) -> None:
+        for name, amount in eq_class.wants.items():
             pool = self.pools[name]
-            pool.queue(alike.project).want(amount, sign)
+            pool.queue(eq_class.project).want(amount, sign)
             pool.version = tick()
 
     def _wanted(self, work: Work, pool: PoolState) -> Amounts:
@@ -133,20 +135,20 @@ class PendingIndex:
         )
 
     def _estimate_again(self, pool: PoolState) -> None:
-        """The smallest device changed, and with it what pending requests for GPU memory count."""
+        """Counts pending GPU memory requests again after the smallest device has changed."""
         pool.estimated_with = pool.smallest
-        for alike in self.alike.values():
-            if pool.name in alike.wants:
-                was = alike.wants[pool.name]
-                now = alike.wants[pool.name] = self._wanted(alike.sample, pool)
+        for eq_class in self.eq_class.values():
+            if pool.name in eq_class.wants:
+                was = eq_class.wants[pool.name]
+                now = eq_class.wants[pool.name] = self._wanted(eq_class.sample, pool)
                 difference = now.minus(was)
-                pool.queue(alike.project).want(
-                    Amounts(*(len(alike.members) * part for part in difference)), 1
+                pool.queue(eq_class.project).want(
+                    Amounts(*(len(eq_class.members) * part for part in difference)), 1
                 )
 
     def pools_for(self, work: Work) -> tuple[str, ...]:
-        """The pools where it may go, in order: where it already is, else its list, its project's
-        list, or `default`; known ones only.
+        """The known pools where it may go, in order: the pool where it already runs; else its own
+        list, its project's list, or `default`.
         """
         already = work.pool()
         if already is not None:
@@ -159,6 +161,6 @@ class PendingIndex:
             self.nodes[m.nominated].pool for m in work.members.values() if m.nominated in self.nodes
         }
         known = tuple(name for name in dict.fromkeys(listed) if name in self.pools)
-        # a promise comes before the list, or the room that was made in a later pool goes to those
-        # who try that pool first
+        # A promised pool comes first; otherwise the room made there goes to workloads that try it
+        # first.
         return tuple(sorted(known, key=lambda name: name not in promised)) if promised else known

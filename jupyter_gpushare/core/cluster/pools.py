@@ -1,8 +1,7 @@
-"""What a node pool has: its nodes, found by what is free on them, and its tree of queues. Decides
-nothing.
+"""A node pool: its nodes, indexed by what is free on them, and its tree of queues.
 
 Nodes are kept in buckets by (size and number of GPUs, free GPUs, idle GPUs, most room on a shared
-GPU), names sorted inside. A cluster of thousands of alike nodes has a few dozen buckets, and the
+GPU), sorted by name inside. A cluster of thousands of equal nodes has a few dozen buckets, and the
 best node for a pod is the first name in the best bucket that fits.
 """
 
@@ -28,7 +27,7 @@ BucketKey = tuple[int, int, int, int, int, int]
 """(MiB of a GPU, GPUs, room, idle, shared_later, shared_now) of a node."""
 UNBOUNDED: Final = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
 DRAINING: Final = Quota(weight=NOTHING)
-"""A project that is gone from the policy: what still runs there is entitled to nothing."""
+"""Rules of a project that the policy does not know (any more): it is entitled to nothing."""
 
 _ticks = count(1)
 
@@ -40,7 +39,7 @@ def tick() -> int:
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """One project or department as the policy has it."""
+    """One project or department of the policy."""
 
     name: str
     kind: str
@@ -54,11 +53,10 @@ class QueueSpec:
 
 
 def queue_specs(policy: Policy) -> dict[str, QueueSpec]:
-    """Every queue by name. Without departments, projects stand under an unlimited department
-    `default`.
+    """Every queue by name. Without departments, projects are in an unlimited department `default`.
 
-    Raises `InvalidInput` for a name used twice, a parent that does not exist, and departments that
-    contain themselves.
+    Raises `InvalidInput` for a duplicate name, an unknown parent, or departments that contain
+    themselves.
     """
     specs: dict[str, QueueSpec] = {}
     implicit = None
@@ -105,13 +103,15 @@ def _check_tree(specs: dict[str, QueueSpec]) -> None:
 
 
 class PoolState:
-    """One node pool. `version` changes with everything that happens in it, `freed` when something
-    was given back: what did not fit at a `freed` does not fit while it stays the same.
+    """One node pool.
+
+    `version` changes with everything that happens in it, `freed` when something was released: what
+    did not fit at one value of `freed` does not fit while it is unchanged.
     """
 
     __slots__ = (
         "buckets",
-        "closed",
+        "excluded",
         "config",
         "defragmenter",
         "estimated_with",
@@ -127,30 +127,30 @@ class PoolState:
         "specs",
         "total",
         "version",
-        "where",
+        "bucket_of",
     )
 
     def __init__(self, config: NodePool, specs: dict[str, QueueSpec]) -> None:
         self.config, self.name, self.specs = config, config.name, specs
         self.nodes: dict[str, NodeState] = {}
         self.buckets: dict[BucketKey, list[str]] = {}
-        self.where: dict[str, BucketKey] = {}
+        self.bucket_of: dict[str, BucketKey] = {}
         self.queues: dict[str, QueueState] = {}
         self.defragmenter = Defragmenter(self) if config.defragment else None
-        """Chooses places in pools where the option `defragment` asks for it."""
-        self.closed: frozenset[str] = frozenset()
+        """Chooses places if the option `defragment` is set."""
+        self.excluded: frozenset[str] = frozenset()
         self.reservation: tuple[str, tuple[str, ...]] | None = None
-        """A starving workload and the nodes that are kept free for it (option `reserve_after`)."""
+        """A workload and the nodes reserved for it (option `reserve_after`)."""
         self.total = NOTHING
         self.machines = EmptyCapacity(())
-        """What is known of every node, by name."""
+        """The known nodes by name, as if empty."""
         self.smallest = self.largest = 0
         self.estimated_with = 0
         self.version = self.freed = tick()
         self.fair_stamp: tuple[int, ...] = ()
 
     def queue(self, name: str) -> QueueState:
-        """The queue of this name here; one that the policy does not know is draining."""
+        """The queue of this name; a name that the policy does not know is draining."""
         known = self.queues.get(name)
         if known is None:
             spec = self.specs.get(name) or QueueSpec(name, "project", None, default=DRAINING)
@@ -162,16 +162,16 @@ class PoolState:
 
     def add(self, node: NodeState) -> None:
         self.nodes[node.name] = node
-        self.survey()
-        self.place(node)
+        self.summarize_nodes()
+        self.reindex(node)
 
     def remove(self, node: NodeState) -> None:
-        self._unlist(node.name)
+        self._unindex(node.name)
         del self.nodes[node.name]
-        self.survey()
+        self.summarize_nodes()
 
-    def survey(self) -> None:
-        """Sums up what the ready nodes have. Called when nodes change, which is rare."""
+    def summarize_nodes(self) -> None:
+        """Recomputes capacity totals, after nodes have changed (rare)."""
         self.machines = EmptyCapacity([self.nodes[name].node for name in sorted(self.nodes)])
         ready = [n for n in self.nodes.values() if n.node.ready]
         totals = [n.total for n in ready]
@@ -182,8 +182,10 @@ class PoolState:
         self.smallest, self.largest = min(sizes, default=0), max(sizes, default=0)
         self.version = self.freed = tick()
 
-    def place(self, node: NodeState) -> None:
-        """Files a node under what it has free now. Nodes that are not ready are in no bucket."""
+    def reindex(self, node: NodeState) -> None:
+        """Moves a node to the bucket for what it has free now. Nodes that are not ready are in
+        none.
+        """
         key = (
             node.capacity,
             node.node.gpus,
@@ -193,34 +195,34 @@ class PoolState:
             node.shared_now,
         )
         name = node.name
-        is_open = node.node.ready and name not in self.closed
+        is_open = node.node.ready and name not in self.excluded
         if self.defragmenter is not None:
             self.defragmenter.touch(name)
-        if self.where.get(name) == key and is_open:
+        if self.bucket_of.get(name) == key and is_open:
             return
-        self._unlist(name)
+        self._unindex(name)
         if is_open:
-            self.where[name] = key
+            self.bucket_of[name] = key
             bucket = self.buckets.get(key)
             if bucket is None:
                 self.buckets[key] = [name]
             else:
                 insort(bucket, name)
 
-    def close(self, names: Iterable[str]) -> None:
-        """Takes these nodes out of the buckets, and puts back those that were closed before."""
-        before, self.closed = self.closed, frozenset(names)
-        for name in before | self.closed:
+    def exclude(self, names: Iterable[str]) -> None:
+        """Removes these nodes from the buckets, and restores those excluded before."""
+        before, self.excluded = self.excluded, frozenset(names)
+        for name in before | self.excluded:
             if name in self.nodes:
-                self.place(self.nodes[name])
+                self.reindex(self.nodes[name])
 
     def reserve(self, reservation: tuple[str, tuple[str, ...]] | None) -> None:
-        """Keeps nodes for somebody, or for nobody any more; either changes what others can have."""
+        """Sets or clears the reservation, which changes what other workloads can get."""
         self.reservation = reservation
         self.version = self.freed = tick()
 
-    def _unlist(self, name: str) -> None:
-        key = self.where.pop(name, None)
+    def _unindex(self, name: str) -> None:
+        key = self.bucket_of.pop(name, None)
         if key is not None:
             bucket = self.buckets[key]
             if len(bucket) == 1:
@@ -229,9 +231,9 @@ class PoolState:
                 del bucket[bisect_left(bucket, name)]
 
     def ready_nodes(self) -> Iterator[NodeState]:
-        """By name."""
-        return (self.nodes[name] for name in sorted(self.where))
+        """Ready nodes that are not excluded, by name."""
+        return (self.nodes[name] for name in sorted(self.bucket_of))
 
-    def leaves(self) -> list[QueueState]:
-        """Queues that hold workloads, by name."""
+    def leaf_queues(self) -> list[QueueState]:
+        """Projects, by name."""
         return [queue for _, queue in sorted(self.queues.items()) if queue.kind == "project"]

@@ -1,8 +1,7 @@
-"""Everybody's place in the queue: in which order the waiting would be served if room came up bit by
-bit.
+"""Positions in the queue: the order in which pending workloads would be served.
 
-1 is next. The walk is that of the scheduler, with every workload counted as served once its turn
-came; so places interleave between projects as the GPUs would.
+1 is next. The walk is that of the scheduler, with every workload counted as allocated after its
+turn; so positions interleave between projects as grants would.
 """
 
 from __future__ import annotations
@@ -11,15 +10,13 @@ from collections.abc import Iterator, Mapping
 from heapq import heapify, heappop, heapreplace
 
 from ..model.amounts import Amounts
-from .queues import QueueSnapshot, QueueState, TurnKey, turn_key
+from .queues import QueueOrderKey, QueueSnapshot, QueueState, queue_order_key
 
 __all__ = ["WaitingClass", "positions_in"]
 
 
 class WaitingClass:
-    """Alike workloads waiting in one queue, as they stood when the view was taken; `leaf` itself
-    has gone on since.
-    """
+    """Equal pending workloads of one queue at the time of a snapshot."""
 
     __slots__ = ("ask", "leaf", "members", "prefix", "total")
 
@@ -41,20 +38,21 @@ class WaitingClass:
 
 
 def positions_in(
-    lines: list[WaitingClass], numbers: Mapping[QueueState, QueueSnapshot]
+    classes: list[WaitingClass], snapshots: Mapping[QueueState, QueueSnapshot]
 ) -> Iterator[str]:
-    """Everybody in these lines of one pool, whose turn comes first first, by what the queues held
-    then.
+    """The ids of these classes of one pool in queue order, by what the queues held at the
+    snapshot.
     """
-    if not lines:
+    if not classes:
         return
     by_leaf: dict[str, list[tuple[tuple[bool, int, int], int, str, Amounts]]] = {}
     leaves: dict[str, QueueState] = {}
-    for line in lines:
-        if line.leaf.name not in leaves:
-            leaves[line.leaf.name] = line.leaf.frozen(numbers)
-        by_leaf.setdefault(line.leaf.name, []).extend(
-            (line.prefix, created, id_, line.ask) for created, id_ in line.members
+    for waiting_class in classes:
+        if waiting_class.leaf.name not in leaves:
+            leaves[waiting_class.leaf.name] = waiting_class.leaf.frozen(snapshots)
+        by_leaf.setdefault(waiting_class.leaf.name, []).extend(
+            (waiting_class.prefix, created, id_, waiting_class.ask)
+            for created, id_ in waiting_class.members
         )
     for waiting in by_leaf.values():
         waiting.sort(reverse=True)
@@ -62,13 +60,11 @@ def positions_in(
         (waiting,) = by_leaf.values()
         yield from (id_ for _, _, id_, _ in reversed(waiting))
         return
-    yield from _PositionWalk(by_leaf, leaves, lines[0].total).order()
+    yield from _PositionWalk(by_leaf, leaves, classes[0].total).order()
 
 
 class _PositionWalk:
-    """The same tree of heaps as in `turns`, over copies of the queues: only the keys on the path of
-    a turn change.
-    """
+    """The same tree of heaps as in `queueing.order`, over copies of the queues."""
 
     def __init__(
         self,
@@ -81,7 +77,7 @@ class _PositionWalk:
         self.paths = {
             name: [shared.setdefault(q.name, q) for q in leaf.path] for name, leaf in leaves.items()
         }
-        self.heaps: dict[str | None, list[tuple[TurnKey, str]]] = {}
+        self.heaps: dict[str | None, list[tuple[QueueOrderKey, str]]] = {}
         parents = {
             q.name: path[i + 1].name if i + 1 < len(path) else None
             for path in self.paths.values()
@@ -95,14 +91,14 @@ class _PositionWalk:
             self.heaps.setdefault(parents[name], []).append((self._key(name), name))
         heapify(self.heaps[None])
 
-    def _key(self, name: str) -> TurnKey:
+    def _key(self, name: str) -> QueueOrderKey:
         best = name
         while best not in self.waiting:
             best = self.heaps[best][0][1]
-        return turn_key(self.queues[name], self.waiting[best][-1][3], self.total)
+        return queue_order_key(self.queues[name], self.waiting[best][-1][3], self.total)
 
     def order(self) -> Iterator[str]:
-        """Everybody, whose turn comes first first."""
+        """The ids in queue order."""
         top = self.heaps[None]
         while top:
             name = top[0][1]
@@ -110,9 +106,9 @@ class _PositionWalk:
                 name = self.heaps[name][0][1]
             _, _, id_, ask = self.waiting[name].pop()
             yield id_
-            self._served(name, ask)
+            self._count_as_served(name, ask)
 
-    def _served(self, leaf: str, ask: Amounts) -> None:
+    def _count_as_served(self, leaf: str, ask: Amounts) -> None:
         path = self.paths[leaf]
         for queue in path:
             queue.gpu, queue.cpu, queue.memory = (

@@ -1,8 +1,8 @@
-"""Whose turn it is: queues in one pool, what they hold, and the order among siblings. Knows nothing
-of nodes.
+"""Queues in one pool: what they hold, and their order among siblings.
 
-A queue is a project or a department in one node pool. What it holds is counted as integers along
-the path to the top, so that asking costs nothing and changing costs the depth of the tree.
+A queue is a project or a department in one node pool. Amounts are counted along the path to the
+top, so that reading is free and changing costs the depth of the tree. Rules:
+docs/explanation/scheduling.md, Queue order.
 """
 
 from __future__ import annotations
@@ -14,10 +14,17 @@ from typing import NamedTuple
 from ..model.amounts import NOTHING, UNLIMITED, Amounts, is_unlimited
 from ..model.model import Quota
 
-__all__ = ["QueueSnapshot", "QueueState", "TurnKey", "share_of", "turn_key", "victim_key"]
+__all__ = [
+    "QueueSnapshot",
+    "QueueState",
+    "QueueOrderKey",
+    "share_of",
+    "queue_order_key",
+    "victim_order_key",
+]
 
-TurnKey = tuple[bool, bool, int, bool, float, float, int, int, str]
-"""Rules 1 to 8 of section 3.1 in one tuple: the smallest is served first."""
+QueueOrderKey = tuple[bool, bool, int, bool, float, float, int, int, str]
+"""Rules 1 to 8 among queues in one tuple: the smallest is served first."""
 
 
 class QueueSnapshot(NamedTuple):
@@ -26,30 +33,32 @@ class QueueSnapshot(NamedTuple):
     gpu: int
     cpu: int
     memory: int
-    fixed: tuple[int, int, int]
+    non_preemptible: tuple[int, int, int]
     fair: Amounts
     share: Amounts
     request: Amounts
     is_used: bool
-    """Whether anybody runs or waits here."""
+    """Whether workloads run or wait here."""
 
 
 class QueueState:
-    """One queue in one pool. `gpu`, `cpu`, `memory` are allocated now; `fixed_*` the
-    non-preemptible part of that; `wanted` what its pending workloads ask for. `fair` and `request`
-    are frozen at the start of a cycle; `share` is max(quota, fair) within the limit.
+    """One queue in one pool.
+
+    `gpu`, `cpu`, `memory` are allocated now; `non_preemptible_*` is the non-preemptible part;
+    `wanted` is what pending workloads ask for. `fair` and `request` are fixed at the start of a
+    cycle; `share` is max(quota, fair), at most the limit.
     """
 
     __slots__ = (
         "cpu",
         "created",
         "fair",
-        "fixed_cpu",
-        "fixed_gpu",
-        "fixed_memory",
+        "non_preemptible_cpu",
+        "non_preemptible_gpu",
+        "non_preemptible_memory",
         "gpu",
         "kind",
-        "lenders",
+        "candidates",
         "limit",
         "memory",
         "name",
@@ -78,30 +87,30 @@ class QueueState:
         self.quota, self.limit, self.rank = rules.quota, rules.limit, rules.rank
         self.path: tuple[QueueState, ...] = (self, *(parent.path if parent else ()))
         self.gpu = self.cpu = self.memory = 0
-        self.fixed_gpu = self.fixed_cpu = self.fixed_memory = 0
+        self.non_preemptible_gpu = self.non_preemptible_cpu = self.non_preemptible_memory = 0
         self.wanted = self.request = self.fair = NOTHING
         self.share = share_of(rules, NOTHING)
         self.usage = (0, 0, 0)
         self.pending: set[object] = set()
-        self.lenders: list[tuple[tuple[int, int, int, str], object]] = []
-        """Preemptible workloads with running pods, in the order of service: possible victims from
-        the end.
+        self.candidates: list[tuple[tuple[int, int, int, str], object]] = []
+        """Preemptible workloads with running pods, in queue order: candidates for eviction from the
+        end.
         """
 
-    def hold(self, charge: Amounts, sign: int, fixed: bool) -> None:
-        """Counts a charge in (+1) or out (-1), here and in every queue above."""
+    def hold(self, charge: Amounts, sign: int, non_preemptible: bool) -> None:
+        """Adds (+1) or removes (-1) a charge, here and in every queue above."""
         gpu, cpu, memory = sign * charge[0], sign * charge[1], sign * charge[2]
         for queue in self.path:
             queue.gpu += gpu
             queue.cpu += cpu
             queue.memory += memory
-            if fixed:
-                queue.fixed_gpu += gpu
-                queue.fixed_cpu += cpu
-                queue.fixed_memory += memory
+            if non_preemptible:
+                queue.non_preemptible_gpu += gpu
+                queue.non_preemptible_cpu += cpu
+                queue.non_preemptible_memory += memory
 
     def want(self, amount: Amounts, sign: int) -> None:
-        """Counts what is pending, here and above."""
+        """Adds or removes pending amounts, here and above."""
         change = Amounts(sign * amount[0], sign * amount[1], sign * amount[2])
         for queue in self.path:
             queue.wanted = queue.wanted.plus(change)
@@ -111,32 +120,40 @@ class QueueState:
         return Amounts(self.gpu, self.cpu, self.memory)
 
     @property
-    def fixed(self) -> Amounts:
-        return Amounts(self.fixed_gpu, self.fixed_cpu, self.fixed_memory)
+    def non_preemptible(self) -> Amounts:
+        return Amounts(
+            self.non_preemptible_gpu, self.non_preemptible_cpu, self.non_preemptible_memory
+        )
 
     def exceeds(self, bound: Amounts, more: Amounts = NOTHING) -> bool:
-        """Whether what it holds, with `more`, is above the bound in at least one resource."""
+        """Whether the allocation plus `more` is above the bound in at least one resource."""
         return (
             self.gpu + more[0] > bound[0]
             or self.cpu + more[1] > bound[1]
             or self.memory + more[2] > bound[2]
         )
 
-    def lend(self, key: tuple[int, int, int, str], work: object) -> None:
+    def add_candidate(self, key: tuple[int, int, int, str], work: object) -> None:
         insort(
-            self.lenders, (key, work)
+            self.candidates, (key, work)
         )  # keys end in the id, so works themselves are never compared
 
-    def unlend(self, key: tuple[int, int, int, str]) -> None:
-        del self.lenders[bisect_left(self.lenders, (key,))]  # the shorter tuple sorts just before
+    def remove_candidate(self, key: tuple[int, int, int, str]) -> None:
+        del self.candidates[
+            bisect_left(self.candidates, (key,))
+        ]  # the shorter tuple sorts just before
 
     def set_fair(self, request: Amounts, fair: Amounts) -> None:
-        """Freezes what the cycle goes by."""
+        """Sets what the cycle decides by."""
         self.request, self.fair, self.share = request, fair, share_of(self.rules, fair)
 
     def numbers(self) -> QueueSnapshot:
-        """All that a cycle may change, as it is now."""
-        fixed = (self.fixed_gpu, self.fixed_cpu, self.fixed_memory)
+        """Everything that a cycle may change."""
+        non_preemptible = (
+            self.non_preemptible_gpu,
+            self.non_preemptible_cpu,
+            self.non_preemptible_memory,
+        )
         is_used = bool(
             self.gpu
             or self.cpu
@@ -144,14 +161,21 @@ class QueueState:
             or any(self.request)
             or any(self.wanted)
             or self.pending
-            or self.lenders
+            or self.candidates
         )
         return QueueSnapshot(
-            self.gpu, self.cpu, self.memory, fixed, self.fair, self.share, self.request, is_used
+            self.gpu,
+            self.cpu,
+            self.memory,
+            non_preemptible,
+            self.fair,
+            self.share,
+            self.request,
+            is_used,
         )
 
     def frozen(self, numbers: Mapping[QueueState, QueueSnapshot]) -> QueueState:
-        """A copy with these numbers, with copies of the queues above, that later changes do not
+        """A copy with these numbers, and copies of the queues above, which later changes do not
         reach.
         """
         parent = None if self.parent is None else self.parent.frozen(numbers)
@@ -161,8 +185,8 @@ class QueueState:
 
 
 def share_of(rules: Quota, fair: Amounts) -> Amounts:
-    """Up to where nobody may take from a queue by fairness: max(quota, fair share) within the limit
-    (section 1.5).
+    """The allocation up to which reclaim does not take: max(quota, fair share), at most the
+    limit.
     """
     return Amounts(
         *(
@@ -173,8 +197,8 @@ def share_of(rules: Quota, fair: Amounts) -> Amounts:
 
 
 def _dominant(queue: QueueState, gpu: int, cpu: int, memory: int, total: Amounts) -> float:
-    """The largest part of its share that a queue with such an allocation would hold, over the three
-    resources (rule 5).
+    """The largest part of its share that such an allocation takes, over the three resources (rule
+    5).
     """
     worst = -1e30
     for amount, share, whole in (
@@ -188,16 +212,14 @@ def _dominant(queue: QueueState, gpu: int, cpu: int, memory: int, total: Amounts
                 continue
         ratio = (
             amount / share if share else float(amount)
-        )  # milli-GPU over no share: GPUs times 1000, as in the rules
+        )  # For a share of 0, milli-GPU are GPUs times 1000, which ranks such queues last.
         if ratio > worst:
             worst = ratio
     return worst
 
 
-def turn_key(queue: QueueState, ask: Amounts, total: Amounts) -> TurnKey:
-    """How a queue whose best workload asks for `ask` compares with its siblings: the smallest key
-    is served first.
-    """
+def queue_order_key(queue: QueueState, ask: Amounts, total: Amounts) -> QueueOrderKey:
+    """Compares a queue, whose next workload asks for `ask`, with its siblings: smallest first."""
     gpu, cpu, memory = queue.gpu + ask[0], queue.cpu + ask[1], queue.memory + ask[2]
     fair, quota, share = queue.fair, queue.quota, queue.share
     over = fair[0] < queue.gpu and fair[1] < queue.cpu and fair[2] < queue.memory
@@ -218,9 +240,11 @@ def turn_key(queue: QueueState, ask: Amounts, total: Amounts) -> TurnKey:
     )
 
 
-def victim_key(queue: QueueState, taken: Amounts, candidate: Amounts, total: Amounts) -> TurnKey:
-    """The same comparison when something is to be taken: the largest key gives first. Only rule 5
-    sees what was taken already.
+def victim_order_key(
+    queue: QueueState, taken: Amounts, candidate: Amounts, total: Amounts
+) -> QueueOrderKey:
+    """The same comparison for evictions: the largest key gives first. Only rule 5 counts what was
+    already taken.
     """
     fair, quota, share = queue.fair, queue.quota, queue.share
     over = fair[0] < queue.gpu and fair[1] < queue.cpu and fair[2] < queue.memory

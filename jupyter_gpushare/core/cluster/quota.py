@@ -1,7 +1,6 @@
-"""Whether a queue may hold more: the limit, and the quota for non-preemptible work, on every level.
-Fair share never says no.
+"""Whether a queue may hold more: the limit, and the quota of non-preemptible work, on every level.
 
-Source: scheduling rules, sections 4 (the gate) and 10.
+Fair share is no bound. Rules: docs/explanation/scheduling.md, Gates.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ RESOURCES: Final = ("gpu", "cpu", "memory")
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Which bound of which queue is in the way, with the amounts of that resource."""
+    """The bound of a queue that a request would exceed, with the amounts of that resource."""
 
     code: ReasonCode
     queue: str
@@ -32,8 +31,8 @@ class Refusal:
 
 
 def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None:
-    """The first bound, from the project upwards, that `ask` would break. Only resources that are
-    asked for are looked at.
+    """The first bound, from the project upwards, that `ask` would exceed. Checks requested
+    resources only.
     """
     gpu, cpu, memory = ask
     for queue in leaf.path:
@@ -48,23 +47,26 @@ def refusal(leaf: QueueState, ask: Amounts, preemptible: bool) -> Refusal | None
             continue
         quota = queue.quota
         if (
-            (gpu and queue.fixed_gpu + gpu > quota[0])
-            or (cpu and queue.fixed_cpu + cpu > quota[1])
-            or (memory and queue.fixed_memory + memory > quota[2])
+            (gpu and queue.non_preemptible_gpu + gpu > quota[0])
+            or (cpu and queue.non_preemptible_cpu + cpu > quota[1])
+            or (memory and queue.non_preemptible_memory + memory > quota[2])
         ):
-            return _refused(ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, queue, ask, quota, queue.fixed)
+            return _refused(
+                ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, queue, ask, quota, queue.non_preemptible
+            )
     return None
 
 
 def is_within_quota(leaf: QueueState, ask: Amounts) -> bool:
-    """Whether non-preemptible work may grow by `ask` on every level. Says nothing of limits: who
-    takes from others may bring the queue back below one by taking, so limits are asked when the
-    place is tried (sections 6.4 and 7.2).
+    """Whether non-preemptible work may grow by `ask` on every level.
+
+    Does not check limits: evicting victims may bring a queue below its limit, so limits are checked
+    when pods are placed.
     """
     for queue in leaf.path:
         if any(
             amount and held + amount > quota
-            for amount, held, quota in zip(ask, queue.fixed, queue.quota, strict=True)
+            for amount, held, quota in zip(ask, queue.non_preemptible, queue.quota, strict=True)
         ):
             return False
     return True

@@ -1,8 +1,7 @@
-"""The cluster in memory and the few ways in which it changes. Decides nothing; every change can be
-undone through the journal.
+"""The mutable cluster model. Every change can be undone through the undo log.
 
-A pod's effect on node, queue and indexes is a function of where it is and in which status. So one
-function moves it (`put`), and undoing is moving it back.
+A pod's effect on its node, queue and indexes depends on its status and place alone. So one method,
+`put`, makes every change, and undoing calls it with the former values.
 """
 
 from __future__ import annotations
@@ -22,11 +21,13 @@ from .work import ACTIVE, Member, Status, Work
 
 __all__ = ["State"]
 
-Where = tuple[Status, NodeState | None, tuple[int, ...], Amounts, NodeState | None, tuple[int, ...]]
+PlacementState = tuple[
+    Status, NodeState | None, tuple[int, ...], Amounts, NodeState | None, tuple[int, ...]
+]
 
 
 class State(PendingIndex):
-    """Nodes, pools, queues and workloads, with indexes. The cycle works on this; other rooms see
+    """Nodes, pools, queues and workloads, with indexes. Cycles use it directly; other packages use
     `Cluster`.
     """
 
@@ -35,26 +36,25 @@ class State(PendingIndex):
         self.needs = RequirementsCache()
         self.usage: dict[tuple[str, str], tuple[int, int, int]] = {}
         self.unsettled: dict[Member, None] = {}
-        """Bound or promised by the last cycle."""
+        """Bound or promised a place by the last cycle."""
         self.nominees: dict[Member, None] = {}
         """Pending, and promised a node by the last cycle."""
         self.install(policy)
 
     # -- policy and nodes
-    # ------------------------------------------------------------------------------------------
 
     def install(self, policy: Policy) -> None:
-        """Builds pools and queues anew and puts everything back in its place. Raises `InvalidInput`
-        and then has changed nothing.
+        """Rebuilds pools and queues and puts all pods back. Raises `InvalidInput` with nothing
+        changed.
         """
         specs = queue_specs(policy)
         placed = [
             m for work in self.works.values() for m in work.members.values() if m.node is not None
         ]
         for member in placed:
-            self._lift(member)
+            self._remove_usage(member)
         for work in self.works.values():
-            self._relist(work, away=True)
+            self._update_candidate(work, away=True)
         self.policy = policy
         configs = {config.name: config for config in policy.node_pools}
         configs.setdefault(DEFAULT_POOL, Policy().node_pools[0])
@@ -67,22 +67,20 @@ class State(PendingIndex):
             node.pool = self.pool_of(node.node)
             self.pools[node.pool].nodes[node.name] = node
         for pool in self.pools.values():
-            pool.survey()
+            pool.summarize_nodes()
             for node in pool.nodes.values():
-                pool.place(node)
-        self.alike, self.waiting, self.apart = {}, CowDict(), {}
+                pool.reindex(node)
+        self.eq_class, self.waiting, self.unschedulable = {}, CowDict(), {}
         self.dirty.update(dict.fromkeys(self.works.values()))
         for work in self.dirty:
-            work.alike = None
+            work.eq_class = None
         for member in placed:
-            self._drop(member)
+            self._add_usage(member)
         for work in self.works.values():
-            self._relist(work)
+            self._update_candidate(work)
 
     def pool_of(self, node: Node) -> str:
-        """The pool a node belongs to: the one it names, else the first whose label it carries, else
-        `default`.
-        """
+        """The pool that a node names, else the first whose label it has, else `default`."""
         if node.pool != DEFAULT_POOL and node.pool in self.pools:
             return node.pool
         for pool in self.policy.node_pools:
@@ -91,19 +89,19 @@ class State(PendingIndex):
         return DEFAULT_POOL
 
     def join(self, node: Node) -> None:
-        """A node that was not known."""
+        """Adds a node that was not known."""
         state = NodeState(node, self.pool_of(node))
         self._attach(state)
-        self.journal.push(self._detach, state)
+        self.undo_log.push(self._detach, state)
 
     def leave(self, state: NodeState) -> None:
-        """A node that holds nothing any more."""
+        """Removes a node without pods."""
         self._detach(state)
-        self.journal.push(self._attach, state)
+        self.undo_log.push(self._attach, state)
 
     def reload(self, state: NodeState, node: Node) -> None:
-        """What is known of a node changed; what runs there stays."""
-        self.journal.push(self._reload, state, state.node)
+        """Replaces the description of a node; its pods stay."""
+        self.undo_log.push(self._reload, state, state.node)
         self._reload(state, node)
 
     def _attach(self, state: NodeState) -> None:
@@ -118,16 +116,16 @@ class State(PendingIndex):
         members = self.members_on(state)
         works = dict.fromkeys(m.work for m in members)
         for work in works:
-            self._relist(work, away=True)
+            self._update_candidate(work, away=True)
         for member in members:
-            self._lift(member)
+            self._remove_usage(member)
         self._detach(state)
         state.load(node, self.pool_of(node))
         self._attach(state)
         for member in members:
-            self._drop(member)
+            self._add_usage(member)
         for work in works:
-            self._relist(work)
+            self._update_candidate(work)
             self.dirty[work] = None
 
     def members_on(self, state: NodeState) -> list[Member]:
@@ -135,8 +133,7 @@ class State(PendingIndex):
         found = [m for m in state.pods if isinstance(m, Member)]
         return sorted(found, key=lambda m: m.key)
 
-    # -- moving a pod
-    # ----------------------------------------------------------------------------------------------
+    # -- placing pods
 
     def put(
         self,
@@ -148,7 +145,7 @@ class State(PendingIndex):
         old: NodeState | None = None,
         old_devices: tuple[int, ...] = (),
     ) -> None:
-        """Changes a pod's status and place, and everything that follows from it."""
+        """Sets a pod's status and place, with everything that depends on them."""
         before = (
             member.status,
             member.node,
@@ -157,24 +154,26 @@ class State(PendingIndex):
             member.old,
             member.old_devices,
         )
-        self.journal.push(self._put, member, before)
+        self.undo_log.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
 
-    def _put(self, member: Member, where: Where) -> None:
-        if {member.status, where[0]} == {"bound", "running"} and where[1:4] == (
+    def _put(self, member: Member, bucket_of: PlacementState) -> None:
+        if {member.status, bucket_of[0]} == {"bound", "running"} and bucket_of[1:4] == (
             member.node,
             member.devices,
             member.charge,
         ):
             self._count(
-                member, -1
-            )  # it only began to run: nothing was given back, and no verdict on room is out of date
-            member.status = where[0]
+                member,
+                -1,
+                # A bound pod starts to run: nothing is released, so results about free room stay valid.
+            )
+            member.status = bucket_of[0]
             self._count(member, 1)
             assert member.node is not None
-            self.pools[member.node.pool].version = tick()  # but it may be a victim from now on
+            self.pools[member.node.pool].version = tick()  # It may be evicted from now on.
         else:
-            self._lift(member)
+            self._remove_usage(member)
             self._count(member, -1)
             (
                 member.status,
@@ -183,17 +182,17 @@ class State(PendingIndex):
                 member.charge,
                 member.old,
                 member.old_devices,
-            ) = where
+            ) = bucket_of
             self._count(member, 1)
-            self._drop(member)
+            self._add_usage(member)
         work = member.work
         self.dirty[work] = None
         if work.preemptible:
-            self._relist(work)
+            self._update_candidate(work)
 
     def nominate(self, member: Member, node: str | None) -> None:
-        """Remembers, or forgets, which node a pod was promised."""
-        self.journal.push(self._nominate, member, member.nominated)
+        """Sets or clears the node that a pod was promised."""
+        self.undo_log.push(self._nominate, member, member.nominated)
         self._nominate(member, node)
 
     def _nominate(self, member: Member, node: str | None) -> None:
@@ -222,29 +221,29 @@ class State(PendingIndex):
         elif status == "succeeded":
             member.work.succeeded += sign
             if member.work.workload.done_counts:
-                podset.did(sign)
+                podset.count_succeeded(sign)
 
-    def _lift(self, member: Member) -> None:
-        """Takes away what a member uses where it is."""
+    def _remove_usage(self, member: Member) -> None:
+        """Removes a member's use of its node."""
         node = member.node
         if node is None:
             return
-        self._use(member, -1)
+        self._change_usage(member, -1)
         node.pods.pop(member, None)
         if member.old is not None:
             member.old.pods.pop(member, None)
 
-    def _drop(self, member: Member) -> None:
-        """Adds what a member uses where it is."""
+    def _add_usage(self, member: Member) -> None:
+        """Adds a member's use of its node."""
         node = member.node
         if node is None:
             return
         node.pods[member] = member.need
         if member.old is not None:
             member.old.pods[member] = member.need
-        self._use(member, 1)
+        self._change_usage(member, 1)
 
-    def _use(self, member: Member, sign: int) -> None:
+    def _change_usage(self, member: Member, sign: int) -> None:
         node, need, status = member.node, member.need, member.status
         assert node is not None
         pool = self.pools[node.pool]
@@ -256,27 +255,28 @@ class State(PendingIndex):
         pool.version = tick()
         if sign < 0:
             pool.freed = pool.version
-        pool.place(node)
+        pool.reindex(node)
         if member.old is not None:
             old_pool = self.pools[member.old.pool]
             member.old.change(need, member.old_devices, LEAVING, sign)
             old_pool.version = old_pool.freed = tick()
-            old_pool.place(member.old)
+            old_pool.reindex(member.old)
 
-    def _relist(self, work: Work, away: bool = False) -> None:
-        """Keeps the list of possible victims of its queue: preemptible workloads with running pods."""
+    def _update_candidate(self, work: Work, away: bool = False) -> None:
+        """Updates the candidates for eviction of its queue: preemptible workloads with running
+        pods.
+        """
         pool = None if away or not work.preemptible or not work.running else work.pool()
         wanted = None if pool is None else (pool, work.order_key())
         if wanted == work.listed:
             return
         if work.listed is not None:
-            self.pools[work.listed[0]].queue(work.project).unlend(work.listed[1])
+            self.pools[work.listed[0]].queue(work.project).remove_candidate(work.listed[1])
         if wanted is not None:
-            self.pools[wanted[0]].queue(work.project).lend(wanted[1], work)
+            self.pools[wanted[0]].queue(work.project).add_candidate(wanted[1], work)
         work.listed = wanted
 
     # -- finding
-    # ---------------------------------------------------------------------------------------------------
 
     def member(self, workload: str, pod: str) -> Member:
         """Raises `NotFound`."""
@@ -291,7 +291,7 @@ class State(PendingIndex):
         return pool.queue(work.project)
 
     def stamp(self) -> list[tuple[PoolState, int, int]]:
-        """The pools' versions, to be put back by `restamp` after an exact undo."""
+        """The pools' versions, for `restamp` after an exact undo."""
         return [(pool, pool.version, pool.freed) for pool in self.pools.values()]
 
     def restamp(self, stamps: Iterable[tuple[PoolState, int, int]]) -> None:

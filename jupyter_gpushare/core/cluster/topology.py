@@ -1,7 +1,7 @@
-"""Which parts of the data centre a group may use, best first. Knows nothing of queues or quota.
+"""Topology domains that a group may use, best first.
 
-A domain is the path of label values from the outermost level of a topology down. Source: scheduling
-rules, section 9.4.
+A domain is the path of label values from the outermost level of a topology down. Rules:
+docs/explanation/scheduling.md, Topology and sub-groups.
 """
 
 from __future__ import annotations
@@ -18,14 +18,12 @@ from .nodes import NodeState
 __all__ = ["DomainCandidate", "candidates", "problem_of", "topology_named"]
 
 MISSING: Final = 1000.0
-"""Ratio of a resource that a domain does not have at all."""
+"""Ratio for a resource that a domain lacks."""
 
 
 @dataclass(frozen=True, slots=True)
 class DomainCandidate:
-    """A set of nodes to try as a whole, and how much each of its nodes is preferred inside (10000
-    and up; 0: no preference).
-    """
+    """A set of nodes to try together, with preference scores (10000 and up; 0: no preference)."""
 
     nodes: tuple[NodeState, ...]
     scores: dict[str, int] = field(default_factory=dict)
@@ -44,9 +42,7 @@ def topology_named(policy: Policy, name: str) -> Topology | None:
 
 
 def problem_of(workload: Workload, policy: Policy) -> str | None:
-    """What makes a workload's topology constraints impossible to understand; None when nothing
-    does.
-    """
+    """What is wrong with a workload's topology constraints; None: nothing."""
     if workload.topology is None and not workload.groups:
         return None
     for constraint in _constraints(workload):
@@ -77,8 +73,8 @@ def candidates(
     needs: Sequence[PodRequirements],
     hosts: Sequence[NodeState],
 ) -> list[DomainCandidate]:
-    """Node sets for a group with these pods still to place, best first. `hosts`: nodes where it
-    already has active pods.
+    """Node sets for a group with these pods left to place, best first. `hosts`: nodes of its active
+    pods.
     """
     inside = [n for n in nodes if all(level in n.node.labels for level in topology.levels)]
     if not inside or not needs:
@@ -99,7 +95,7 @@ def candidates(
             if domain.qualifies
             and (
                 not homes or domain.path[:required] in homes
-            )  # a group that runs somewhere stays there
+            )  # a group that already runs stays in its domain
         )
     return found
 
@@ -107,9 +103,7 @@ def candidates(
 def _common_depth(
     nodes: Sequence[NodeState], levels: tuple[str, ...], constraint: TopologyConstraint
 ) -> int:
-    """How deep the deepest single domain with all these nodes lies, but not deeper than the
-    preferred level.
-    """
+    """Depth of the deepest single domain with all these nodes, at most the preferred level."""
     bound = len(levels) if constraint.preferred is None else levels.index(constraint.preferred) + 1
     depth = 0
     while depth < bound and len({n.node.labels[levels[depth]] for n in nodes}) == 1:
@@ -147,7 +141,9 @@ def _ranked(
 
 
 def _ratio(nodes: Sequence[NodeState], needs: Sequence[PodRequirements]) -> float:
-    """max over resources of requested / free, free meaning idle or being left, whole GPUs only."""
+    """The largest requested / free over the resources; free means idle or being released, whole
+    GPUs only.
+    """
     worst = 0.0
     for asked, free in (
         (sum(n.whole or n.devices for n in needs), sum(n.room for n in nodes)),
@@ -160,9 +156,9 @@ def _ratio(nodes: Sequence[NodeState], needs: Sequence[PodRequirements]) -> floa
 
 
 def _holds(nodes: Sequence[NodeState], needs: Sequence[PodRequirements], ratio: float) -> bool:
-    """Whether a domain may be tried: alike pods are counted node by node, mixed ones by the sums."""
+    """Whether a domain may be tried: equal pods are counted node by node, mixed ones by sums."""
     if any(need.is_fraction or need.mig for need in needs):
-        return True  # shares of one GPU are not visible in sums of whole GPUs; placing them decides
+        return True  # Shares of a GPU do not show in sums of whole GPUs; placing decides.
     kinds = Counter(bool(need.gpu) for need in needs)
     if len(kinds) > 1:
         return ratio <= 1
@@ -176,7 +172,7 @@ def _holds(nodes: Sequence[NodeState], needs: Sequence[PodRequirements], ratio: 
 
 
 def _copies(node: NodeState, need: PodRequirements, gpu: int, cpu: int, ram: int) -> int:
-    """How many copies of the largest pod fit on the node, element by element."""
+    """How many copies of the largest pod fit on the node."""
     if not node.admits(need):
         return 0
     copies = node.node.max_pods - node.slots[0] - node.slots[2]
@@ -196,7 +192,7 @@ def _preferred_scores(
     needs: Sequence[PodRequirements],
     start: int,
 ) -> dict[str, int]:
-    """Node scores by the rank of its sub-domain at the preferred level: the freest (last) scores
+    """Node scores by the rank of the sub-domain at the preferred level; the freest scores
     highest.
     """
     if constraint.preferred is None:

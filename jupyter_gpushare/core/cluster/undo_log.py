@@ -1,8 +1,7 @@
-"""How changes are undone: an append-only log of inverse operations. Refuses to know what is being
-changed.
+"""An append-only log of inverse operations.
 
-Nothing is copied: every change of the cluster pushes the call that reverses it, and a rollback pops
-and calls. That makes a simulation cost what it touches, not what the cluster holds.
+Nothing is copied: every change pushes the call that reverses it, and a rollback pops and calls. A
+simulation therefore costs what it changes, not the size of the cluster.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ Undo = tuple[Callable[..., None], tuple[Any, ...]]
 
 
 class UndoLog:
-    """The undo log. A mark is its length; marks taken by `open` keep the log alive until `close` or
-    a rollback past them.
+    """A mark is the length of the log. Marks from `open` keep the log until `close` or a rollback
+    past them.
     """
 
     __slots__ = ("_entries", "_open")
@@ -30,20 +29,20 @@ class UndoLog:
         return len(self._entries)
 
     def push(self, undo: Callable[..., None], *arguments: Any) -> None:
-        """Remembers how to reverse the change that was just made."""
+        """Records how to reverse a change that was just made."""
         self._entries.append((undo, arguments))
 
     def assign(self, target: object, name: str, value: Any) -> None:
-        """Sets an attribute so that it can be set back."""
+        """Sets an attribute and records its former value."""
         self._entries.append((setattr, (target, name, getattr(target, name))))
         setattr(target, name, value)
 
     def mark(self) -> int:
-        """Where the log stands, for `undo_to`. Valid only until somebody undoes past it."""
+        """The current position, for `undo_to`. Valid until something undoes past it."""
         return len(self._entries)
 
     def open(self) -> int:
-        """A mark that outlives `settle`: the caller promises to close it or to roll back to it."""
+        """A mark that survives `settle`: the caller must close it or roll back to it."""
         self._open.append(len(self._entries))
         return len(self._entries)
 
@@ -56,7 +55,7 @@ class UndoLog:
         self._open = [held for held in self._open if held <= mark]
 
     def close(self, mark: int) -> None:
-        """Gives up the right to undo to this mark; the log shrinks when no older mark needs it."""
+        """Drops the mark. The log shrinks when no older mark needs it."""
         if mark in self._open:
             self._open.remove(mark)
         self.settle()

@@ -1,6 +1,4 @@
-"""What became of each workload so far, and which of its pods may ask next. Knows nothing of nodes'
-room or of other workloads.
-"""
+"""The state of each workload and of its pods, and which pods are placed next."""
 
 from __future__ import annotations
 
@@ -22,12 +20,12 @@ __all__ = ["ACTIVE", "EquivalenceClass", "Member", "PodSet", "Status", "Work"]
 Status = Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
 
 ACTIVE: Final = frozenset({"running", "bound", "pipelined"})
-"""Members that a gang may count on (section 1.1, ActiveAllocated)."""
+"""Members that count towards a gang's minimum."""
 FAR_LAST: Final = 1 << 62
 
 
 class Member:
-    """One pod and where it is. `old` and `old_devices`: the place that a moved pod has not left
+    """One pod and its place. `old` and `old_devices`: the place that a moved pod has not left
     yet.
     """
 
@@ -56,7 +54,7 @@ class Member:
         self.old: NodeState | None = None
         self.old_devices: tuple[int, ...] = ()
         self.nominated: str | None = None
-        """The node that it was promised in the cycle before."""
+        """The node that the last cycle promised."""
         self.evicted = False
         """Evicted by the cycle that is going on, so that a simulation may put it back."""
 
@@ -65,16 +63,16 @@ class Member:
         return self.work.id, self.name
 
     def spot(self) -> Spot | None:
-        """Where it is or is promised to be."""
+        """Where it is or is promised a place."""
         return None if self.node is None else Spot(self.node.name, self.devices, self.node.pool)
 
     def old_spot(self) -> Spot | None:
-        """Where it still is although it was promised another place."""
+        """The place that it has not left, while it is promised another one."""
         return None if self.old is None else Spot(self.old.name, self.old_devices, self.old.pool)
 
 
 class PodSet:
-    """The pods of one sub-group (or of a workload without groups), in the order in which they ask."""
+    """The pods of one sub-group (or of a workload without groups), in the order of placement."""
 
     __slots__ = (
         "active",
@@ -97,9 +95,9 @@ class PodSet:
         """Pending members in order."""
         return (member for member in self.members if member.status == "pending")
 
-    def did(self, sign: int) -> None:
-        """One more of its members has succeeded (or, at -1, has not after all), and the others need
-        not wait for it (`Workload.done_counts`).
+    def count_succeeded(self, sign: int) -> None:
+        """Counts one more succeeded member (or, at -1, one less), which lowers the minimum
+        (`Workload.done_counts`).
         """
         self.done += sign
         self.minimum = max(1, self.wanted - self.done)
@@ -111,10 +109,10 @@ class PodSet:
 
 
 class Work:
-    """A workload in the cluster. `started` and `stale_since` are ms, None: never, not stale."""
+    """A workload in the cluster. `started` and `stale_since` are ms; None: never, not stale."""
 
     __slots__ = (
-        "alike",
+        "eq_class",
         "created",
         "held",
         "id",
@@ -142,9 +140,9 @@ class Work:
         self.stale_since: int | None = None
         self.succeeded = 0
         self.held = workload.held
-        self.alike: EquivalenceClass | None = None
+        self.eq_class: EquivalenceClass | None = None
         self.listed: tuple[str, tuple[int, int, int, str]] | None = None
-        """The pool in whose list of possible victims it stands, and under which key."""
+        """The pool and the key under which it is listed as a candidate for eviction."""
         self.podsets = _podsets(workload)
         self.members: dict[str, Member] = {}
         by_name = {podset.name: podset for podset in self.podsets}
@@ -176,17 +174,14 @@ class Work:
         self.members[pod.name] = member
 
     def order_key(self) -> tuple[int, int, int, str]:
-        """Who is served first inside a queue: priority, then below, at, above the minimum, then
-        age, then id (section 3.3).
-        """
+        """Order inside a project: priority; below, at or above the minimum; age; id."""
         return -self.priority, self.elastic(), self.created, self.id
 
-    def turn_order(self) -> tuple[bool, int, int, int, str]:
-        """The same among those who wait, after those who were promised a place in the cycle before.
+    def pending_order_key(self) -> tuple[bool, int, int, int, str]:
+        """The same among pending workloads, after those that the last cycle promised a place.
 
-        By the rules a promise only scores the node. But then a colleague with a large request, who
-        cannot start, speaks for the queue, another queue comes first and takes the room that was
-        made, and the two would evict each other for ever.
+        Otherwise an unplaceable large request of the same project would represent the queue,
+        another queue would take the promised room, and the two would evict each other repeatedly.
         """
         return not any(m.nominated for m in self.members.values()), *self.order_key()
 
@@ -200,9 +195,9 @@ class Work:
                 state = 2
         return state
 
-    def asking(self) -> list[Member]:
-        """The members that ask in one turn: every group's way to its minimum, or one more above it
-        (section 3.4).
+    def members_to_place(self) -> list[Member]:
+        """The members placed in one turn: those that each group lacks to its minimum, or one more
+        above it.
         """
         if len(self.members) == 1:
             return [m for m in self.members.values() if m.status == "pending"]
@@ -234,13 +229,13 @@ class Work:
 
     @property
     def is_stale(self) -> bool:
-        """Whether a gang lost members below its minimum and did not finish (section 7.3)."""
+        """Whether a gang lost members below its minimum and none succeeded."""
         if self.succeeded or not any(podset.used for podset in self.podsets):
             return False
         return any(podset.used < podset.minimum for podset in self.podsets)
 
     def pool(self) -> str | None:
-        """The pool where it already holds something: the rest has to go there too."""
+        """The pool where it already runs, to which its other pods have to go."""
         for member in self.members.values():
             if member.node is not None and member.status in ACTIVE:
                 return member.node.pool
@@ -251,20 +246,19 @@ class Work:
 
 
 class EquivalenceClass:
-    """Pending workloads of one project that no rule can tell apart but by age: same pools,
-    priority, preemptibility and shape.
+    """Pending workloads of one project that differ only in age: same pools, priority,
+    preemptibility and shape.
 
-    When the oldest finds no room, none of the others does before something is freed; so one verdict
-    serves them all.
+    If the oldest finds no room, neither do the others until something is released.
     """
 
     __slots__ = (
         "_frozen",
-        "filing",
+        "classification",
         "found",
         "head_key",
         "key",
-        "line",
+        "waiting_class",
         "members",
         "pools",
         "project",
@@ -276,27 +270,31 @@ class EquivalenceClass:
     )
 
     def __init__(
-        self, key: tuple[object, ...], sample: Work, pools: tuple[str, ...], filing: object = None
+        self,
+        key: tuple[object, ...],
+        sample: Work,
+        pools: tuple[str, ...],
+        classification: object = None,
     ) -> None:
-        self.filing = filing
+        self.classification = classification
         self.key, self.sample, self.project, self.pools = key, sample, sample.project, pools
         self.members: list[tuple[int, str]] = []
         """(created, id), oldest first."""
         self._frozen: tuple[tuple[int, str], ...] | None = None
         self.ready = sample.is_ready
         self.wants: dict[str, Amounts] = {}
-        """What one of them wants, per pool."""
+        """The request of one of them, per pool."""
         self.refused: dict[str, int] = {}
-        """Per pool: the pool's count of releases at which the last try failed. The verdict stands
-        until that count moves.
+        """Per pool: the value of `PoolState.freed` at the last failure, which stands until that
+        changes.
         """
         self.found: dict[str, int] = {}
-        """Per pool: how many of the pods found room in the last try."""
+        """Per pool: how many of the pods found room in the last attempt."""
         self.tried: dict[tuple[str, str], int] = {}
-        """Per pool and action that evicts: the state in which it last failed."""
-        self.head_key = sample.turn_order()
-        self.line: WaitingClass | None = None
-        """As they stood in the last view; it serves the next one too, while nothing changes."""
+        """Per pool and evicting action: the version of the pool at the last failure."""
+        self.head_key = sample.pending_order_key()
+        self.waiting_class: WaitingClass | None = None
+        """The class in the last snapshot, reused by the next one while nothing changes."""
 
     def join(self, work: Work) -> None:
         insort(self.members, (work.created, work.id))
@@ -307,9 +305,7 @@ class EquivalenceClass:
         self._frozen = None
 
     def frozen(self) -> tuple[tuple[int, str], ...]:
-        """The members as they are now, for a view that outlives the cycle; made anew only when they
-        have changed.
-        """
+        """The members now, for snapshots that outlive the cycle; cached until they change."""
         if self._frozen is None:
             self._frozen = tuple(self.members)
         return self._frozen

@@ -1,3 +1,3 @@
-"""One scheduling cycle. `cycle` runs it, `actions` are its steps, `projection` plays cycles
-forward.
+"""One scheduling cycle: `cycle` runs it, `actions` are its steps, `projection` simulates later
+cycles.
 """

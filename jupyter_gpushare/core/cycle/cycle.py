@@ -1,6 +1,4 @@
-"""One cycle: from facts to decisions, with time as an argument; and the same on trial, for a
-workload that was not submitted.
-"""
+"""One scheduling cycle; and the same on trial, for a workload that was not submitted."""
 
 from __future__ import annotations
 
@@ -18,52 +16,49 @@ from ..model.requirements import PodRequirements
 from ..queueing.entitlement import entitle
 from ..queueing.reservation import reserve
 from ..reasons.explain import Explainer, FreeCapacity, eviction_message, free_in
-from .actions import ACTIONS_BY_NAME, Notes
+from .actions import ACTIONS_BY_NAME, EvictionNotes
 
 __all__ = ["cycle", "what_if"]
 
 
-def _nobody_counts(action: str) -> None:
+def _ignore(action: str) -> None:
     del action
 
 
-def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
-    """Decides, and changes the cluster accordingly. `now` in ms. The result depends on nothing
-    else.
+def cycle(cluster: Cluster, now: int, done: Callable[[str], None] = _ignore) -> Decisions:
+    """Decides, and changes the cluster accordingly. `now` in ms.
 
-    `done` is called with the name of each action when it is over: the core has no clock, but its
-    caller may hold a stopwatch.
+    The result depends on the arguments only. `done` is called with the name of each finished
+    action, so that the caller can measure times.
     """
     state = cluster._state
     decisions = _run(state, now, done)
-    state.journal.settle()
+    state.undo_log.settle()
     return decisions
 
 
-def _run(state: State, now: int, done: Callable[[str], None] = _nobody_counts) -> Decisions:
-    """The cycle on the inner state; the journal keeps everything, so the caller may undo it."""
+def _run(state: State, now: int, done: Callable[[str], None] = _ignore) -> Decisions:
+    """The cycle on the inner state. The undo log keeps everything, so the caller may undo it."""
     _settle(state)
     state.refresh()
     for pool in state.pools.values():
         entitle(state, pool)
         reserve(state, pool, now)
-        _learn_mix(state, pool)
+        _study_requests(state, pool)
     before = {pool.name: free_in(pool) for pool in state.pools.values()}
-    notes: Notes = {}
+    notes: EvictionNotes = {}
     for action in state.policy.options.actions:
         ACTIONS_BY_NAME[action](state, now, notes)
         state.refresh()
         done(action)
-    for member in list(
-        state.nominees
-    ):  # a promise is good for one cycle; who got something again keeps it through that
+    for member in list(state.nominees):  # A promise lasts one cycle.
         state.nominate(member, None)
     state.refresh()
     return _decisions(state, notes, before)
 
 
 def _settle(state: State) -> None:
-    """What was bound runs; what was promised asks again, preferring its promise."""
+    """Bound pods run; promised pods are pending again and prefer the promised node."""
     for member in list(state.unsettled):
         if member.status == "bound":
             state.put(member, "running", member.node, member.devices, member.charge)
@@ -76,27 +71,25 @@ def _settle(state: State) -> None:
                 state.put(member, "releasing", member.old, member.old_devices)
 
 
-def _learn_mix(state: State, pool: PoolState) -> None:
-    """What is typical in a pool that is to be kept unfragmented: what runs there and, counted here,
-    what waits.
-    """
+def _study_requests(state: State, pool: PoolState) -> None:
+    """Counts the typical requests of a pool with the option `defragment`."""
     if pool.defragmenter is None:
         return
     waiting: Counter[PodRequirements] = Counter()
-    for alike in state.alike.values():
-        if pool.name in alike.pools:
-            for member in alike.sample.members.values():
-                waiting[member.need] += len(alike.members) if member.status == "pending" else 0
+    for eq_class in state.eq_class.values():
+        if pool.name in eq_class.pools:
+            for member in eq_class.sample.members.values():
+                waiting[member.need] += len(eq_class.members) if member.status == "pending" else 0
     pool.defragmenter.study(waiting)
 
 
 def what_if(
     cluster: Cluster, workload: Workload, now: int, instead_of: str | None = None
 ) -> WhatIf:
-    """Where the workload would go now and whom it would displace, else why not. Changes nothing.
-    `instead_of`: a workload whose place is given up for it; one that there is not gives up nothing.
+    """Where the workload would be placed now and which pods it would evict, or why it would wait.
 
-    Raises what submitting it would raise.
+    Changes nothing. `instead_of` is a workload whose place is given up for it, if it exists. Raises
+    what submitting the workload would raise.
     """
     mark = cluster.checkpoint()
     try:
@@ -117,7 +110,7 @@ def what_if(
         cluster.rollback(mark)
 
 
-def _decisions(state: State, notes: Notes, before: dict[str, FreeCapacity]) -> Decisions:
+def _decisions(state: State, notes: EvictionNotes, before: dict[str, FreeCapacity]) -> Decisions:
     binds, pipelines = [], []
     for member in state.unsettled:
         spot = member.spot()
@@ -139,8 +132,8 @@ def _decisions(state: State, notes: Notes, before: dict[str, FreeCapacity]) -> D
         explainer.reasons(),
         explainer.positions(),
         explainer.queues(),
-        explainer.counting,
-        explainer.glimpse,
+        explainer.count_positions,
+        explainer.peek,
     )
 
 

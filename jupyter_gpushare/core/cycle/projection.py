@@ -1,9 +1,9 @@
-"""By when those who wait will start at the latest: the same cycles, played on with what is bound to
-happen, and undone.
+"""The latest times at which pending workloads will start, found by simulating cycles and undoing
+them.
 
-What is bound to happen are facts with a time: a running time that a rule ends, a notice that runs
-out. Everybody else is taken to keep what they have for ever, and nobody new to come; so it is a
-bound, not a guess, as long as nobody comes who goes before. Pure.
+Only events with a known time are simulated: running times limited by a rule, and notices that
+expire. Other workloads are assumed to keep their places, and no new ones to arrive. The result is
+therefore an upper bound unless a workload arrives that is served earlier.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from ..model.events import PodReleased, WorkloadEnded, WorkloadSubmitted
 from ..model.model import Workload
 from .cycle import cycle
 
-__all__ = ["Coming", "foresee"]
+__all__ = ["ScheduledEvent", "project_starts"]
 
-Coming = tuple[int, WorkloadEnded | PodReleased]
-"""What happens at a time (ms) at the latest."""
+ScheduledEvent = tuple[int, WorkloadEnded | PodReleased]
+"""An event and the time (ms) by which it happens."""
 STEPS: Final = 12
-"""Moments after now at which is looked, at most: where more than that is to come, several things
-are taken together, at the time of the last.
+"""Bound on the number of simulated times; with more events, several are applied at the time of the
+last.
 """
 
 
-def foresee(
+def project_starts(
     cluster: Cluster,
-    coming: Iterable[Coming],
+    scheduled: Iterable[ScheduledEvent],
     now: int,
     *,
     notice: int,
-    asked: Workload | None = None,
+    workload: Workload | None = None,
 ) -> Generator[tuple[int, frozenset[str]], None, None]:
-    """Time by time (ms) the workloads that have all their pods from then on. `notice`: how long the
-    evicted keep their places; `asked`: a workload that is not submitted, and is on trial.
+    """Yields times (ms), each with the workloads that have all their pods from then on.
 
-    Nobody may touch the cluster until the generator is exhausted or closed; then everything is as
-    it was. Raises what submitting raises.
+    `notice` is how long evicted pods keep their places; `workload` one that is not submitted. The
+    cluster must not be used until the generator is exhausted or closed; it is unchanged then.
+    Raises what submitting raises.
     """
     mark = cluster.checkpoint()
     try:
-        if asked is not None:
-            cluster.apply(WorkloadSubmitted(asked))
+        if workload is not None:
+            cluster.apply(WorkloadSubmitted(workload))
         numbers = count()
-        ahead = [(at, next(numbers), fact) for at, fact in coming]
+        ahead = [(at, next(numbers), fact) for at, fact in scheduled]
         heapify(ahead)
         at = now
         for left in range(STEPS, -1, -1):
@@ -76,20 +76,22 @@ def foresee(
 def _apply_some(
     cluster: Cluster, ahead: list[tuple[int, int, WorkloadEnded | PodReleased]], most: int
 ) -> int:
-    """The next so many, and what happens at the same time as the last of them; gives that time."""
+    """Applies the next events, at least `most`, and those at the same time as the last; returns
+    that time.
+    """
     at = ahead[0][0]
     while ahead and (most > 0 or ahead[0][0] == at):
         at, _, fact = heappop(ahead)
         most -= 1
         if isinstance(fact, PodReleased) or _runs(cluster, fact.id):
-            with suppress(Conflict, NotFound):  # it let go before, or got its place back
+            with suppress(Conflict, NotFound):  # it was released before, or got its place back
                 cluster.apply(fact)
     return at
 
 
 def _runs(cluster: Cluster, id_: str) -> bool:
-    """Whether it has held what it has all the time: one that lost its place meanwhile begins anew,
-    and its time with it.
+    """Whether it has kept its place; a workload that lost it starts again, with its running
+    time.
     """
     work = cluster.workloads.get(id_)
     return work is not None and all(

@@ -1,18 +1,16 @@
-"""How much longer somebody will wait, from how long others did: median and nine in ten, by the
-product-limit rule of Kaplan and Meier.
+"""Expected remaining wait from earlier waits: median and 90th percentile by the Kaplan-Meier
+product-limit estimator.
 
-Refuses to know who counts as alike (`likeness` chooses the past) and what time it is: waits are
-lengths, in any one unit.
+Waits are lengths in any one unit. `wait_history` chooses which earlier waits are similar.
 
-A wait that ended without a grant, or has not ended yet, lasted *at least* so long. It counts among
-those who were still waiting up to then, and says nothing of afterwards: leaving it out would make
-every estimate too short, as long waits are those that are given up.
+A wait that ended without a grant, or still lasts, is censored: it lasted *at least* that long. It
+counts among the waits still running up to then. Leaving it out would make estimates too short,
+since long waits are those that are cancelled.
 
-Who asks is one more of the same kind, whose wait is not known and may be the longest. So they stand
-in every count of those who were still waiting. Where every wait was granted, the result is then
-number `ceil(q (n + 1))` of the n in order, which is not below the next wait of the same kind with
-probability q, however waits are distributed (split conformal prediction). Nine in ten cannot be
-told from fewer than nine.
+The current request is one more of the same kind, and may have the longest wait, so it is included
+in every count of waits still running. If every wait was granted, the result is then number `ceil(q
+(n + 1))` of the n in order. The next wait of the same kind does not exceed it with probability q,
+for any distribution (split conformal prediction). A 90th percentile needs at least nine waits.
 """
 
 from __future__ import annotations
@@ -28,19 +26,18 @@ import numpy.typing as npt
 __all__ = ["FEWEST", "SurvivalCurve", "WaitEstimate"]
 
 FEWEST: Final = 5
-"""Grants that an estimate rests on, at least: the median of four says little."""
+"""Minimum number of grants for an estimate."""
 HALF: Final = 0.5
 TENTH: Final = 0.1
 ROUNDING: Final = 1 + 1e-9
-"""A product of fractions that should end at exactly a half or a tenth may end beside it."""
+"""Tolerance for products of fractions that should be exactly a half or a tenth."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitEstimate:
-    """What is still to be waited from now: never negative, and `p90` is not below `median`. None:
-    the past does not say.
+    """The remaining wait from now; never negative, `p90` not below `median`. None: not enough data.
 
-    `based_on` counts the grants of the past that came after as long a wait as this one has lasted.
+    `based_on` counts earlier grants after at least as long a wait as this one so far.
     """
 
     median: float | None
@@ -49,28 +46,28 @@ class WaitEstimate:
 
 
 class SurvivalCurve:
-    """The part of a past's waits that was not over after each time. Costs a sort; afterwards every
-    question is a few bisections.
+    """The part of earlier waits that still lasted after each time. Costs a sort; queries are
+    bisections.
     """
 
     def __init__(self, waited: npt.ArrayLike, granted: npt.ArrayLike) -> None:
-        """Two columns: how long each lasted, and whether it ended with a grant; False: it lasted at
-        least so long.
+        """Two columns: the length of each wait, and whether it ended with a grant (False:
+        censored).
         """
         lengths, ended = np.asarray(waited, dtype=float), np.asarray(granted, dtype=bool)
-        # Of equal lengths those that were granted come first: a wait that was given up at a time
-        # was still on at that time.
+        # Of equal lengths, granted waits come first: a wait cancelled at a time still lasted at
+        # that time.
         order = np.lexsort((~ended, lengths))
         at = np.flatnonzero(ended[order])
-        still = len(lengths) - at + 1  # with the one who asks
+        still = len(lengths) - at + 1  # including the current request
         self._times: list[float] = lengths[order][at].tolist()
-        """When something was granted, ascending; two grants at one time stand twice."""
+        """Grant times in ascending order, repeated for equal ones."""
         self._left: list[float] = [1.0, *np.cumprod(1 - 1 / still).tolist()]
         """The part that still waits: before the first grant, and after each."""
 
     def expected(self, so_far: float = 0) -> WaitEstimate | None:
-        """For one who has waited for so long and has nothing yet: only those count who waited
-        longer. None: too few did.
+        """The estimate for a request that has waited `so_far`; only longer waits count. None: too
+        few.
         """
         before = bisect_right(self._times, so_far)
         based_on = len(self._times) - before
@@ -81,7 +78,7 @@ class SurvivalCurve:
         )
 
     def _until(self, part: float, before: int, so_far: float) -> float | None:
-        """How long until at most this part of those who waited for so long still waits."""
+        """The time until at most this part of the waits that lasted `so_far` still lasts."""
         wanted = part * self._left[before] * ROUNDING
         place = bisect_left(self._left, -wanted, lo=before, key=neg)
         return self._times[place - 1] - so_far if place < len(self._left) else None

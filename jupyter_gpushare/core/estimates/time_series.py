@@ -1,7 +1,6 @@
-"""What something was over time, in bounded memory: every few seconds while it is young, coarser
-when it is old. Pure.
+"""A time series in bounded memory: fine resolution for recent samples, coarser for older ones.
 
-Samples are values at a moment, not averages: a peak between two of them is not seen.
+Samples are momentary values, not averages; a peak between two samples is lost.
 """
 
 from __future__ import annotations
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Final, Generic, TypeVar
 
 from ..model.errors import InvalidInput
@@ -38,9 +36,7 @@ DAY: Final = (
 
 
 class Series(Generic[T]):
-    """Time is the caller's and must not go back; a sample that is older than the last one is
-    dropped.
-    """
+    """A series of samples. Time must not go back: samples older than the last one are dropped."""
 
     def __init__(self, grains: Sequence[Grain] = DAY) -> None:
         self._grains = tuple(grains)
@@ -52,7 +48,9 @@ class Series(Generic[T]):
         return not newest or now - newest[-1][0] >= self._grains[0].step
 
     def add(self, now: int, value: T) -> bool:
-        """Whether it was kept: not when the last one is younger than the finest step."""
+        """Adds a sample unless the last one is younger than the finest step; returns whether it was
+        kept.
+        """
         if not self.is_due(now):
             return False
         for grain, kept in zip(self._grains, self._kept, strict=True):
@@ -63,19 +61,21 @@ class Series(Generic[T]):
         return True
 
     def since(self, start: int) -> list[tuple[int, T]]:
-        """Samples from that time on, oldest first, each once, the finest that there are of each
-        time.
-        """
+        """Samples from that time on, oldest first, at the finest resolution kept for each time."""
         found: list[tuple[int, T]] = []
         for kept in self._kept:
             oldest = found[0][0] if found else None
-            older = list(takewhile(lambda sample: oldest is None or sample[0] < oldest, kept))  # noqa: B023 - used up in this turn
+            older = []
+            for sample in kept:
+                if oldest is not None and sample[0] >= oldest:
+                    break
+                older.append(sample)
             found = older + found
         return [sample for sample in found if sample[0] >= start]
 
 
 def thinned(samples: Sequence[tuple[int, T]], most: int) -> list[tuple[int, T]]:
-    """At most so many of them, evenly by number, always with the newest."""
+    """At most `most` of the samples, evenly spaced by number, always with the newest."""
     if len(samples) <= most:
         return list(samples)
     step = len(samples) / most
@@ -83,10 +83,10 @@ def thinned(samples: Sequence[tuple[int, T]], most: int) -> list[tuple[int, T]]:
 
 
 def minutes_in(text: str | None) -> int:
-    """How far back: whole minutes up to a day; an hour when nothing is said.
+    """The period as whole minutes up to a day; 60 if none is given.
 
     Raises:
-        InvalidInput: it is no such number.
+        InvalidInput: the text is not such a number.
     """
     if text is None or text == "":
         return 60

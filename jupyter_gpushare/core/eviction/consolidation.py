@@ -1,8 +1,7 @@
-"""Moving preemptible work together so that a larger request fits: everybody moved must get a new
-place, nobody loses one.
+"""Consolidation: moves preemptible workloads together so that a larger request fits.
 
-Source: scheduling rules, section 7.1. Which workloads are tried first is the order of victims, so
-that a replay moves the same ones.
+Every victim must get a new place. Candidates are tried in victim order, so a replay moves the same
+workloads. Rules: docs/explanation/scheduling.md, Consolidation.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ __all__ = ["ConsolidationStrategy", "is_bound", "may_consolidate"]
 
 
 def may_consolidate(pool: PoolState, turn: NextWorkload) -> bool:
-    """Whether moving could help at all: the workload is preemptible, the pool packs, no bound of
-    its queues is in the way, and enough is free somewhere.
+    """Whether moving workloads could help: the workload is preemptible, the pool packs, no limit or
+    quota is the obstacle, and enough is free in total.
     """
     if not turn.work.preemptible or "spread" in (pool.config.gpu, pool.config.cpu):
-        # under spread the pool would be pulled apart again: the two would undo each other for ever
+        # Under spread, later placements would pull the pool apart again, and the two would
+        # alternate.
         return False
     if turn.ask.gpu == 0:
         return False
@@ -40,10 +40,9 @@ def may_consolidate(pool: PoolState, turn: NextWorkload) -> bool:
 
 
 def is_bound(pool: PoolState, leaf: QueueState, ask: Amounts, *, preemptible: bool) -> bool:
-    """Whether a bound of its queues is in the way for good: everybody moved comes back and costs
-    the same, so queues keep what they hold.
+    """Whether a limit or quota is the obstacle, which moves cannot lift: moved pods cost the same.
 
-    Where GPUs differ in size, GPU memory may cost less after a move, so nothing is said there.
+    Not where GPUs differ in size, since there GPU memory may cost less after a move.
     """
     return pool.smallest == pool.largest and refusal(leaf, ask, preemptible) is not None
 
@@ -55,12 +54,12 @@ class ConsolidationStrategy:
         self.state, self.pool, self.work = state, pool, turn.work
 
     def victims(self) -> VictimCandidates:
-        leaves = [queue for queue in self.pool.queues.values() if queue.lenders]
-        return VictimCandidates(self.pool, leaves, self._accepts)
+        leaves = [queue for queue in self.pool.queues.values() if queue.candidates]
+        return VictimCandidates(self.pool, leaves, self._eligible_part)
 
-    def _accepts(self, work: Work) -> int:
+    def _eligible_part(self, work: Work) -> int:
         return NONE if work is self.work else ALL
 
     def is_allowed(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
-        """Whether nobody was left without a place."""
+        """Whether every victim has a new place."""
         return not units and ask.gpu >= 0

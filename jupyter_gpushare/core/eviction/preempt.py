@@ -1,7 +1,6 @@
-"""Taking inside a project by priority: a workload may displace strictly lower ones of its own
-queue. Fairness plays no role here.
+"""Preemption: a workload may evict workloads of strictly lower priority in its own project.
 
-Source: scheduling rules, sections 7.2 and 7.4.
+Rules: docs/explanation/scheduling.md, Preemption and Minimum run time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,9 @@ __all__ = ["PreemptionStrategy", "protected_until"]
 
 
 def protected_until(state: State, victim: QueueState, started: int | None) -> int:
-    """Until when a minimum run time protects a workload from its colleagues, ms: the first value
-    from the project upwards.
+    """The time until which a minimum run time protects a workload from preemption, ms.
+
+    The first value set from the project upwards applies.
     """
     if started is None:
         return 0
@@ -42,17 +42,19 @@ class PreemptionStrategy:
             now,
         )
 
-    def may_ask(self) -> bool:
-        """Non-preemptible work must be within quota; and there must be somebody of lower priority."""
-        lenders = self.leaf.lenders
-        if not lenders or -lenders[-1][0][0] >= self.work.priority:
+    def may_preempt(self) -> bool:
+        """Whether there are candidates of lower priority, and non-preemptible work stays within
+        quota.
+        """
+        candidates = self.leaf.candidates
+        if not candidates or -candidates[-1][0][0] >= self.work.priority:
             return False
         return self.work.preemptible or is_within_quota(self.leaf, self.ask)
 
     def victims(self) -> VictimCandidates:
-        return VictimCandidates(self.pool, [self.leaf], self._accepts)
+        return VictimCandidates(self.pool, [self.leaf], self._eligible_part)
 
-    def _accepts(self, work: Work) -> int:
+    def _eligible_part(self, work: Work) -> int:
         if work.priority >= self.work.priority or work is self.work:
             return NONE
         if self.now >= protected_until(self.state, self.leaf, work.started):

@@ -1,8 +1,7 @@
-"""Taking between queues by fairness: who may ask, who may be taken from, and whether a set of
-victims is fair.
+"""Reclaim: takes GPUs back from projects above their fair share.
 
-Priority plays no role here: a project gets back what it is entitled to from those who hold more
-than they are. Source: scheduling rules, sections 6 and 7.4.
+Decides which projects may reclaim, from which, and whether a set of victims is fair. Priority plays
+no role. Rules: docs/explanation/scheduling.md, Reclaim and Minimum run time.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ __all__ = ["ReclaimStrategy", "is_entitled", "protected_until"]
 
 
 def is_entitled(turn: NextWorkload) -> bool:
-    """Whether the project stays within its fair share with what it asks for, and its
-    non-preemptible work within quota (section 6.1).
+    """Whether the project stays within its fair share with the request, and its non-preemptible
+    work within quota.
     """
     if turn.leaf.exceeds(turn.leaf.fair, turn.ask):
         return False
@@ -33,23 +32,23 @@ def is_entitled(turn: NextWorkload) -> bool:
 def protected_until(
     state: State, reclaimer: QueueState, victim: QueueState, started: int | None
 ) -> int:
-    """Until when a victim's minimum run time protects it from this reclaimer, ms; 0 when it does
-    not.
+    """The time until which a minimum run time protects a victim from this reclaimer, ms; 0: not
+    protected.
 
-    The value is looked up from the child of the lowest common ancestor on the victim's side
-    upwards, so a value on a project protects it from its siblings, not from other departments.
+    The lookup goes upwards from the child of the lowest common ancestor on the victim's side. A
+    value on a project therefore protects it from its siblings, not from other departments.
     """
     if started is None:
         return 0
-    _, side = _levelled(reclaimer, victim)
+    _, side = _queues_below_common_ancestor(reclaimer, victim)
     for queue in side.path:
         if queue.rules.reclaim_min_runtime is not None:
             return started + queue.rules.reclaim_min_runtime
     return started + state.policy.options.reclaim_min_runtime
 
 
-def _levelled(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
-    """The ancestors of both just below their lowest common ancestor."""
+def _queues_below_common_ancestor(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
+    """The ancestors of both queues just below their lowest common ancestor."""
     above_a, above_b = a.path[::-1], b.path[::-1]
     at = 0
     while at + 1 < min(len(above_a), len(above_b)) and above_a[at] is above_b[at]:
@@ -58,29 +57,27 @@ def _levelled(a: QueueState, b: QueueState) -> tuple[QueueState, QueueState]:
 
 
 class _HypotheticalShares:
-    """What was taken so far, from whom, and on what it rests."""
+    """What would be evicted so far, from which queues, and which quotas that relies on."""
 
-    __slots__ = ("relied", "resources", "taken", "units", "works")
+    __slots__ = ("guaranteed", "resources", "taken", "units", "works")
 
     def __init__(self) -> None:
         self.units: list[EvictionUnit] = []
         self.works: set[Work] = set()
         self.taken: dict[QueueState, Amounts] = {}
-        self.relied: set[QueueState] = set()
-        """Queues of the reclaimer's side whose quota had to stand in."""
+        self.guaranteed: set[QueueState] = set()
+        """Queues on the reclaimer's side whose quota justified an eviction."""
         self.resources = [False, False, False]
 
     def copy(self) -> _HypotheticalShares:
         other = _HypotheticalShares()
         other.units, other.works, other.taken = self.units, set(self.works), dict(self.taken)
-        other.relied, other.resources = set(self.relied), self.resources
+        other.guaranteed, other.resources = set(self.guaranteed), self.resources
         return other
 
 
 class ReclaimStrategy:
-    """The rules of one reclaim: candidates through `victims`, and the verdict on a set of them
-    through `is_fair`.
-    """
+    """The rules of one reclaim: `victims` lists candidates, `is_fair` judges a set of them."""
 
     def __init__(self, state: State, pool: PoolState, turn: NextWorkload, now: int) -> None:
         self.state, self.pool, self.leaf, self.work, self.now = (
@@ -90,62 +87,60 @@ class ReclaimStrategy:
             turn.work,
             now,
         )
-        self.before = {queue: queue.allocated for queue in pool.queues.values()}
-        """What everybody held before anything was taken."""
+        self.allocated_before = {queue: queue.allocated for queue in pool.queues.values()}
+        """Allocated amounts before any eviction."""
         self.ask = turn.ask
-        self._ledger = _HypotheticalShares()
+        self._hypothetical = _HypotheticalShares()
 
     def victims(self) -> VictimCandidates:
-        """Preemptible running work of every other project from which one of the two rules could
-        ever allow to take.
-        """
-        others = [q for q in self.pool.queues.values() if q is not self.leaf and q.lenders]
+        """Preemptible running work of every other project from which a rule could allow to take."""
+        others = [q for q in self.pool.queues.values() if q is not self.leaf and q.candidates]
         return VictimCandidates(
             self.pool,
             [q for q in others if self._may_take_from(q, self.ask)],
-            self._accepts,
-            exist=bool(others),
+            self._eligible_part,
+            has_any=bool(others),
         )
 
     def _may_take_from(self, leaf: QueueState, ask: Amounts) -> bool:
-        mine, theirs = _levelled(self.leaf, leaf)
-        held = self.before[theirs]
-        return not held.fits_in(theirs.share) or (
-            self._is_guaranteed(mine, ask) and not held.fits_in(theirs.quota)
+        reclaimer, victim = _queues_below_common_ancestor(self.leaf, leaf)
+        held = self.allocated_before[victim]
+        return not held.fits_in(victim.share) or (
+            self._is_guaranteed(reclaimer, ask) and not held.fits_in(victim.quota)
         )
 
-    def _accepts(self, work: Work) -> int:
-        """A gang that started too recently is left alone; an elastic workload may still lose what
-        is above its minimum.
-        """
+    def _eligible_part(self, work: Work) -> int:
+        """All of a workload; of one that started too recently only the pods above its minimum."""
         until = protected_until(self.state, self.leaf, self.pool.queue(work.project), work.started)
         if self.now >= until:
             return ALL
         return SURPLUS if work.elastic() == 2 else NONE
 
     def is_fair(self, units: Sequence[EvictionUnit], ask: Amounts) -> bool:
-        """Whether each chunk is taken from someone above its share (or above its quota, for someone
-        within quota), and no ancestor goes above its fair share unless the sibling it takes from is
-        still more saturated (sections 6.3, 6.4).
+        """Whether the set of victims is allowed.
+
+        Each chunk must come from a queue above its share (or above its quota, for a reclaimer
+        within its quota), and no ancestor may exceed its fair share unless the sibling from which
+        it takes remains more saturated.
         """
-        ledger = self._continued(units)
-        if not all(self._is_guaranteed(mine, ask) for mine in ledger.relied):
+        hypothetical = self._extended(units)
+        if not all(self._is_guaranteed(reclaimer, ask) for reclaimer in hypothetical.guaranteed):
             return False
-        for work, members in _by_work(units[len(ledger.units) :]).items():
-            if not self._charge(ledger, work, members, ask):
+        for work, members in _by_work(units[len(hypothetical.units) :]).items():
+            if not self._charge(hypothetical, work, members, ask):
                 return False
-        ledger.units = list(units)
-        if not self._is_balanced(ledger, ask):
+        hypothetical.units = list(units)
+        if not self._is_balanced(hypothetical, ask):
             return False
-        self._ledger = ledger
+        self._hypothetical = hypothetical
         return True
 
-    def _continued(self, units: Sequence[EvictionUnit]) -> _HypotheticalShares:
-        """A copy of the last ledger where these units only add to it, so that a large gang is not
-        charged from the start for each of its pods. A workload's chunks depend on all of its pods,
-        so one that comes up again starts a new ledger.
+    def _extended(self, units: Sequence[EvictionUnit]) -> _HypotheticalShares:
+        """A copy of the last result if these units only add to it, so that a large gang is not
+        charged from the start for each of its pods. A workload's chunks depend on all its pods, so
+        a workload that appears again starts from the beginning.
         """
-        known = self._ledger
+        known = self._hypothetical
         more = units[len(known.units) :]
         if list(units[: len(known.units)]) == known.units and not any(
             unit.work in known.works for unit in more
@@ -155,51 +150,53 @@ class ReclaimStrategy:
 
     def _charge(
         self,
-        ledger: _HypotheticalShares,
+        hypothetical: _HypotheticalShares,
         work: Work,
         members: list[tuple[Member, Amounts]],
         ask: Amounts,
     ) -> bool:
-        """Takes one workload's chunks; whether each of them was allowed."""
+        """Charges one workload's chunks; returns whether each of them was allowed."""
         victim = self.pool.queue(work.project)
-        mine, theirs = _levelled(self.leaf, victim)
-        guaranteed = self._is_guaranteed(mine, ask)
-        ledger.works.add(work)
+        reclaimer, victim = _queues_below_common_ancestor(self.leaf, victim)
+        guaranteed = self._is_guaranteed(reclaimer, ask)
+        hypothetical.works.add(work)
         for chunk in chunks(members):
             if chunk == NOTHING:
                 continue
-            held = self.before[theirs].minus(ledger.taken.get(theirs, NOTHING))
-            if held.fits_in(theirs.share):
-                if not guaranteed or held.fits_in(theirs.quota):
+            held = self.allocated_before[victim].minus(hypothetical.taken.get(victim, NOTHING))
+            if held.fits_in(victim.share):
+                if not guaranteed or held.fits_in(victim.quota):
                     return False
-                ledger.relied.add(mine)
+                hypothetical.guaranteed.add(reclaimer)
             for queue in victim.path:
-                ledger.taken[queue] = ledger.taken.get(queue, NOTHING).plus(chunk)
-            ledger.resources = [r or c > 0 for r, c in zip(ledger.resources, chunk, strict=True)]
+                hypothetical.taken[queue] = hypothetical.taken.get(queue, NOTHING).plus(chunk)
+            hypothetical.resources = [
+                r or c > 0 for r, c in zip(hypothetical.resources, chunk, strict=True)
+            ]
         return True
 
     def _is_guaranteed(self, queue: QueueState, ask: Amounts) -> bool:
-        """Whether the reclaimer's side stays within its own quota."""
-        return self.before[queue].plus(ask).fits_in(queue.quota)
+        """Whether the queue stays within its own quota with the request."""
+        return self.allocated_before[queue].plus(ask).fits_in(queue.quota)
 
-    def _is_balanced(self, ledger: _HypotheticalShares, ask: Amounts) -> bool:
-        used = [r or a > 0 for r, a in zip(ledger.resources, ask, strict=True)]
+    def _is_balanced(self, hypothetical: _HypotheticalShares, ask: Amounts) -> bool:
+        used = [r or a > 0 for r, a in zip(hypothetical.resources, ask, strict=True)]
         left = {
-            queue: self.before[queue].minus(ledger.taken.get(queue, NOTHING))
-            for queue in (*self.leaf.path, *ledger.taken)
+            queue: self.allocated_before[queue].minus(hypothetical.taken.get(queue, NOTHING))
+            for queue in (*self.leaf.path, *hypothetical.taken)
         }
         multiplier = max(MILLI, self.state.policy.options.saturation_multiplier)
         for queue in self.leaf.path:
-            if not self.work.preemptible and not queue.fixed.fits_in(queue.quota):
+            if not self.work.preemptible and not queue.non_preemptible.fits_in(queue.quota):
                 return False
-            mine = left[queue].plus(ask)
-            for sibling in ledger.taken:
+            reclaimer = left[queue].plus(ask)
+            for sibling in hypothetical.taken:
                 if sibling.parent is not queue.parent or sibling is queue:
                     continue
                 for i in range(3):
                     if not used[i] or sibling.fair[i] <= 0:
                         continue
-                    ratio = _ratio(mine[i], queue.fair[i])
+                    ratio = _ratio(reclaimer[i], queue.fair[i])
                     if (
                         ratio > 1
                         and ratio * multiplier >= _ratio(left[sibling][i], sibling.fair[i]) * MILLI
@@ -215,7 +212,7 @@ def _ratio(held: int, fair: int) -> float:
 
 
 def _by_work(units: Sequence[EvictionUnit]) -> dict[Work, list[tuple[Member, Amounts]]]:
-    """What is taken per workload, with what each pod was charged, in the order of taking."""
+    """The evicted pods per workload, with what each was charged, in the order of eviction."""
     found: dict[Work, list[tuple[Member, Amounts]]] = {}
     for unit in units:
         charged = found.setdefault(unit.work, [])

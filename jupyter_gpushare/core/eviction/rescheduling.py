@@ -1,8 +1,6 @@
-"""Where victims go: evicted, put back, moved, or left where they are. Decides who keeps a place,
-not who loses one.
+"""Places victims again: each stays on its GPU, moves, or remains evicted.
 
-A victim of a simulation often fits somewhere after all. Whoever can stay on his own GPU stays; a
-move is a restart, and the second best.
+A victim of a simulation often still fits. Staying is preferred, because a move restarts the pod.
 """
 
 from __future__ import annotations
@@ -18,25 +16,25 @@ from ..cluster.work import Member
 from ..model.model import SubGroup
 from .victim_candidates import EvictionUnit
 
-__all__ = ["VictimRescheduler", "TentativeChanges", "is_lost", "is_moved", "is_touched"]
+__all__ = ["VictimRescheduler", "TentativeChanges", "is_evicted", "is_moved", "is_affected"]
 
 
 class TentativeChanges:
-    """Changes that may have to be undone, versions included."""
+    """Changes that may be undone, including the pool's versions."""
 
     __slots__ = ("freed", "mark", "pool", "state", "version")
 
     def __init__(self, state: State, pool: PoolState) -> None:
         self.state, self.pool = state, pool
-        self.mark, self.version, self.freed = state.journal.mark(), pool.version, pool.freed
+        self.mark, self.version, self.freed = state.undo_log.mark(), pool.version, pool.freed
 
     def undo(self) -> None:
-        self.state.journal.undo_to(self.mark)
+        self.state.undo_log.undo_to(self.mark)
         self.pool.version, self.pool.freed = self.version, self.freed
 
 
-def is_lost(unit: EvictionUnit) -> bool:
-    """Whether one of its pods has no place any more."""
+def is_evicted(unit: EvictionUnit) -> bool:
+    """Whether one of its pods has lost its place."""
     return any(m.status == "releasing" for m in unit.members)
 
 
@@ -45,25 +43,26 @@ def is_moved(unit: EvictionUnit) -> bool:
     return any(m.status == "pipelined" for m in unit.members)
 
 
-def is_touched(unit: EvictionUnit) -> bool:
-    """Whether anything happened to it."""
+def is_affected(unit: EvictionUnit) -> bool:
+    """Whether any of its pods was evicted or moved."""
     return any(m.status != "running" for m in unit.members)
 
 
 class VictimRescheduler:
-    """Evicts and seats units of victims in one pool."""
+    """Evicts units of victims in one pool and places them again."""
 
     def __init__(self, state: State, pool: PoolState) -> None:
         self.state, self.pool = state, pool
 
     def evict(self, unit: EvictionUnit) -> None:
-        """Takes its places away."""
+        """Evicts all pods of the unit."""
         for member in unit.members:
             self.state.put(member, "releasing", member.node, member.devices)
 
-    def lift(self, unit: EvictionUnit) -> None:
-        """Takes back the promise of another place, and the places of the unit's pods that stayed:
-        it makes way as a whole, or a gang would lose some of its pods and keep the others.
+    def withdraw(self, unit: EvictionUnit) -> None:
+        """Evicts all pods of the unit that were promised another place or stayed.
+
+        The unit makes way as a whole; otherwise a gang could lose some of its pods and keep others.
         """
         for member in unit.members:
             if member.status == "pipelined":
@@ -71,65 +70,67 @@ class VictimRescheduler:
             elif member.status == "running":
                 self.state.put(member, "releasing", member.node, member.devices)
 
-    def seat(self, unit: EvictionUnit) -> bool:
-        """Finds places for all of its evicted pods, or for none; a pod that is given its own node
-        back stays there.
+    def reschedule(self, unit: EvictionUnit) -> bool:
+        """Finds places for all of its evicted pods, or for none. A pod that gets its own node stays
+        there.
         """
         if self._is_refused(unit):
             return False
         evicted = [m for m in unit.members if m.status == "releasing"]
-        return Allocation(self.state, self.pool, unit.work, promise=True).seat_all(evicted)
+        return Allocation(self.state, self.pool, unit.work, pipeline_only=True).place_all(evicted)
 
-    def send_back(self, used: Sequence[EvictionUnit]) -> None:
-        """Moved pods whose old place is still free stay there, and evicted ones that now fit
-        somewhere keep running or move.
+    def restore(self, used: Sequence[EvictionUnit]) -> None:
+        """Lets moved pods whose old place is free stay there, and places evicted ones that
+        fit now.
         """
         for unit in reversed(used):
-            self._bring_back(
+            self._restore_moved(
                 [other for other in used if other.work is unit.work]
-                if _is_kept_together(unit)
+                if _shares_domain(unit)
                 else [unit]
             )
             if (
                 all(m.status == "releasing" for m in unit.members)
                 and not self._is_refused(unit)
-                and not self._stay_all(unit)
+                and not self._restore_all(unit)
             ):
-                self.seat(unit)
+                self.reschedule(unit)
 
-    def _bring_back(self, units: Sequence[EvictionUnit]) -> None:
-        """Each moved pod whose old place is still free; those that must be in one domain, all or
-        none.
-        """
-        trial = TentativeChanges(self.state, self.pool)
+    def _restore_moved(self, units: Sequence[EvictionUnit]) -> None:
+        """Restores each moved pod whose old place is free; pods that share a domain all or none."""
+        tentative = TentativeChanges(self.state, self.pool)
         for member in (member for unit in units for member in unit.members):
-            if _could_stay(member):
-                self._stay(member)
-        if _is_kept_together(units[0]) and any(map(is_moved, units)):
-            trial.undo()
+            if _can_stay(member):
+                self._restore_member(member)
+        if _shares_domain(units[0]) and any(map(is_moved, units)):
+            tentative.undo()
 
-    def keep_in_place(self, used: Sequence[EvictionUnit], asking: Sequence[Member]) -> None:
-        """Gives moved pods their own GPUs back where those who asked can take others of the same
-        node: the ones of pods that are lost.
+    def keep_in_place(
+        self, used: Sequence[EvictionUnit], members_to_place: Sequence[Member]
+    ) -> None:
+        """Lets moved pods keep their GPUs where the pending pods can take others on the same
+        node.
         """
         for unit in used:
-            for member in unit.members if not _is_kept_together(unit) else ():
+            for member in unit.members if not _shares_domain(unit) else ():
                 if member.status == "pipelined" and member.old is not None:
-                    self._swap(member, [m for m in asking if m.node is member.old])
+                    self._swap_devices(
+                        member, [m for m in members_to_place if m.node is member.old]
+                    )
 
-    def _swap(self, member: Member, asking: list[Member]) -> None:
-        trial, node = TentativeChanges(self.state, self.pool), member.old
+    def _swap_devices(self, member: Member, members_to_place: list[Member]) -> None:
+        tentative, node = TentativeChanges(self.state, self.pool), member.old
         assert node is not None
-        for other in asking:
+        for other in members_to_place:
             self.state.put(other, "pending")
-        if _could_stay(member):
-            self._stay(member)
-            if all(self._seat_on(other, node) for other in asking):
+        if _can_stay(member):
+            self._restore_member(member)
+            if all(self._place_on_node(other, node) for other in members_to_place):
                 return
-        trial.undo()
+        tentative.undo()
 
-    def _seat_on(self, member: Member, node: NodeState) -> bool:
-        """A promise on this very node."""
+    def _place_on_node(self, member: Member, node: NodeState) -> bool:
+        """Promises the pod a place on this node."""
         chosen = node.choose(member.need, self.pool.config.gpu_device or self.pool.config.gpu)
         if chosen is None or not node.has_spare(member.need):
             return False
@@ -137,13 +138,13 @@ class VictimRescheduler:
         return True
 
     def _is_refused(self, unit: EvictionUnit) -> bool:
-        """Whether a bound of its queues stands against it: perhaps the one that it was evicted for."""
+        """Whether a limit or quota forbids it to run, such as the one for which it was evicted."""
         return (
             refusal(self.pool.queue(unit.work.project), unit.charge, unit.work.preemptible)
             is not None
         )
 
-    def _stay(self, member: Member) -> None:
+    def _restore_member(self, member: Member) -> None:
         node, devices = (
             (member.old, member.old_devices)
             if member.old is not None
@@ -152,22 +153,24 @@ class VictimRescheduler:
         assert node is not None
         self.state.put(member, "running", node, devices, member.need.charge(node.capacity))
 
-    def _stay_all(self, unit: EvictionUnit) -> bool:
-        if _is_kept_together(unit) and any(
+    def _restore_all(self, unit: EvictionUnit) -> bool:
+        if _shares_domain(unit) and any(
             m.status == "pipelined" for m in unit.work.members.values()
         ):
-            return False  # the rest of it goes to another domain
-        trial = TentativeChanges(self.state, self.pool)
+            return False  # the rest of the workload goes to another domain
+        tentative = TentativeChanges(self.state, self.pool)
         for member in unit.members:
-            if member.node is None or not member.node.is_free_on(member.need, member.devices):
-                trial.undo()
+            if member.node is None or not member.node.fits_on_devices(member.need, member.devices):
+                tentative.undo()
                 return False
-            self._stay(member)
+            self._restore_member(member)
         return True
 
 
-def _is_kept_together(unit: EvictionUnit) -> bool:
-    """Whether its pods must be in one domain of a topology: then none of them goes back alone."""
+def _shares_domain(unit: EvictionUnit) -> bool:
+    """Whether its pods must share a topology domain, so that none of them may stay or move
+    alone.
+    """
     workload = unit.work.workload
     return workload.topology is not None or any(_has_topology(group) for group in workload.groups)
 
@@ -176,10 +179,10 @@ def _has_topology(group: SubGroup) -> bool:
     return group.topology is not None or any(_has_topology(inner) for inner in group.groups)
 
 
-def _could_stay(member: Member) -> bool:
-    """Whether a moved pod's own place is still free."""
+def _can_stay(member: Member) -> bool:
+    """Whether a moved pod's old place is still free."""
     return (
         member.status == "pipelined"
         and member.old is not None
-        and member.old.is_free_on(member.need, member.old_devices)
+        and member.old.fits_on_devices(member.need, member.old_devices)
     )

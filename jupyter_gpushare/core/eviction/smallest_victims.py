@@ -1,8 +1,7 @@
-"""Option `victims: smallest`: the cheapest set of victims instead of the first that suffices in the
-order of fairness.
+"""Option `victims: smallest`: the cheapest set of victims, not the first that suffices.
 
-Cheap means few GPUs lost, then little work lost, then few units. Who may be taken from does not
-change: the same candidates, the same judge.
+Cheap means few GPUs evicted, then little work lost, then few units. Candidates and validation are
+the same as without the option.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Cost = tuple[int, int, int, str]
 
 
 class SmallestVictimSet:
-    """Nodes of a pool by what it would cost to make room for one need there."""
+    """The nodes of a pool by the price of making room there for one pod."""
 
     def __init__(
         self, pool: PoolState, need: PodRequirements, units: Iterable[EvictionUnit]
@@ -35,38 +34,37 @@ class SmallestVictimSet:
         heapify(self.heap)
 
     def next(self) -> list[EvictionUnit] | None:
-        """The units to evict at the cheapest node that was not tried yet; None when no node is
-        left.
-        """
+        """The units to evict on the cheapest node not tried yet; None when no node is left."""
         while self.heap:
             cost = heappop(self.heap)
             now = self._cost(cost[3])
             if now is None:
                 continue
-            if now > cost:  # somebody here was taken meanwhile
+            if now > cost:  # a unit on this node was used meanwhile
                 heappush(self.heap, now)
                 continue
-            return self._set(cost[3])
+            return self._smallest_set(cost[3])
         return None
 
-    def again(self, host: str) -> None:
-        """The node may have room for one more."""
+    def requeue(self, host: str) -> None:
+        """Adds the node again: it may have room for one more pod."""
         cost = self._cost(host)
         if cost is not None:
             heappush(self.heap, cost)
 
     def _cost(self, host: str) -> Cost | None:
-        units = self._set(host)
+        units = self._smallest_set(host)
         if not units:
             return None
         return *_price(units), host
 
-    def _set(self, host: str) -> list[EvictionUnit]:
-        """The cheapest of: one unit that suffices, small ones first until they do, young ones first
-        until they do; none that turn out needless. Trying every set would cost too much on a node
-        with many.
+    def _smallest_set(self, host: str) -> list[EvictionUnit]:
+        """The cheapest of three sets: one unit that suffices, small units first, young units first.
+
+        Units that turn out needless are left out. Trying all sets would cost too much on a full
+        node.
         """
-        units = [u for u in self.by_host.get(host, ()) if not u.taken]
+        units = [u for u in self.by_host.get(host, ()) if not u.is_used]
         units.sort(key=lambda u: (u.charge.gpu, -u.work.created, u.work.id))
         single = next(([unit] for unit in units if self._suffices(host, [unit])), [])
         small = self._first_of(host, units)
@@ -92,7 +90,7 @@ class SmallestVictimSet:
 
     def _suffices(self, host: str, units: list[EvictionUnit]) -> bool:
         node = self.pool.nodes.get(host)
-        if node is None or host not in self.pool.where or not node.admits(self.need):
+        if node is None or host not in self.pool.bucket_of or not node.admits(self.need):
             return False
         return node.would_fit(
             self.need, [(m.need, m.devices) for u in units for m in u.members if m.node is node]
@@ -100,8 +98,9 @@ class SmallestVictimSet:
 
 
 def _price(units: list[EvictionUnit]) -> tuple[int, int, int]:
-    """GPUs lost (milli); then the work lost, which for sets of one size compares as GPUs x age
-    does, whatever the time; then units.
+    """Milli-GPU evicted, then the work lost, then the number of units.
+
+    Among sets of one size, comparing GPUs x age does not depend on the current time.
     """
     return (
         sum(u.charge.gpu for u in units),

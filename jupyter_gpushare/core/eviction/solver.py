@@ -1,12 +1,11 @@
-"""Making room: the fewest steps down the list of victims after which a workload can be promised a
-place. Knows no rule of fairness.
+"""Finds the shortest prefix of the victim list that makes room for a workload.
 
-For one asking pod after the other, victims are thought away in order until the pod would fit on a
-node that hosts them; those are evicted in the journal, the pod and then the victims are seated
-again in queue order, and the caller's rule judges what is left evicted. What was found for one pod
-stays while the next one is served, so a gang costs the sum of its pods, not their product; only
-victims that were moved make way again for later pods, as all of them come before. Source:
-scheduling rules, section 5.
+For one pending pod after the other, victims are assumed gone in order until the pod would fit on
+one of their nodes. These are evicted tentatively, the pod and then the victims are placed again in
+queue order, and the caller's validator judges what remains evicted. The result for one pod is kept
+while the next is served, so a gang costs the sum of its pods, not their product. Victims that were
+moved make way again for later pods, which precede them. Rules: docs/explanation/scheduling.md,
+Making room.
 """
 
 from __future__ import annotations
@@ -15,30 +14,28 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..allocation.gang import Allocation
-from ..allocation.placement import best_seat
+from ..allocation.placement import best_assignment
 from ..cluster.pools import PoolState
-from ..cluster.queues import QueueState, turn_key
+from ..cluster.queues import QueueState, queue_order_key
 from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
-from .rescheduling import TentativeChanges, VictimRescheduler, is_lost, is_moved, is_touched
+from .rescheduling import TentativeChanges, VictimRescheduler, is_affected, is_evicted, is_moved
 from .smallest_victims import SmallestVictimSet
-from .topology_solver import seat_structured
+from .topology_solver import place_structured
 from .victim_candidates import EvictionUnit, VictimCandidates
 
-__all__ = ["Judge", "Solver"]
+__all__ = ["Validator", "Solver"]
 
-Judge = Callable[[Sequence[EvictionUnit], Amounts], bool]
-"""Whether these units may be evicted for a workload that asks for so much."""
+Validator = Callable[[Sequence[EvictionUnit], Amounts], bool]
+"""Whether these units may be evicted for a workload that asks for this amount."""
 MAX_TRIES: Final = 2000
-"""Simulations for one workload before giving up in this cycle: every loop is bounded."""
+"""Bound on the simulations for one workload in one cycle."""
 
 
 class Solver:
-    """Tries to seat one workload's asking members by evicting victims. On success the state holds
-    the result, else it is unchanged.
-    """
+    """Places one workload's pods by evicting victims. On failure the state is unchanged."""
 
     def __init__(
         self,
@@ -46,176 +43,182 @@ class Solver:
         pool: PoolState,
         work: Work,
         victims: VictimCandidates,
-        judge: Judge,
+        validator: Validator,
         *,
         max_moved: int | None = None,
         max_tries: int = MAX_TRIES,
     ) -> None:
-        self.state, self.pool, self.work, self.victims, self.judge = (
+        self.state, self.pool, self.work, self.victims, self.validator = (
             state,
             pool,
             work,
             victims,
-            judge,
+            validator,
         )
         self.max_moved, self.tries = max_moved, max_tries
         self.leaf = pool.queue(work.project)
-        self.asking = work.asking()
-        self.places = VictimRescheduler(state, pool)
+        self.members_to_place = work.members_to_place()
+        self.rescheduler = VictimRescheduler(state, pool)
         self.ask = NOTHING
         self.units: list[EvictionUnit] = []
-        self.lost: list[EvictionUnit] = []
-        """Units that have no place any more, in the order of victims."""
+        self.evicted: list[EvictionUnit] = []
+        """Units that have lost their place, in victim order."""
         self.moved: list[EvictionUnit] = []
         """Units that were promised another place, which they give up again for the next pod."""
         self.by_host: dict[str, list[EvictionUnit]] = {}
         self.position = 0
         self.need: object = None
-        self.cheapest: SmallestVictimSet | None = None
+        self.smallest_sets: SmallestVictimSet | None = None
         self.is_outranked = False
-        """Whether a victim came before the workload in the order of the queues."""
+        """Whether a victim precedes the workload in queue order."""
 
     def solve(self) -> bool:
-        """Whether every asking member got a promise."""
-        trial = TentativeChanges(self.state, self.pool)
+        """Whether every pod was promised a place."""
+        tentative = TentativeChanges(self.state, self.pool)
         if self._is_solved():
-            used = self.used
-            self.places.send_back(used)
-            self.places.keep_in_place(used, self.asking)
+            affected = self.affected
+            self.rescheduler.restore(affected)
+            self.rescheduler.keep_in_place(affected, self.members_to_place)
             if self._is_allowed(
-                used
-            ):  # once more for all of it: pods that found room by themselves count too
-                self._take_over(used)
+                affected
+            ):  # validates all of it again, with pods that found room without evictions
+                self._take_over(affected)
                 return True
-        trial.undo()
+        tentative.undo()
         return False
 
     @property
-    def used(self) -> list[EvictionUnit]:
+    def affected(self) -> list[EvictionUnit]:
         """Units that were evicted or moved."""
-        return [*self.lost, *self.moved]
+        return [*self.evicted, *self.moved]
 
     def _take_over(self, units: list[EvictionUnit]) -> None:
-        self.lost, self.moved = (
-            [u for u in units if is_lost(u)],
-            [u for u in units if is_moved(u) and not is_lost(u)],
+        self.evicted, self.moved = (
+            [u for u in units if is_evicted(u)],
+            [u for u in units if is_moved(u) and not is_evicted(u)],
         )
 
     def _is_solved(self) -> bool:
-        if not self.victims.exist:
-            return (
-                False  # without anybody to take from nothing is tried: allocate has failed already
-            )
+        if not self.victims.has_any:
+            return False  # without candidates nothing is tried, since allocate has failed already
         if self.work.workload.topology is not None or self.work.workload.groups:
-            found = seat_structured(self.state, self.pool, self.work, self.victims, self._judged)
+            found = place_structured(
+                self.state, self.pool, self.work, self.victims, self._validate_all
+            )
             self._take_over(found or [])
             return found is not None
-        if not all(self._help(member) for member in self.asking):
+        if not all(self._place_pod(member) for member in self.members_to_place):
             return False
-        if len(self.asking) > 1 and not self.is_outranked:
-            self._seat_again()
+        if len(self.members_to_place) > 1 and not self.is_outranked:
+            self._place_again()
         return True
 
-    def _judged(self, used: list[EvictionUnit], ask: Amounts) -> bool:
+    def _validate_all(self, affected: list[EvictionUnit], ask: Amounts) -> bool:
         self.ask = ask
-        return self._is_allowed(used)
+        return self._is_allowed(affected)
 
-    def _is_allowed(self, used: list[EvictionUnit], lost: list[EvictionUnit] | None = None) -> bool:
-        """Whether the judge and the cap on moves allow it. `lost` are those units that were lost
-        before and are not looked at again.
+    def _is_allowed(
+        self, affected: list[EvictionUnit], evicted: list[EvictionUnit] | None = None
+    ) -> bool:
+        """Whether the validator and the cap on moves allow it. `evicted` are units evicted
+        earlier.
         """
-        lost = _in_order([*(lost or ()), *(u for u in used if is_lost(u))])
-        if self.max_moved is not None and len({u.work for u in (*lost, *used)}) > self.max_moved:
+        evicted = _in_order([*(evicted or ()), *(u for u in affected if is_evicted(u))])
+        if (
+            self.max_moved is not None
+            and len({u.work for u in (*evicted, *affected)}) > self.max_moved
+        ):
             return False
-        return self.judge(lost, self.ask)
+        return self.validator(evicted, self.ask)
 
     # -- one pod
-    # ---------------------------------------------------------------------------------------------------
 
-    def _help(self, member: Member) -> bool:
-        """Seats one more pod: on what is free by now, else by taking more."""
+    def _place_pod(self, member: Member) -> bool:
+        """Places one more pod: on free resources, else by evicting more."""
         self.ask = self.ask.plus(member.need.estimate(self.pool.smallest))
-        trial = TentativeChanges(self.state, self.pool)
-        moved = self._lift_moved()
-        if self._seat(member):
-            self._seat_units(moved)
-            if not moved or self._is_allowed(moved, self.lost):
+        tentative = TentativeChanges(self.state, self.pool)
+        moved = self._withdraw_moved()
+        if self._place(member):
+            self._reschedule(moved)
+            if not moved or self._is_allowed(moved, self.evicted):
                 self._add(moved)
                 return True
-        trial.undo()
+        tentative.undo()
         return self._make_room(member)
 
     def _add(self, units: list[EvictionUnit]) -> None:
-        """Sorts units that were touched just now under lost and moved."""
-        self.lost = _in_order([*self.lost, *(u for u in units if is_lost(u))])
-        self.moved = [u for u in units if is_moved(u) and not is_lost(u)]
+        """Sorts units that were just affected into evicted and moved."""
+        self.evicted = _in_order([*self.evicted, *(u for u in units if is_evicted(u))])
+        self.moved = [u for u in units if is_moved(u) and not is_evicted(u)]
 
-    def _lift_moved(self) -> list[EvictionUnit]:
-        """Victims that were moved for earlier pods make way for this one, and are seated again
-        behind it.
+    def _withdraw_moved(self) -> list[EvictionUnit]:
+        """Withdraws victims that were moved for earlier pods; they are placed again behind this
+        one.
         """
         moved = list(reversed(self.moved))
         for unit in moved:
-            self.places.lift(unit)
+            self.rescheduler.withdraw(unit)
         return moved
 
-    def _seat(self, member: Member) -> bool:
-        """Promises the pod a place that is free, or is being left already."""
+    def _place(self, member: Member) -> bool:
+        """Promises the pod a place that is free or being released."""
         if refusal(self.leaf, member.need.stated, self.work.preemptible):
             return False
-        return Allocation(self.state, self.pool, self.work, promise=True).seat(member)
+        return Allocation(self.state, self.pool, self.work, pipeline_only=True).place(member)
 
-    def _seat_units(self, units: list[EvictionUnit]) -> None:
+    def _reschedule(self, units: list[EvictionUnit]) -> None:
         for unit in units:
-            self.places.seat(unit)
+            self.rescheduler.reschedule(unit)
 
     def _make_room(self, member: Member) -> bool:
-        """Goes down the list of victims until the pod fits. A like pod goes on where the last one
-        stopped: what did not make room for that one does not for this one either.
+        """Goes down the victim list until the pod fits.
+
+        A pod with the same requirements continues where the last one stopped, since earlier victims
+        do not make room for it either.
         """
         if member.need is not self.need:
             self.need, self.position, self.by_host = member.need, 0, {}
         if self.pool.config.victims == "smallest":
-            return self._make_room_cheaply(member)
-        somewhere = (
-            best_seat(self.pool, member.need) is not None
-        )  # then a bound is in the way, and any victim may lift it
+            return self._make_room_smallest(member)
+        is_bound_only = (
+            best_assignment(self.pool, member.need) is not None
+        )  # if a node has room, the obstacle is a limit or quota, which any victim may lift
         while self.tries > 0:
             unit = self._unit_at(self.position)
             if unit is None:
                 return False
             self.position += 1
-            if unit.taken:
+            if unit.is_used:
                 continue
             for host in unit.hosts:
                 self.by_host.setdefault(host, []).append(unit)
             if any(
-                self._would_fit(member, host, somewhere) and self._try(member, self.by_host[host])
+                self._would_fit(member, host, is_bound_only)
+                and self._try(member, self.by_host[host])
                 for host in unit.hosts
             ):
-                self._go_on(unit)
+                self._resume_after(unit)
                 return True
         return False
 
-    def _go_on(self, unit: EvictionUnit) -> None:
-        """Where the next pod begins: with the last victim again, as its host may have room for one
-        more; or from the top, when that victim has also left a host where others alone did not make
-        room before.
+    def _resume_after(self, unit: EvictionUnit) -> None:
+        """Where the next pod continues: at the last victim again, whose node may have room for one
+        more; or at the top, if that victim has also left another node.
         """
         self.position = max(0, self.position - 1)
         if len(unit.hosts) > 1:
             self.position, self.by_host = 0, {}
 
-    def _make_room_cheaply(self, member: Member) -> bool:
-        """The same with the cheapest victims of all, by node (option `victims: smallest`)."""
+    def _make_room_smallest(self, member: Member) -> bool:
+        """The same with the cheapest victims, by node (option `victims: smallest`)."""
         while self._unit_at(len(self.units)) is not None:
             continue
-        if self.cheapest is None or self.cheapest.need is not member.need:
-            self.cheapest = SmallestVictimSet(self.pool, member.need, self.units)
-        while self.tries > 0 and (units := self.cheapest.next()) is not None:
+        if self.smallest_sets is None or self.smallest_sets.need is not member.need:
+            self.smallest_sets = SmallestVictimSet(self.pool, member.need, self.units)
+        while self.tries > 0 and (units := self.smallest_sets.next()) is not None:
             if self._try(member, units):
                 for host in {h for u in units for h in u.hosts}:
-                    self.cheapest.again(host)
+                    self.smallest_sets.requeue(host)
                 return True
         return False
 
@@ -227,11 +230,11 @@ class Solver:
             self.units.append(unit)
         return self.units[position]
 
-    def _would_fit(self, member: Member, host: str, somewhere: bool) -> bool:
+    def _would_fit(self, member: Member, host: str, is_bound_only: bool) -> bool:
         node = self.pool.nodes.get(host)
-        live = self.by_host[host] = [u for u in self.by_host[host] if not u.taken]
-        if somewhere or node is None or host not in self.pool.where:
-            return somewhere
+        live = self.by_host[host] = [u for u in self.by_host[host] if not u.is_used]
+        if is_bound_only or node is None or host not in self.pool.bucket_of:
+            return is_bound_only
         if not node.admits(member.need):
             return False
         moved_in = [
@@ -241,35 +244,33 @@ class Solver:
         return node.would_fit(member.need, gone + [(m.need, m.devices) for m in moved_in])
 
     def _try(self, member: Member, units: list[EvictionUnit]) -> bool:
-        """Evicts, seats the pod and the victims again in queue order, and asks the judge; undone
-        unless it says yes.
+        """Evicts, places the pod and the victims again in queue order, and validates; undone on
+        failure.
         """
         self.tries -= 1
-        trial = TentativeChanges(self.state, self.pool)
+        tentative = TentativeChanges(self.state, self.pool)
         units = list(dict.fromkeys(units))
-        moved = self._lift_moved()
+        moved = self._withdraw_moved()
         for unit in units:
-            self.places.evict(unit)
-        if self._seat_in_order(member, units):
-            self._seat_units(moved)
+            self.rescheduler.evict(unit)
+        if self._place_in_order(member, units):
+            self._reschedule(moved)
             for unit in units:
-                unit.taken = is_touched(unit)
-            used = [*moved, *(u for u in units if u.taken)]
-            if self._is_allowed(used, self.lost):
-                self._add(used)
+                unit.is_used = is_affected(unit)
+            affected = [*moved, *(u for u in units if u.is_used)]
+            if self._is_allowed(affected, self.evicted):
+                self._add(affected)
                 return True
-        trial.undo()
+        tentative.undo()
         for unit in units:
-            unit.taken = False
+            unit.is_used = False
         return False
 
-    def _seat_in_order(self, member: Member, units: list[EvictionUnit]) -> bool:
-        """Seats the pod and the victims as the queues would have it; whether the pod found a seat.
-        Victims that come first get theirs back first.
-        """
+    def _place_in_order(self, member: Member, units: list[EvictionUnit]) -> bool:
+        """Places the pod and the victims in queue order; returns whether the pod was placed."""
         waiting: list[EvictionUnit | None] = [None, *units]
         ask = member.need.estimate(self.pool.smallest)
-        seated = False
+        is_placed = False
         while waiting:
             lines: dict[QueueState, list[tuple[tuple[int, int, int, str], int]]] = {}
             for index, unit in enumerate(waiting):
@@ -280,34 +281,32 @@ class Solver:
             asks = [ask if unit is None else unit.charge for unit in waiting]
             unit = waiting.pop(_next_in(lines, asks, self.pool.total))
             if unit is not None:
-                self.places.seat(unit)
-                self.is_outranked = self.is_outranked or not seated
-            elif self._seat(member):
-                seated = True
+                self.rescheduler.reschedule(unit)
+                self.is_outranked = self.is_outranked or not is_placed
+            elif self._place(member):
+                is_placed = True
             else:
                 return False
-        return seated
+        return is_placed
 
-    def _seat_again(self) -> None:
-        """Seats the whole gang once more in its own order, now that all victims are known; the old
-        seats stay if that fails.
+    def _place_again(self) -> None:
+        """Places the whole gang again in its own order, now that all victims are known; keeps the
+        old places if that fails.
         """
-        trial = TentativeChanges(self.state, self.pool)
-        moved = self._lift_moved()
-        for member in self.asking:
+        tentative = TentativeChanges(self.state, self.pool)
+        moved = self._withdraw_moved()
+        for member in self.members_to_place:
             self.state.put(member, "pending")
-        if all(self._seat(member) for member in self.asking):
-            self._seat_units(moved)
-            if self._is_allowed(moved, self.lost):
+        if all(self._place(member) for member in self.members_to_place):
+            self._reschedule(moved)
+            if self._is_allowed(moved, self.evicted):
                 self._add(moved)
                 return
-        trial.undo()
+        tentative.undo()
 
 
 def _in_order(units: list[EvictionUnit]) -> list[EvictionUnit]:
-    """As they came down the list of victims: the order in which they are charged decides whether
-    the last one is fair.
-    """
+    """In victim order, on which the validation of the last unit depends."""
     return sorted(units, key=lambda unit: unit.place)
 
 
@@ -316,8 +315,8 @@ def _next_in(
     asks: list[Amounts],
     total: Amounts,
 ) -> int:
-    """The index of whoever is served first among a few workloads, walking the tree of their queues
-    from the top.
+    """The index of the workload served first among a few, walking the tree of queues from the
+    top.
     """
     firsts = {leaf: min(line)[1] for leaf, line in lines.items()}
     while len(firsts) > 1:  # merge the deepest siblings into their parent until one is left
@@ -330,7 +329,7 @@ def _next_in(
             best = (
                 siblings[0]
                 if len(siblings) == 1
-                else min(siblings, key=lambda q: turn_key(q, asks[firsts[q]], total))
+                else min(siblings, key=lambda q: queue_order_key(q, asks[firsts[q]], total))
             )
             first = firsts[best]
             for queue in siblings:

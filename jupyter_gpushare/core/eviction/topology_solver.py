@@ -1,8 +1,7 @@
-"""Making room for workloads with topology or sub-groups: domain by domain, the whole tree at once.
+"""Makes room for workloads with topology or sub-groups: domain by domain, the whole tree at once.
 
-Pod by pod, as in `solver`, would not do: the first pod's domain would decide for all of them.
-Inside one required domain after the other, victims are evicted down the list until the whole tree
-can be seated; who was evicted in vain stays.
+Pod by pod, as in `solver`, the first pod would decide the domain for all. Inside each required
+domain, victims are evicted down the list until the whole tree can be placed; needless victims stay.
 """
 
 from __future__ import annotations
@@ -18,29 +17,29 @@ from ..cluster.state import State
 from ..cluster.topology import topology_named
 from ..cluster.work import Work
 from ..model.amounts import Amounts
-from ..queueing.order import asked
-from .rescheduling import TentativeChanges, VictimRescheduler, is_touched
+from ..queueing.order import total_request
+from .rescheduling import TentativeChanges, VictimRescheduler, is_affected
 from .victim_candidates import EvictionUnit, VictimCandidates
 
-__all__ = ["seat_structured"]
+__all__ = ["place_structured"]
 
 MAX_TRIES: Final = 200
-"""Tries to seat the tree in one domain: every loop is bounded."""
+"""Bound on the attempts to place the tree in one domain."""
 
 
-def seat_structured(
+def place_structured(
     state: State,
     pool: PoolState,
     work: Work,
     victims: VictimCandidates,
-    judge: Callable[[list[EvictionUnit], Amounts], bool],
+    validator: Callable[[list[EvictionUnit], Amounts], bool],
 ) -> list[EvictionUnit] | None:
-    """The units that were evicted or moved for it; None, and nothing changed, when there is no way."""
+    """The units that were evicted or moved; None if there is no solution, with nothing changed."""
     units: list[EvictionUnit] = []
     while (unit := victims.next()) is not None:
         units.append(unit)
     for domain in _domains(state, pool, work):
-        found = _DomainAttempt(state, pool, work, judge).solve(
+        found = _DomainAttempt(state, pool, work, validator).solve(
             [u for u in units if domain.intersection(u.hosts)], domain
         )
         if found is not None:
@@ -49,7 +48,7 @@ def seat_structured(
 
 
 def _domains(state: State, pool: PoolState, work: Work) -> list[frozenset[str]]:
-    """Node names of each required domain of the whole workload, the one with most room first; else
+    """Node names of each required domain of the workload, the one with the most room first; else
     all nodes.
     """
     nodes = list(pool.ready_nodes())
@@ -76,46 +75,50 @@ class _DomainAttempt:
         state: State,
         pool: PoolState,
         work: Work,
-        judge: Callable[[list[EvictionUnit], Amounts], bool],
+        validator: Callable[[list[EvictionUnit], Amounts], bool],
     ) -> None:
-        self.state, self.pool, self.work, self.judge = state, pool, work, judge
-        self.members = work.asking()
-        self.ask = asked(self.members, pool.smallest)
-        self.places = VictimRescheduler(state, pool)
+        self.state, self.pool, self.work, self.validator = state, pool, work, validator
+        self.members = work.members_to_place()
+        self.ask = total_request(self.members, pool.smallest)
+        self.rescheduler = VictimRescheduler(state, pool)
 
     def solve(self, units: list[EvictionUnit], domain: frozenset[str]) -> list[EvictionUnit] | None:
-        trial = TentativeChanges(self.state, self.pool)
+        tentative = TentativeChanges(self.state, self.pool)
         wanted, used = sum(m.need.whole for m in self.members), list[EvictionUnit]()
-        patience, tries = 1, MAX_TRIES
+        until_next_try, tries = 1, MAX_TRIES
         for unit in units:
-            self.places.evict(unit)
+            self.rescheduler.evict(unit)
             used.append(unit)
-            patience -= 1
-            if patience > 0 or tries == 0 or sum(self.pool.nodes[n].room for n in domain) < wanted:
+            until_next_try -= 1
+            if (
+                until_next_try > 0
+                or tries == 0
+                or sum(self.pool.nodes[n].room for n in domain) < wanted
+            ):
                 continue
             tries -= 1
-            found = self._seat_all(used)
+            found = self._place_all(used)
             if found is not None:
                 return found
-            patience = (
+            until_next_try = (
                 1 + len(used) // 10
-            )  # larger steps after more of them, so that the tries stay few
-        found = self._seat_all(used) if used else None
+            )  # larger steps after many victims, so that attempts stay few
+        found = self._place_all(used) if used else None
         if found is None:
-            trial.undo()
+            tentative.undo()
         return found
 
-    def _seat_all(self, used: list[EvictionUnit]) -> list[EvictionUnit] | None:
-        """The units that are still evicted or moved when everybody who could stay or be moved is."""
-        trial = TentativeChanges(self.state, self.pool)
-        seating = Allocation(self.state, self.pool, self.work, promise=True)
+    def _place_all(self, used: list[EvictionUnit]) -> list[EvictionUnit] | None:
+        """The units that remain evicted or moved after all others were placed again."""
+        tentative = TentativeChanges(self.state, self.pool)
+        allocation = Allocation(self.state, self.pool, self.work, pipeline_only=True)
         is_refused = (
             refusal(self.pool.queue(self.work.project), self.ask, self.work.preemptible) is not None
         )
-        if not is_refused and seating.seat_all(self.members):
-            self.places.send_back(used)
-            touched = [unit for unit in used if is_touched(unit)]
-            if self.judge(touched, self.ask):
-                return touched
-        trial.undo()
+        if not is_refused and allocation.place_all(self.members):
+            self.rescheduler.restore(used)
+            affected = [unit for unit in used if is_affected(unit)]
+            if self.validator(affected, self.ask):
+                return affected
+        tentative.undo()
         return None

@@ -1,9 +1,8 @@
-"""Who would have to give way, in which order. Finds candidates; whether taking from them is fair is
-for `reclaim` and `preempt` to say.
+"""Candidates for eviction, in order.
 
-The order is that of service reversed: first from the queue that would be served last, in it from
-the lowest priority, above-minimum pods before gangs, the newest first. Source: scheduling rules,
-sections 3.5 and 5.
+The order reverses queue order: first the queue that would be served last, in it the lowest
+priority, pods above a minimum before gangs, the newest first. Rules:
+docs/explanation/scheduling.md, Making room.
 """
 
 from __future__ import annotations
@@ -12,62 +11,66 @@ from bisect import insort
 from collections.abc import Callable, Iterable
 
 from ..cluster.pools import PoolState
-from ..cluster.queues import QueueState, TurnKey, victim_key
+from ..cluster.queues import QueueOrderKey, QueueState, victim_order_key
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
 
 __all__ = ["ALL", "NONE", "SURPLUS", "EvictionUnit", "VictimCandidates", "chunks"]
 
 NONE, SURPLUS, ALL = 0, 1, 2
-"""How much of a workload may be taken: nothing, members above the minimum, or everything."""
+"""How much of a workload may be evicted: nothing, members above the minimum, or everything."""
 JobKey = tuple[int, int, int, str]
 
 
 class EvictionUnit:
-    """Pods that are taken together: one surplus pod, or all that a workload has left."""
+    """Pods that are evicted together: one pod above the minimum, or all that a workload has
+    left.
+    """
 
-    __slots__ = ("charge", "hosts", "members", "place", "taken", "work")
+    __slots__ = ("charge", "hosts", "members", "is_used", "place", "work")
 
     def __init__(self, work: Work, members: list[Member]) -> None:
         self.work, self.members = work, members
         self.hosts = sorted({m.node.name for m in members if m.node is not None})
         self.charge = _sum(m.charge for m in members)
         self.place = 0
-        """Its place in the order of victims, in which they are charged."""
-        self.taken = False
-        """Already given up or moved for the workload that is being helped."""
+        """Its position in victim order, in which units are charged."""
+        self.is_used = False
+        """Whether it was already evicted or moved for the pending workload."""
 
 
 class VictimCandidates:
-    """A stream of units from these queues. `accepts` says how much of a workload may be taken."""
+    """A stream of units from these queues. `eligibility` says how much of a workload may be
+    evicted.
+    """
 
     def __init__(
         self,
         pool: PoolState,
         leaves: Iterable[QueueState],
-        accepts: Callable[[Work], int],
-        exist: bool | None = None,
+        eligibility: Callable[[Work], int],
+        has_any: bool | None = None,
     ) -> None:
-        self.pool, self.accepts = pool, accepts
+        self.pool, self.eligibility = pool, eligibility
         self.count = 0
         self.stacks: dict[QueueState, list[tuple[JobKey, Work]]] = {}
-        self.gone: dict[Work, set[Member]] = {}
+        self.selected: dict[Work, set[Member]] = {}
         self.top: dict[QueueState, EvictionUnit] = {}
         self.taken: dict[QueueState, Amounts] = {}
-        self.levels: dict[QueueState | None, list[tuple[TurnKey, QueueState]]] = {}
+        self.levels: dict[QueueState | None, list[tuple[QueueOrderKey, QueueState]]] = {}
         for leaf in leaves:
-            self.stacks[leaf] = list(leaf.lenders)  # type: ignore[arg-type]  # queues do not know workloads
+            self.stacks[leaf] = list(leaf.candidates)  # type: ignore[arg-type]  # queues do not know workloads
             self._advance(leaf)
         queues = {queue for leaf in self.top for queue in leaf.path}
         for queue in sorted(queues, key=lambda q: (-len(q.path), q.name)):
             insort(self.levels.setdefault(queue.parent, []), (self._key(queue), queue))
-        self.exist = bool(self.top) if exist is None else exist
-        """Whether there is anybody to take from by kind, including queues that were left out
-        because they hold no more than their share.
+        self.has_any = bool(self.top) if has_any is None else has_any
+        """Whether there are candidates at all, including queues left out because they hold no more
+        than their share.
         """
 
     def next(self) -> EvictionUnit | None:
-        """The next unit in order; None when there is none left."""
+        """The next unit in order; None when none is left."""
         level = self.levels.get(None)
         if not level:
             return None
@@ -91,54 +94,56 @@ class VictimCandidates:
                 insort(level, (self._key(above), above))
         return unit
 
-    def _key(self, queue: QueueState) -> TurnKey:
+    def _key(self, queue: QueueState) -> QueueOrderKey:
         best = queue
         while best not in self.top:
             best = self.levels[best][-1][1]
-        return victim_key(
+        return victim_order_key(
             queue, self.taken.get(queue, NOTHING), self.top[best].charge, self.pool.total
         )
 
     def _advance(self, leaf: QueueState) -> None:
-        """Looks up what the queue would give next."""
+        """Finds the next unit of this queue."""
         stack = self.stacks[leaf]
         while stack:
             _, work = stack.pop()
-            allowed = self.accepts(work)
+            allowed = self.eligibility(work)
             unit = self._unit(work, allowed) if allowed else None
             if unit is not None:
-                gone = self.gone.setdefault(work, set())
-                gone.update(unit.members)
-                if any(m.status == "running" and m not in gone for m in work.members.values()):
-                    insort(stack, (self._key_without(work, gone), work))
+                selected = self.selected.setdefault(work, set())
+                selected.update(unit.members)
+                if any(m.status == "running" and m not in selected for m in work.members.values()):
+                    insort(stack, (self._key_without(work, selected), work))
                 self.top[leaf] = unit
                 return
 
     def _unit(self, work: Work, allowed: int) -> EvictionUnit | None:
         if len(work.members) == 1:
             return EvictionUnit(work, list(work.members.values())) if allowed == ALL else None
-        gone = self.gone.get(work, set())
-        above = [(s.active - _count(s.members, gone)) / s.minimum for s in work.podsets]
+        selected = self.selected.get(work, set())
+        above = [(s.active - _count(s.members, selected)) / s.minimum for s in work.podsets]
         fullest = max(range(len(above)), key=lambda i: (above[i], work.podsets[i].name))
         if above[fullest] > 1:
             surplus = [
-                m for m in work.podsets[fullest].members if m.status == "running" and m not in gone
+                m
+                for m in work.podsets[fullest].members
+                if m.status == "running" and m not in selected
             ]
             return EvictionUnit(work, surplus[-1:]) if surplus else None
         if allowed == SURPLUS:
             return None
         return EvictionUnit(
-            work, [m for m in work.members.values() if m.status == "running" and m not in gone]
+            work, [m for m in work.members.values() if m.status == "running" and m not in selected]
         )
 
-    def _key_without(self, work: Work, gone: set[Member]) -> JobKey:
-        left = [(s.active - _count(s.members, gone), s.minimum) for s in work.podsets]
+    def _key_without(self, work: Work, selected: set[Member]) -> JobKey:
+        left = [(s.active - _count(s.members, selected), s.minimum) for s in work.podsets]
         elastic = 0 if any(n < m for n, m in left) else 2 if any(n > m for n, m in left) else 1
         return -work.priority, elastic, work.created, work.id
 
 
-def _count(members: list[Member], gone: set[Member]) -> int:
-    return sum(member in gone for member in members) if gone else 0
+def _count(members: list[Member], selected: set[Member]) -> int:
+    return sum(member in selected for member in members) if selected else 0
 
 
 def _sum(charges: Iterable[Amounts]) -> Amounts:
@@ -149,8 +154,8 @@ def _sum(charges: Iterable[Amounts]) -> Amounts:
 
 
 def chunks(members: Iterable[tuple[Member, Amounts]]) -> list[Amounts]:
-    """One workload's victims as they are charged: members beyond the minimum of their set one by
-    one, then all others at once (section 6.3).
+    """One workload's victims as they are charged: pods beyond the minimum one by one, then the
+    rest.
     """
     core, single = NOTHING, []
     seen: dict[object, int] = {}

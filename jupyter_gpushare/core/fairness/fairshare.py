@@ -1,14 +1,10 @@
-"""Who is entitled to how much: divides one resource among a tree of queues. Knows nothing of pods,
-nodes or text formats.
+"""Divides one resource among a tree of queues: their fair shares.
 
-Source: scheduling rules, section 2. Everything is an integer or a fraction of integers, so that
-2.9999999 never becomes 2.
+Rules: docs/explanation/scheduling.md, Fair share. All amounts are integers or fractions of
+integers, so that 2.9999999 never becomes 2.
 
-Three phases among siblings: quota first (nobody is scaled down when quotas are over-subscribed),
-then the surplus in tiers of rank by over-quota weight, floored to whole units, then the units that
-the floors left over, one per queue by the largest remainder. A tier's surplus flows to the next
-tier *before* leftovers are handed out, so a lower tier may get a unit that a higher one missed
-(vector V6): the rules say so, and a replay against other implementations must agree.
+A tier's surplus flows to the next tier before leftovers are handed out, so a lower tier may get a
+unit that a higher one missed. Other implementations do the same, and replays must agree.
 """
 
 from __future__ import annotations
@@ -29,12 +25,11 @@ USAGE_SCALE: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one queue may claim of one resource. `quota`, `limit` and `requested` are in the
-    resource's integer amounts.
+    """One queue's claim on one resource. `quota`, `limit` and `requested` are integer amounts.
 
-    `weight` is in thousandths (any scale works as long as all siblings use it), `usage` in
-    millionths of capacity. `requested` is not capped by `limit`; dividing does that. `quota` and
-    `limit` may be UNLIMITED. `parent` is None at the top level.
+    `weight` is in thousandths (any scale, if equal for all siblings), `usage` in millionths of
+    capacity. `requested` is not capped by `limit` here. `quota` and `limit` may be UNLIMITED.
+    `parent` is None at the top level.
     """
 
     name: str
@@ -49,17 +44,16 @@ class Claim:
 
     @property
     def wanted(self) -> int:
-        """Requested, as far as the limit allows."""
+        """The request, capped by the limit."""
         return min(self.limit, self.requested)
 
 
 def divide(total: int, claims: Iterable[Claim], *, unit: int, k: int = 0) -> dict[str, int]:
-    """The fair share of every queue, by name, in the amounts that came in. Children divide what
-    their parent was given.
+    """The fair share of every queue, by name. Children divide their parent's fair share.
 
     `unit` is what surplus is floored to (1000 milli-GPU; 1 milli-CPU; 1 MiB), `k` the time-based
-    factor in thousandths (negative is 0). A queue without a way up to the top level (parent
-    missing, or a cycle) gets 0. Ties go to the older queue, then by name.
+    factor in thousandths (negative is 0). A queue that is not connected to the top level gets 0.
+    Ties go to the older queue, then by name.
     """
     children: defaultdict[str | None, list[Claim]] = defaultdict(list)
     shares: dict[str, int] = {}
@@ -79,8 +73,8 @@ def divide(total: int, claims: Iterable[Claim], *, unit: int, k: int = 0) -> dic
 
 
 def divide_among(total: int, siblings: Sequence[Claim], *, unit: int, k: int = 0) -> list[int]:
-    """The fair shares of one set of siblings, in their order. The sum may exceed `total` when
-    quotas are over-subscribed.
+    """The fair shares of one set of siblings, in their order. The sum exceeds `total` if quotas are
+    oversubscribed.
     """
     wanted = [claim.wanted for claim in siblings]
     shares = [
@@ -102,12 +96,12 @@ def divide_among(total: int, siblings: Sequence[Claim], *, unit: int, k: int = 0
 
 
 Remainders = dict[int, tuple[int, int]]
-"""Index of a queue -> (numerator, denominator) of what its floor took from it."""
+"""Index of a queue -> (numerator, denominator) of the remainder that flooring left."""
 
 
 @dataclass(slots=True)
 class _Division:
-    """The surplus of one set of siblings while it is handed out; changes `shares` in place."""
+    """The surplus of one set of siblings during division; changes `shares` in place."""
 
     siblings: Sequence[Claim]
     wanted: Sequence[int]
@@ -117,11 +111,10 @@ class _Division:
     k: int
 
     def surplus(self, tier: list[int]) -> Remainders:
-        """Phase 2 for the queues of one rank, round after round while someone was satisfied and set
-        part of its portion free.
+        """Step 2 for the queues of one rank: rounds, while a queue wanted less than its part.
 
-        A round that asks for another one has satisfied at least one queue for good, so there are at
-        most as many as queues.
+        Each repeated round has satisfied at least one queue for good, so there are at most as many
+        as queues.
         """
         remainders: Remainders = {}
         hungry, again = tier, True
@@ -131,9 +124,7 @@ class _Division:
         return remainders
 
     def _round(self, hungry: list[int], remainders: Remainders) -> bool:
-        """Divides what is left once; whether a queue wanted less than its portion, so that another
-        round is worth it.
-        """
+        """Divides what is left once; returns whether a queue wanted less than its part."""
         portions = self._portions(hungry)
         whole = sum(portions)
         if whole == 0:
@@ -158,8 +149,8 @@ class _Division:
         return again
 
     def _portions(self, hungry: list[int]) -> list[int]:
-        """max(0, nW + k (nW - U)) of each queue, times one common factor; proportional to the
-        weights when nothing was used.
+        """max(0, w + k (w - U)) of each queue times a common factor; the weights if nothing was
+        used.
         """
         weights = [max(0, self.siblings[q].weight) for q in hungry]
         total_weight = sum(weights)
@@ -172,9 +163,7 @@ class _Division:
         ]
 
     def leftovers(self, remainders: Remainders) -> None:
-        """Phase 3: one unit each, exactly once, by remainder, age, name. Not capped by want or
-        limit (vector V11).
-        """
+        """Step 3: one unit each, once, by remainder, age, name. Not capped by demand or limit."""
         if self.left <= 0:
             return
         same_scale = (

@@ -1,9 +1,8 @@
-"""How much of a pool each queue has held lately: what time-based fair share weighs. Knows no clock;
-times are integers in ms.
+"""Each queue's recent usage of a pool, the input of time-based fair share. Times are integers in
+ms.
 
-Source: scheduling rules, section 2.4: U = sum of held x decay / sum of capacity x decay, decay =
-0.5 ^ (age / half-life), in-quota usage counts. Whether that is weighed against the capacity or
-among siblings is `entitlement`'s business.
+Formula: docs/explanation/scheduling.md, Time-based fair share. Usage within quota counts.
+`queueing.entitlement` normalizes by capacity or among siblings.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ __all__ = ["UsageSample", "usage_of"]
 
 SCALE: Final = 1_000_000
 Millionths = tuple[int, int, int]
-"""GPU, CPU and memory, as `facts.UsageMeasured` carries them."""
+"""GPU, CPU and memory, as in `events.UsageMeasured`."""
 
 
 @dataclass(frozen=True, slots=True)
 class UsageSample:
-    """What was held and what there was, from `start` for `length` ms. Queues that are not named
-    held nothing.
+    """Allocated amounts and capacity, from `start` for `length` ms. Queues not listed held
+    nothing.
     """
 
     start: int
@@ -37,11 +36,10 @@ class UsageSample:
 def usage_of(
     samples: Iterable[UsageSample], now: int, *, window: int, half_life: int = 0
 ) -> dict[str, Millionths]:
-    """Each queue's share of the capacity over the last `window` ms, in millionths, rounded.
-    `half_life` 0: no decay.
+    """Each queue's part of the capacity over the last `window` ms, in millionths, rounded.
 
-    A resource without capacity counts as unused. A sample that reaches into the window counts by
-    the part that is inside.
+    `half_life` 0: no decay. A resource without capacity counts as unused. A sample that reaches
+    into the window counts by the part inside.
     """
     held: dict[str, list[float]] = {}
     capacity = [0.0, 0.0, 0.0]
@@ -56,8 +54,8 @@ def usage_of(
 
 
 def _weight(sample: UsageSample, now: int, window: int, half_life: int) -> float:
-    """ms of the sample that are in the window and not in the future, decayed moment by moment (the
-    integral, so that one long sample weighs what many short ones do).
+    """ms of the sample inside the window, decayed (as an integral, so that one long sample weighs
+    as much as many short ones).
     """
     start, end = max(sample.start, now - window), min(sample.start + sample.length, now)
     if end <= start:

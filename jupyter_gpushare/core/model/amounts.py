@@ -1,8 +1,7 @@
-"""Amounts as integers: milli-GPU, milli-CPU, MiB. Knows nothing of queues, nodes or text formats of
-files.
+"""Amounts as integers: milli-GPU, milli-CPU, MiB.
 
-Unlimited is one very large integer, so that comparing and subtracting need no special case; adding
-to it leaves it unlimited for every purpose (`is_unlimited`).
+Unlimited is one very large integer, so that comparing and subtracting need no special case. Adding
+to it leaves it unlimited (`is_unlimited`).
 """
 
 from __future__ import annotations
@@ -16,18 +15,18 @@ GPU: Final = MILLI
 """One whole GPU in milli-GPU."""
 
 UNLIMITED: Final = 1 << 60
-"""No bound. More milli-GPU, milli-CPU or MiB than any cluster has; sums of a million of them still
-fit NumPy's int64 check.
+"""No bound: more milli-GPU, milli-CPU or MiB than any cluster has. Sums of a million of them fit
+int64.
 """
 
 
 def is_unlimited(amount: int) -> bool:
-    """Whether an amount stands for "no bound" (also after something was added to or taken from it)."""
+    """Whether an amount means "no bound", also after adding to it or subtracting from it."""
     return amount >= UNLIMITED >> 1
 
 
 class Amounts(NamedTuple):
-    """What is asked, held or granted of the three managed resources: milli-GPU, milli-CPU, MiB."""
+    """Amounts of the three managed resources: milli-GPU, milli-CPU, MiB."""
 
     gpu: int = 0
     cpu: int = 0
@@ -50,10 +49,10 @@ NOTHING: Final = Amounts()
 
 
 def quota_of_fraction(milli_gpu: int, devices: int = 1) -> int:
-    """Milli-GPU that a fraction costs in quota on `devices` GPUs: the fraction rounded half away
-    from zero to 2 decimals.
+    """Milli-GPU that a fraction costs in quota on `devices` GPUs, rounded half up to 0.01 GPU per
+    device.
 
-    Source: facts of scheduling, section 8.2. `.333` on two devices costs 660, `.125` costs 130,
-    `.005` costs 10.
+    .333 on two devices costs 660, .125 costs 130, .005 costs 10 (docs/explanation/scheduling.md,
+    Amounts).
     """
     return ((milli_gpu + 5) // 10) * 10 * devices

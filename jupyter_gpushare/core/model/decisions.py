@@ -1,4 +1,6 @@
-"""What a cycle says: what to bind, promise and evict, and why everybody else waits. Values only."""
+"""The result of a cycle: pods to bind, pods that are promised a place, evictions, and reasons for
+the rest.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ __all__ = ["Bind", "Decisions", "Evict", "Pipeline", "QueueShare", "WhatIf"]
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Start this pod here now: everything that it needs is free."""
+    """Start this pod now; everything that it needs is free."""
 
     workload: str
     pod: str
@@ -23,8 +25,9 @@ class Bind:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """This pod is promised a place where others are being evicted. Nothing to do yet; later cycles
-    may decide otherwise.
+    """This pod is promised a place where other pods are being evicted.
+
+    There is nothing to do yet, and later cycles may decide otherwise.
     """
 
     workload: str
@@ -34,8 +37,10 @@ class Pipeline:
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """Take this pod's place away. `action` is the action of the cycle, `by` the workload that it
-    makes room for (None: stale gang), `message` a sentence for the person who loses it.
+    """Evict this pod.
+
+    `action` is the action of the cycle, `by` the workload that it makes room for (None: stale
+    gang), `message` a sentence for the owner.
     """
 
     workload: str
@@ -48,7 +53,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class QueueShare:
-    """One queue in one pool, as the cycle saw it: what `GET queues` shows, per resource."""
+    """One queue in one pool at the end of a cycle, per resource: a row of `GET queues`."""
 
     queue: str
     kind: str
@@ -63,13 +68,14 @@ class QueueShare:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """One cycle's result. `reasons` and `positions` (1 = next in its pool) have an entry for every
-    workload with pending pods that was not bound. The cluster has already been changed accordingly:
-    a commit that fails must be undone by the caller's journal mark.
+    """The result of one cycle, which the cluster already reflects.
 
-    Reading one place counts all of them, which takes a while where ten thousand wait. Who must not
-    hold others up lets `counting` run bit by bit first, or takes a `glimpse`: the reason, and the
-    place only if it is known by then (or few wait).
+    `reasons` and `positions` (1 = next in its pool) have an entry for every workload with pending
+    pods that was not bound. If a commit fails, the caller rolls the cluster back to its checkpoint.
+
+    Reading one position computes all of them, which takes long with ten thousand pending workloads.
+    Callers that must not block iterate over `count_positions()` first, or call `peek`, which
+    returns the reason, and the position only if it is already known or few workloads are pending.
     """
 
     binds: tuple[Bind, ...]
@@ -78,20 +84,20 @@ class Decisions:
     reasons: Mapping[str, Reason]
     positions: Mapping[str, int]
     queues: Sequence[QueueShare]
-    counting: Callable[[], Iterator[None]] = lambda: iter(())
-    glimpse: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
+    count_positions: Callable[[], Iterator[None]] = lambda: iter(())
+    peek: Callable[[str], tuple[Reason | None, int | None]] = lambda _: (None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What would happen to a workload that was not submitted: where it would start now, whom it
-    would displace, else why not.
+    """What would happen to a workload if it were submitted: where it would start and which pods it
+    would evict, or why it would wait.
     """
 
     starts_now: bool
-    """Bound at once on free resources."""
+    """It would be bound at once on free resources."""
     after_eviction: bool
-    """It would start when the displaced pods have let go."""
+    """It would start when the evicted pods have released their GPUs."""
     spots: Mapping[str, Spot]
     displaces: tuple[Evict, ...]
     reason: Reason | None

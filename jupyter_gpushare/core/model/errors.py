@@ -1,22 +1,14 @@
-"""The one family of errors: each has a stable code, an HTTP status hint, and a message with the
-values in it.
+"""The family of errors: each has a stable code, an HTTP status hint and a message with the values
+in it.
 """
 
 from __future__ import annotations
 
-__all__ = [
-    "Conflict",
-    "GpuShareError",
-    "InvalidInput",
-    "NotAllowed",
-    "NotFound",
-    "OutOfTurn",
-    "Unavailable",
-]
+__all__ = ["Conflict", "GpuShareError", "InvalidInput", "NotAllowed", "NotFound", "Unavailable"]
 
 
 class GpuShareError(Exception):
-    """Raised for the caller. `field` names the part of the input that is at fault, when one is."""
+    """Base class. `field` names the part of the input that is wrong, if one is."""
 
     code: str = "error"
     status_hint: int = 500
@@ -28,36 +20,30 @@ class GpuShareError(Exception):
 
 
 class InvalidInput(GpuShareError):
-    """Raised when what was asked cannot be read or makes no sense; nothing was changed."""
+    """Raised when a request cannot be parsed or is invalid; nothing was changed."""
 
     code, status_hint = "invalid-input", 400
 
 
 class NotFound(GpuShareError):
-    """Raised when a thing that was named does not exist, or is not the caller's to see."""
+    """Raised when a named object does not exist, or the caller may not see it."""
 
     code, status_hint = "not-found", 404
 
 
 class NotAllowed(GpuShareError):
-    """Raised when the caller is known and may not do this."""
+    """Raised when an authenticated caller lacks the permission."""
 
     code, status_hint = "not-allowed", 403
 
 
 class Conflict(GpuShareError):
-    """Raised when an id is taken by something else, or the state does not permit the action."""
+    """Raised when an id is in use, or the state does not permit the action."""
 
     code, status_hint = "conflict", 409
 
 
-class OutOfTurn(Conflict):
-    """Raised when a fact arrives that the lease's state has no place for."""
-
-    code = "lease-out-of-turn"
-
-
 class Unavailable(GpuShareError):
-    """Raised when a part that is needed cannot be reached now; the same call may succeed later."""
+    """Raised when a required component cannot be reached; the same call may succeed later."""
 
     code, status_hint = "unavailable", 503

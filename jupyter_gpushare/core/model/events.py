@@ -1,5 +1,5 @@
-"""What can happen to a cluster from outside. The only way to change a `Cluster` other than a cycle:
-`cluster.apply(fact)`.
+"""Events that change a cluster from outside: `cluster.apply(event)`. Only cycles change it
+otherwise.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Literal
 from .model import Node, Policy, Spot, Workload
 
 __all__ = [
-    "Fact",
+    "Event",
     "StaleSince",
     "NodeChanged",
     "NodeJoined",
@@ -30,8 +30,8 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class PolicyChanged:
-    """A new policy is in force. Projects that are gone keep their running workloads (they drain)
-    and take no new ones.
+    """A new policy is in force. Removed projects keep their running workloads (draining) and accept
+    no new ones.
     """
 
     policy: Policy
@@ -39,29 +39,32 @@ class PolicyChanged:
 
 @dataclass(frozen=True, slots=True)
 class NodeJoined:
-    """A node is there (idempotent: the same name replaces what was known, placed pods stay)."""
+    """A node joined. Idempotent: the same name replaces what was known; placed pods stay."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeChanged:
-    """Readiness, labels or sizes changed."""
+    """The readiness, labels or capacity of a node changed."""
 
     node: Node
 
 
 @dataclass(frozen=True, slots=True)
 class NodeLeft:
-    """The node is gone; its pods are pending again (or ended, for workloads that end when evicted)."""
+    """The node is gone. Its pods are pending again, or ended if their workload ends when
+    evicted.
+    """
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSubmitted:
-    """Somebody asks. Idempotent by `workload.id`; a known id with another content is refused
-    (`Conflict`).
+    """A workload was submitted.
+
+    Idempotent by `workload.id`; a known id with different content raises `Conflict`.
     """
 
     workload: Workload
@@ -69,7 +72,7 @@ class WorkloadSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadHeld:
-    """The owner holds a pending workload back, or lets it go."""
+    """The owner holds a pending workload, or resumes it."""
 
     id: str
     held: bool
@@ -77,15 +80,16 @@ class WorkloadHeld:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadEnded:
-    """The workload is over: all its pods are forgotten and hold nothing."""
+    """The workload is over: it releases everything and is forgotten."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlaced:
-    """A pod is known to run at a spot (initial pods of a scenario; leases found in the store at
-    start). Counts as given, even if it over-commits: what runs, runs.
+    """A pod runs at a spot (initial pods of a scenario; leases found in the store at start).
+
+    Accepted as given, even if it overcommits the node.
     """
 
     workload: str
@@ -98,8 +102,8 @@ class PodPlaced:
 
 @dataclass(frozen=True, slots=True)
 class PodNominated:
-    """A pending pod was promised this node by the last cycle before a snapshot, and prefers it in
-    the next one (`Cluster.nominated`).
+    """The last cycle before a snapshot promised this pending pod a node, which it prefers in the
+    next cycle (`Cluster.nominated`).
     """
 
     workload: str
@@ -109,9 +113,7 @@ class PodNominated:
 
 @dataclass(frozen=True, slots=True)
 class PodEvicted:
-    """Somebody outside the cycle (an admin, a drain, an idle rule) takes the pod's place away:
-    releasing from now on.
-    """
+    """An administrator, a drain or an idle rule evicted the pod: it is releasing from now on."""
 
     workload: str
     pod: str
@@ -119,8 +121,8 @@ class PodEvicted:
 
 @dataclass(frozen=True, slots=True)
 class PodReleased:
-    """A releasing pod has let go of everything: it is pending again, with its age (or ended, if it
-    ends when evicted).
+    """A releasing pod has released its place. It is pending again with its age, or ended if its
+    workload ends when evicted.
     """
 
     workload: str
@@ -129,7 +131,7 @@ class PodReleased:
 
 @dataclass(frozen=True, slots=True)
 class PodEnded:
-    """The pod's process is over for good."""
+    """The pod's process has ended for good."""
 
     workload: str
     pod: str
@@ -138,8 +140,8 @@ class PodEnded:
 
 @dataclass(frozen=True, slots=True)
 class StaleSince:
-    """A gang is known to be below its minimum since this time, ms (a snapshot, or the store at
-    start). The cycle stamps others itself.
+    """A gang has been below its minimum since this time, ms (from a snapshot, or the store at
+    start). Cycles set it otherwise.
     """
 
     workload: str
@@ -157,7 +159,7 @@ class UsageMeasured:
     usage: tuple[int, int, int]
 
 
-Fact = (
+Event = (
     PolicyChanged
     | NodeJoined
     | NodeChanged

@@ -1,5 +1,4 @@
-"""The nouns of the scheduler: pools, queues, nodes, workloads and pods. Values only; they decide
-nothing.
+"""Pools, queues, nodes, workloads and pods, as immutable values.
 
 Amounts are integers (`amounts`), times are integer milliseconds since the epoch (or since the start
 of a scenario).
@@ -44,7 +43,7 @@ BUILT_IN_PRIORITY_CLASSES: Final[Mapping[str, int]] = {
     "inference": 125,
 }
 NON_PREEMPTIBLE_FROM: Final = 100
-"""Priorities from here on are non-preemptible unless stated otherwise (facts, section 10)."""
+"""Workloads of this priority or above are non-preemptible unless they state otherwise."""
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction")
 
 Strategy = Literal["binpack", "spread"]
@@ -52,10 +51,11 @@ PodState = Literal["pending", "running", "releasing", "succeeded", "failed"]
 
 
 class Quota(NamedTuple):
-    """One queue's rules in one pool: quota, limit and over-quota weight per resource, and the rank.
+    """The rules of one queue in one pool: quota, limit and over-quota weight per resource, and
+    rank.
 
-    `weight` is in thousandths (1000 = weight 1). Unset GPU quota is 0; CPU and memory that nobody
-    configured are unlimited.
+    `weight` is in thousandths (1000 = weight 1). Unset GPU quota is 0; unset CPU and memory are
+    unlimited.
     """
 
     quota: Amounts = Amounts(0, UNLIMITED, UNLIMITED)
@@ -68,8 +68,8 @@ class Quota(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Department:
-    """A queue that holds queues. `pools` maps a node pool's name to the quota there; an absent pool
-    is open with quota 0.
+    """A queue that contains queues. `pools` maps a node pool to the quota there; without an entry
+    the quota is 0.
     """
 
     name: str
@@ -80,8 +80,8 @@ class Department:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A leaf queue, where workloads are submitted. `node_pools` is its default list, tried in
-    order.
+    """A leaf queue, to which workloads are submitted. `node_pools` is its default list of pools,
+    tried in order.
     """
 
     name: str
@@ -90,7 +90,7 @@ class Project:
     created: int = 0
     node_pools: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
-    """User names and `group:NAME`. Empty: everybody."""
+    """User names and `group:NAME`. Empty: all users."""
 
 
 class TimeBased(NamedTuple):
@@ -112,8 +112,8 @@ class Topology:
 
 
 class TopologyConstraint(NamedTuple):
-    """Where a workload or sub-group must (`required`) or should (`preferred`) stay together: a
-    level of a topology.
+    """The topology level in whose domain a workload or sub-group must (`required`) or should
+    (`preferred`) stay together.
     """
 
     name: str
@@ -123,7 +123,7 @@ class TopologyConstraint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """Nodes that share rules. `workloads_per_gpu` switches node-level scheduling on (2..5); None:
+    """Nodes that share rules. `workloads_per_gpu` (2..5) switches node-level scheduling on; None:
     actual = planned.
     """
 
@@ -131,7 +131,7 @@ class NodePool:
     label: tuple[str, str] | None = None
     gpu: Strategy = "binpack"
     gpu_device: Strategy | None = None
-    """How a device inside a node is chosen; None: as `gpu`."""
+    """Strategy for the device inside a node; None: as `gpu`."""
     cpu: Strategy = "binpack"
     workloads_per_gpu: int | None = None
     time_based: TimeBased | None = None
@@ -144,9 +144,7 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Tunables of the cycle (facts, section 15). Times in ms; None for `max_consolidation_victims`
-    is no cap.
-    """
+    """Options of the cycle. Times in ms; None for `max_consolidation_victims` is no cap."""
 
     actions: tuple[str, ...] = ACTIONS
     max_consolidation_victims: int | None = 16
@@ -159,8 +157,8 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What the admin's file says about scheduling: pools, queues, classes, options. Without
-    departments every project stands under an unlimited department `default`.
+    """The policy file as far as it concerns scheduling. Without departments, all projects are in an
+    unlimited department `default`.
     """
 
     node_pools: tuple[NodePool, ...] = (NodePool(DEFAULT_POOL),)
@@ -173,9 +171,7 @@ class Policy:
     default_priority_class: str = "interactive"
     options: Options = Options()
     by_name: Mapping[str, Project] = field(init=False, compare=False, repr=False)
-    """The projects: looking through all of them for every workload that waits took half of the time
-    of telling them.
-    """
+    """The projects by name. Searching the tuple for each pending workload was measurably slow."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_name", {project.name: project for project in self.projects})
@@ -183,9 +179,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine. All its GPUs are alike: `gpu_memory` MiB each (counted as it is; a scenario's GiB
-    are exact).
-    """
+    """A machine whose GPUs are all of one kind, with `gpu_memory` MiB each."""
 
     name: str
     pool: str = DEFAULT_POOL
@@ -196,17 +190,17 @@ class Node:
     max_pods: int = 110
     ready: bool = True
     reasons: tuple[str, ...] = ()
-    """Why it is not ready, in the words of the field; empty when it is."""
+    """Why it is not ready (`NodeCondition` values); empty when it is."""
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[tuple[str, str, str], ...] = ()
     mig: Mapping[str, int] = field(default_factory=dict)
-    """MIG profile -> instances, e.g. {"3g.40gb": 2}. Devices of their own, beside `gpus`."""
+    """MIG profile -> instances, such as {"3g.40gb": 2}. They are counted in addition to `gpus`."""
     unhealthy: frozenset[int] = frozenset()
-    """Indexes of GPUs that take nothing new; they count nowhere. What runs on them runs."""
+    """Indexes of GPUs that accept no new pods and count as no capacity. Their pods keep running."""
 
 
 class Affinity(NamedTuple):
-    """Pods that carry all of `match` must share (or not share) the value of the node label
+    """Pods that match all of `match` must share (or must not share) the value of the node label
     `topology`.
     """
 
@@ -216,12 +210,12 @@ class Affinity(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One member process as it was asked for. Exactly one of `gpu` > 0, `gpu_memory`, `mig` names a
-    GPU request; none: CPU only.
+    """One member process, as requested. At most one of `gpu` > 0, `gpu_memory` and `mig` is set;
+    none: CPU only.
 
     `gpu` is milli-GPU: a multiple of 1000 is whole devices, less than 1000 a fraction. `gpu_memory`
-    is MiB per device. `gpu_devices` is the number of distinct devices that each give the fraction
-    or the memory.
+    is MiB per device. `gpu_devices` is the number of distinct devices that each provide the
+    fraction or the memory.
     """
 
     name: str
@@ -235,7 +229,7 @@ class Pod:
     priority: int | None = None
     node_selector: Mapping[str, str] = field(default_factory=dict)
     node_affinity: tuple[str, ...] = ()
-    """Names of nodes it may run on; empty: any."""
+    """Names of the nodes on which it may run; empty: any."""
     tolerations: tuple[tuple[str, str], ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
@@ -244,7 +238,9 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class SubGroup:
-    """A sub-group: a leaf has pods and `min_pods`; an inner one has groups, all of them required."""
+    """A sub-group. A leaf has pods and `min_pods`; an inner one has groups, all of which are
+    required.
+    """
 
     name: str
     min_pods: int | None = None
@@ -255,7 +251,7 @@ class SubGroup:
 @dataclass(frozen=True, slots=True)
 class Workload:
     """What is scheduled as a whole. A notebook kernel is a workload with one pod. `id` is unique;
-    `created` orders by age (ms).
+    `created` is its age (ms).
     """
 
     id: str
@@ -270,17 +266,17 @@ class Workload:
     topology: TopologyConstraint | None = None
     node_pools: tuple[str, ...] = ()
     held: bool = False
-    """Not to be scheduled until it is released by its owner; its reason is `Held`."""
+    """Not scheduled until its owner resumes it; the reason is `Held`."""
     ends_when_evicted: bool = False
     done_counts: bool = False
-    """A pod that has succeeded counts towards the minimum: the others may lose their places and
-    come back without it (batch work).
+    """A pod that has succeeded counts towards the minimum, so that the remaining pods can be
+    evicted and placed again without it (batch).
     """
 
 
 class Spot(NamedTuple):
-    """Where a pod is or would be: node, planned devices (indexes on the node; empty for CPU-only
-    pods), its pool.
+    """A place: node, planned devices (indexes on the node; empty for CPU-only pods) and the node's
+    pool.
     """
 
     node: str

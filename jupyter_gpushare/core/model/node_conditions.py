@@ -1,5 +1,5 @@
-"""Why a node takes nothing new: a closed set, in the words of the field. What runs on such a node
-stays.
+"""Why a node accepts no new pods: a closed set, using Kubernetes' terms. Pods on such a node keep
+running.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ __all__ = ["NodeCondition"]
 
 
 class NodeCondition(StrEnum):
-    """Each value is the reason as people read it."""
+    """The value is the text shown to users."""
 
     DISK_PRESSURE = "disk pressure"
-    """Too little room is left where kernels and their agent write."""
+    """Too little disk space is left for kernels and the agent."""
     MEMORY_PRESSURE = "memory pressure"
-    """Too little memory is available, or processes stall for it."""
+    """Too little memory is available, or processes stall on memory."""
     PID_PRESSURE = "PID pressure"
-    """Few process ids or threads are left."""
+    """Few process or thread ids are left."""
     NETWORK_UNAVAILABLE = "network unavailable"
-    """The link between scheduler and agent is broken."""
+    """The connection between scheduler and agent is broken."""
     SCHEDULING_DISABLED = "scheduling disabled"
-    """An administrator cordoned it."""
+    """An administrator cordoned the node."""
     UNDRAINED_MIGRATED_NODE = "undrained migrated node"
-    """It came from another node pool, and what was started there still runs on it."""
+    """The node came from another pool, and pods that started there still run."""
     MISSING_CONTAINER_TOOLKIT = "missing container toolkit"
     """Kubernetes only."""
     MISSING_DCGM_EXPORTER = "missing DCGM exporter"
     """Kubernetes only."""
     AGENT_SILENT = "agent silent"
-    """Nothing was heard of its agent for longer than the grace time."""
+    """The agent has not reported for longer than the grace time."""
     GPU_UNHEALTHY = "GPU unhealthy"
-    """None of its GPUs can be used. While some can, only the others are left out."""
+    """None of its GPUs is usable. While some are, only the others are excluded."""

@@ -1,5 +1,5 @@
-"""Why a workload waits: a closed set of codes, the numbers behind each, one sentence for a person,
-and what would help.
+"""Why a workload waits: a closed set of codes, the numbers behind each, a message and
+suggestions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def counted(number: float, noun: str, many: str = "") -> str:
 
 
 class ReasonCode(StrEnum):
-    """The closed set (shown everywhere with the same words)."""
+    """The closed set of reasons (docs/explanation/scheduling.md, Reasons)."""
 
     HELD = "Held"
     UNKNOWN_PROJECT = "UnknownProject"
@@ -37,8 +37,8 @@ class ReasonCode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """One thing that the person could change: `change` is what (`gpu`, `priority`, `node_pools`,
-    `preemptible`, `wait`), `to` the value, `message` a sentence.
+    """One change that would help: `change` names the field (`gpu`, `priority`, `node_pools`,
+    `preemptible`, `wait`), `to` the value.
     """
 
     change: str
@@ -48,9 +48,10 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one workload is not running. `numbers` holds those of requested, quota, allocated,
-    fair_share, limit, free_total, free_largest, position, victims that apply; GPUs as floats (not
-    milli).
+    """Why one workload is not running.
+
+    `numbers` holds those of requested, quota, allocated, fair_share, limit, free_total,
+    free_largest, position and victims that apply; GPUs are floats, not milli-GPU.
     """
 
     code: ReasonCode

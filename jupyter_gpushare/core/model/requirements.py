@@ -1,7 +1,7 @@
-"""What one pod needs of a node and what it costs in quota. Knows nothing of where it goes.
+"""What one pod needs of a node and what it costs in quota.
 
-Pods that ask for the same share one `PodRequirements` object (`Needs.of`), so that thousands of
-like requests are compared by identity.
+Pods with the same request share one `PodRequirements` object (`RequirementsCache.of`), so that
+thousands of them are compared by identity.
 """
 
 from __future__ import annotations
@@ -15,15 +15,13 @@ from .model import Affinity, Pod
 __all__ = ["UNKNOWN_MEMORY", "PodRequirements", "RequirementsCache", "mig_slices"]
 
 UNKNOWN_MEMORY: Final = MILLI
-"""Capacity of a device whose memory nobody stated: thousandths of it, so that fractions still add
-up to one exactly.
+"""Capacity of a device of unknown memory, in thousandths of it, so that fractions add up to one
+exactly.
 """
 
 
 def mig_slices(profile: str) -> int:
-    """GPUs that a MIG instance counts in quota: the compute slices of its name (`3g.40gb` is 3).
-    Scheduling rules, section 8.8.
-    """
+    """GPUs that a MIG instance counts in quota: the compute slices in its name (`3g.40gb` is 3)."""
     digits = profile.partition("g.")[0]
     if not digits.isdigit() or int(digits) < 1:
         raise InvalidInput(
@@ -35,7 +33,7 @@ def mig_slices(profile: str) -> int:
 
 class PodRequirements:
     """Exactly one of `whole` devices, a `share` (milli) of each of `devices`, `memory` (MiB) on
-    each of `devices`, or `mig` instances; none of them for a pod that only wants CPU and memory.
+    each of `devices`, or `mig` instances; none of them for a pod without GPUs.
     """
 
     __slots__ = (
@@ -82,23 +80,25 @@ class PodRequirements:
             self.cpu,
             self.ram,
         )
-        """What it costs in quota as far as that does not depend on the node: nothing for GPU
-        memory.
+        """Its cost in quota as far as that does not depend on the node: GPU memory counts nothing.
         """
         self.is_plain = not (
             self.selector or self.node_names or self.affinity or self.anti_affinity
         )
 
     def portion(self, capacity: int) -> int:
-        """MiB that it takes of each device it uses, on devices of this size. A share is truncated,
-        as the fit is in memory, not in fractions (section 8.3), but never to nothing.
+        """MiB that it takes on each of its devices, for devices of this size.
+
+        A fraction is truncated to MiB, but never to 0 (docs/explanation/scheduling.md, Amounts).
         """
         if self.whole:
             return capacity
         return self.memory or max(1, self.share * capacity // MILLI)
 
     def charge(self, capacity: int) -> Amounts:
-        """What it costs in quota on a node with devices of this size (section 8.2)."""
+        """Its cost in quota on a node with devices of this size (docs/explanation/scheduling.md,
+        Amounts).
+        """
         if self.memory:
             hundredths = -(-100 * self.memory // max(1, capacity))
             return Amounts(hundredths * 10 * self.devices, self.cpu, self.ram)
@@ -106,7 +106,7 @@ class PodRequirements:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """What it asks for, to sort by: two requests that differ in anything that counts never tie."""
+        """A total order of requests: two that differ in any respect never tie."""
         return (
             self.whole,
             self.share,
@@ -124,8 +124,8 @@ class PodRequirements:
         )
 
     def estimate(self, smallest: int) -> Amounts:
-        """What it is taken to want while it waits: GPU memory counts against the smallest device of
-        the pool (section 8.9).
+        """Its cost in quota while pending: GPU memory counts against the smallest device of the
+        pool.
         """
         if self.memory:
             return Amounts(
@@ -143,8 +143,8 @@ class RequirementsCache:
         self._known: dict[tuple[object, ...], PodRequirements] = {}
 
     def of(self, pod: Pod) -> PodRequirements:
-        """The shared need of this pod. Raises `InvalidInput` naming the field when the request
-        makes no sense.
+        """The shared requirements of this pod. Raises `InvalidInput`, naming the field, for an
+        invalid request.
         """
         key = (
             pod.gpu,

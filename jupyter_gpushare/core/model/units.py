@@ -1,8 +1,6 @@
-"""Amounts as people write them: `0.5`, `20GiB`, `500m`, `30s`, `unlimited`. Reads and writes text;
-knows no files and no fields.
+"""Text form of amounts: `0.5`, `20GiB`, `500m`, `30s`, `unlimited`.
 
-Every reader raises `InvalidInput` with a message that says what was given and what would be
-accepted.
+Every reader raises `InvalidInput` with a message that names the value and the accepted format.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ __all__ = [
 ]
 
 MAX_GPUS: Final = 1_000_000
-"""More than any one machine room holds; a larger number is a slip of the keyboard."""
+"""Upper bound for plausible input; a larger number is a typing error."""
 _KI: Final = 1024
 _MEMORY_UNITS: Final = {
     "": Decimal(1),
@@ -66,8 +64,8 @@ def _number(value: object, what: str, accepted: str) -> Decimal:
         number = Decimal(str(value).strip())
     except InvalidOperation:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}") from None
-    # A huge exponent is refused here: multiplied by a unit it would overflow, and written out it
-    # would fill the memory.
+    # A huge exponent would overflow when multiplied by a unit, and would exhaust memory when
+    # printed.
     if not number.is_finite() or abs(number.adjusted()) > 100:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
     return number
@@ -82,9 +80,7 @@ def _is_word_unlimited(value: object) -> bool:
 
 
 def exact_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> Decimal | None:
-    """GPUs, exactly as written (`0.5`, `"2"`); None for `unlimited`, which is accepted only where
-    it is allowed.
-    """
+    """GPUs, exactly as written (`0.5`, `"2"`); None for `unlimited`, if that is accepted."""
     if unlimited and _is_word_unlimited(value):
         return None
     number = _number(value, what, "a number of GPUs such as 0.5 or 2" + _or_unlimited(unlimited))
@@ -134,9 +130,10 @@ def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False
 
 
 def read_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> int:
-    """Milli-GPU from a number of GPUs (`0.5`, `"2"`). What is finer than milli is cut, so that the
-    rounding of quotas to two decimals (steps at whole milli-GPU) sees the same side of its step;
-    what is above 0 and below 0.001 is refused, not read as nothing.
+    """Milli-GPU from a number of GPUs (`0.5`, `"2"`), truncated to whole milli-GPU.
+
+    Truncation keeps the rounding of quotas to two decimals exact. Values between 0 and 0.001 are
+    refused.
     """
     number = exact_gpu(value, what=what, unlimited=unlimited)
     if number is None:
@@ -153,8 +150,8 @@ def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> in
 
 
 def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
-    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to whole MiB:
-    never less than was asked.
+    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to
+    whole MiB.
     """
     number = exact_memory(value, what=what, unlimited=unlimited)
     return UNLIMITED if number is None else math.ceil(number)
@@ -162,7 +159,7 @@ def read_memory(value: object, *, what: str = "memory", unlimited: bool = False)
 
 def read_duration(value: object, *, what: str = "time") -> int:
     """Milliseconds from text with a unit (`30s`, `5m`, `7d`); a bare number is seconds. May be
-    negative only for ages, which the caller checks.
+    negative; callers check the sign.
     """
     accepted = "a time such as 30s, 5m or 7d"
     match = (
@@ -179,16 +176,14 @@ def read_duration(value: object, *, what: str = "time") -> int:
 
 
 def gpu_text(milli_gpu: int) -> str:
-    """Milli-GPU as a person writes it: `0.5`, `2`, `unlimited`."""
+    """Milli-GPU as text: `0.5`, `2`, `unlimited`."""
     if is_unlimited(milli_gpu):
         return "unlimited"
     return f"{milli_gpu / MILLI:.3f}".rstrip("0").rstrip(".")
 
 
 def duration_text(ms: int) -> str:
-    """Milliseconds as a person writes them, to the two largest units that matter: `90 s`, `20 min`,
-    `2 h 30 min`, `7 d`.
-    """
+    """Milliseconds as text, with at most two units: `90 s`, `20 min`, `2 h 30 min`, `7 d`."""
     seconds = max(0, round(ms / 1000))
     if seconds < 120:
         return f"{seconds} s"
@@ -204,7 +199,7 @@ def duration_text(ms: int) -> str:
 
 
 def memory_text(mib: int) -> str:
-    """MiB as a person writes it: `70 GiB`, `512 MiB`, `30.5 GiB`, `unlimited`."""
+    """MiB as text: `70 GiB`, `512 MiB`, `30.5 GiB`, `unlimited`."""
     if is_unlimited(mib):
         return "unlimited"
     if abs(mib) < _KI:

@@ -1,5 +1,5 @@
 """Which workload is next.
 
-`entitlement` freezes every queue's fair share for a cycle, `order` walks the queues,
+`entitlement` computes every queue's fair share for a cycle, `order` walks the queues,
 `failure_cache` skips requests that cannot fit, `reservation` is the option `reserve_after`.
 """

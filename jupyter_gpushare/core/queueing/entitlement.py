@@ -1,8 +1,7 @@
-"""What every queue of a pool is entitled to in this cycle: its fair share of each resource, frozen
-until the next one.
+"""The fair share of every queue of a pool, computed once per cycle.
 
-Collects the claims (what queues hold and want) and lets `fairshare` divide. Source: scheduling
-rules, sections 1.4 and 2.
+Collects claims (what queues hold and ask for) and divides with `fairshare`. Rules:
+docs/explanation/scheduling.md, Fair share.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ WHOLE: Final = 1_000_000
 
 
 def entitle(state: State, pool: PoolState) -> None:
-    """Sets request, fair share and share of every queue of the pool. Does nothing when nothing
-    changed since the last time.
+    """Sets request, fair share and share of every queue of the pool, unless the pool is
+    unchanged.
     """
     if pool.fair_stamp == (pool.version,):
         return
@@ -67,8 +66,8 @@ def _divided(pool: PoolState, requests: dict[QueueState, Amounts], resource: int
 def _as_requested(
     total: int, wanting: list[QueueState], requests: dict[QueueState, Amounts], resource: int
 ) -> dict[str, int]:
-    """Where every quota is unlimited, phase 1 gives each queue what it wants, as far as its parent
-    has it: no division needed.
+    """Shares where all quotas are unlimited: each queue gets what it wants, as far as its parent
+    has it.
     """
     given: dict[str, int] = {}
     for queue in sorted(wanting, key=lambda q: len(q.path)):
@@ -78,8 +77,8 @@ def _as_requested(
 
 
 def _usage(pool: PoolState, queues: list[QueueState], resource: int) -> dict[QueueState, int]:
-    """Historical usage, of the pool's capacity, or (option `usage: siblings`) as part of what the
-    siblings used together.
+    """Historical usage as a part of the capacity, or (`usage: siblings`) of what the siblings
+    used.
     """
     if pool.config.usage == "cluster":
         return {queue: queue.usage[resource] for queue in queues}

@@ -1,9 +1,7 @@
-"""Which requests need not be tried because an easier one has just failed. Knows nothing of why it
-failed.
+"""Requests that need not be tried because an easier one has just failed.
 
-Source: scheduling rules, section 5 (skip rule): after a failure, workloads under the same
-constraints that ask for as many pods or more, none of them smaller, are passed over for the rest of
-the action.
+After a failure, workloads with the same constraints that ask for at least as many pods, none of
+them smaller, are skipped for the rest of the action.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ class FailureCache:
         self._sizes: dict[tuple[object, ...], list[tuple[Size, ...]]] = {}
 
     def is_no_easier(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> bool:
-        """Whether something failed that asked for no more than this."""
+        """Whether a request failed that asked for no more than this one."""
         if not _is_comparable(work, members):
             return False
         sizes = _sizes(members)
@@ -36,7 +34,7 @@ class FailureCache:
         )
 
     def add(self, key: tuple[object, ...], work: Work, members: Sequence[Member]) -> None:
-        """Remembers a failure; larger ones that it makes superfluous are forgotten."""
+        """Records a failure, and drops larger ones that it implies."""
         if _is_comparable(work, members):
             sizes = _sizes(members)
             known = self._sizes.setdefault((*key, _constraints(members)), [])
@@ -45,7 +43,7 @@ class FailureCache:
 
 
 def _is_comparable(work: Work, members: Sequence[Member]) -> bool:
-    """Sub-groups, topology, affinity and MIG are tried each for itself."""
+    """Requests with sub-groups, topology, affinity or MIG are always tried."""
     if work.workload.topology is not None or work.workload.groups:
         return False
     return not any(
@@ -54,7 +52,7 @@ def _is_comparable(work: Work, members: Sequence[Member]) -> bool:
 
 
 def _constraints(members: Sequence[Member]) -> tuple[object, ...]:
-    """What must be the same: where the pods may run, and in which way they ask for GPUs."""
+    """What must be equal: where the pods may run, and how they ask for GPUs."""
     found = {
         (
             m.need.selector,
@@ -76,7 +74,7 @@ def _sizes(members: Sequence[Member]) -> tuple[Size, ...]:
 
 
 def _covers(sizes: tuple[Size, ...], failed: tuple[Size, ...]) -> bool:
-    """Whether `sizes` asks for at least as many pods, each at least as large in everything."""
+    """Whether `sizes` asks for at least as many pods, each at least as large in every resource."""
     if len(sizes) < len(failed):
         return False
     return all(

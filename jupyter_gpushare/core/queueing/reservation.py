@@ -1,9 +1,8 @@
-"""Option `reserve_after`: a workload that starves keeps nodes free for itself, one per pool, until
-it starts.
+"""Option `reserve_after`: nodes that are kept free for a workload that has waited too long.
 
-Without it a large gang can wait for ever behind a stream of small requests, each of which fits at
-once. Everybody else is filled in on the other nodes. The nodes with most room now are kept, as they
-will be empty first; they are kept until the workload starts or leaves.
+There is one reservation per pool. It covers the nodes with the most free GPUs, which will be empty
+first, and lasts until the workload starts or is withdrawn. Rules: docs/explanation/scheduling.md,
+Reservations.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import EquivalenceClass, Work
 from ..model.amounts import GPU
-from .order import NextWorkload, asked
+from .order import NextWorkload, total_request
 
-__all__ = ["keep_closed", "kept_free", "reserve", "reserved_turn"]
+__all__ = ["excluding_reserved_nodes", "reserved_free_gpu", "reserve", "reserved_turn"]
 
 
 def reserve(state: State, pool: PoolState, now: int) -> None:
-    """Renews, gives or ends the pool's reservation at the start of a cycle."""
+    """Renews, creates or ends the pool's reservation at the start of a cycle."""
     before = pool.reservation
     after = _renewed(state, pool, now)
     if after != before:
-        state.journal.push(pool.reserve, before)
+        state.undo_log.push(pool.reserve, before)
         pool.reserve(after)
 
 
@@ -38,31 +37,35 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
         if (
             id_ in state.waiting
             and pool.name in state.waiting[id_].pools
-            and all(n in pool.where for n in nodes)
+            and all(n in pool.bucket_of for n in nodes)
         ):
             return pool.reservation
     starving = [
-        (alike.members[0], alike)
-        for alike in state.alike.values()
-        if alike.ready
-        and pool.name in alike.pools
-        and now - alike.members[0][0] >= pool.config.reserve_after
+        (eq_class.members[0], eq_class)
+        for eq_class in state.eq_class.values()
+        if eq_class.ready
+        and pool.name in eq_class.pools
+        and now - eq_class.members[0][0] >= pool.config.reserve_after
     ]
-    for (_, id_), alike in sorted(starving, key=lambda entry: entry[0]):
-        nodes = _nodes_for(state, pool, alike)
+    for (_, id_), eq_class in sorted(starving, key=lambda entry: entry[0]):
+        nodes = _nodes_for(state, pool, eq_class)
         if nodes:
             return id_, nodes
     return None
 
 
-def _nodes_for(state: State, pool: PoolState, alike: EquivalenceClass) -> tuple[str, ...]:
-    """Nodes that could hold the asking pods if nobody else came there; none when a bound, not room,
-    is in the way.
+def _nodes_for(state: State, pool: PoolState, eq_class: EquivalenceClass) -> tuple[str, ...]:
+    """Nodes that could hold the pods if no other workload used them; none if a limit or quota is
+    the obstacle.
     """
-    members = state.works[alike.members[0][1]].asking()
+    members = state.works[eq_class.members[0][1]].members_to_place()
     if any(m.need.is_fraction or m.need.mig or not m.need.gpu for m in members):
         return ()
-    if refusal(pool.queue(alike.project), asked(members, pool.smallest), alike.sample.preemptible):
+    if refusal(
+        pool.queue(eq_class.project),
+        total_request(members, pool.smallest),
+        eq_class.sample.preemptible,
+    ):
         return ()
     left = {n.name: n.node.gpus for n in pool.ready_nodes()}
     ranked = sorted(pool.ready_nodes(), key=lambda n: (-n.room, n.name))
@@ -78,34 +81,34 @@ def _nodes_for(state: State, pool: PoolState, alike: EquivalenceClass) -> tuple[
 
 
 def reserved_turn(state: State, pool: PoolState) -> NextWorkload | None:
-    """The turn of whoever nodes are kept for: it is asked before everybody else."""
+    """The workload with the reservation, which is tried before all others."""
     if pool.reservation is None or pool.reservation[0] not in state.waiting:
         return None
     work: Work = state.works[pool.reservation[0]]
     return NextWorkload(
         work,
         pool.queue(work.project),
-        asked(work.asking(), pool.smallest),
+        total_request(work.members_to_place(), pool.smallest),
         state.waiting[work.id],
         -1,
     )
 
 
 @contextmanager
-def keep_closed(pool: PoolState) -> Iterator[None]:
-    """While others are asked, the kept nodes are in no index."""
+def excluding_reserved_nodes(pool: PoolState) -> Iterator[None]:
+    """Hides the reserved nodes while other workloads are tried."""
     if pool.reservation is None:
         yield
         return
-    pool.close(pool.reservation[1])
+    pool.exclude(pool.reservation[1])
     try:
         yield
     finally:
-        pool.close(())
+        pool.exclude(())
 
 
-def kept_free(pool: PoolState) -> int:
-    """Milli-GPU that are free on the kept nodes."""
+def reserved_free_gpu(pool: PoolState) -> int:
+    """Milli-GPU that are free on the reserved nodes."""
     if pool.reservation is None:
         return 0
     return sum(pool.nodes[n].idle * GPU for n in pool.reservation[1] if n in pool.nodes)

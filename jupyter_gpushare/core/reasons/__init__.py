@@ -1,5 +1,5 @@
 """Why a workload waits.
 
-`explain` reads the end of a cycle, `pending_view` is what a reason may depend on, `reason_rules`
-choose the reason, `suggestions` say what the person could change.
+`explain` takes a snapshot at the end of a cycle, `pending_view` is what a reason may depend on,
+`reason_rules` chooses the reason, `suggestions` lists what the user could change.
 """

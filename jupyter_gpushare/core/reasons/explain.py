@@ -1,8 +1,7 @@
-"""Why everybody else waits: the view of one cycle's end, and the reasons read off it.
+"""Reasons and queue positions of pending workloads, from a snapshot at the end of a cycle.
 
-The view is taken at once and cheaply; a reason is worked out when somebody reads it, so ten
-thousand waiting workloads cost nothing to a cycle in which nobody asks about them. What is read
-later is still the truth of that cycle.
+The snapshot is cheap. A reason is computed when it is read, so that pending workloads cost a cycle
+nothing; it still describes that cycle.
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from ..cluster.work import EquivalenceClass, Member, Work
 from ..model.amounts import GPU, Amounts
 from ..model.decisions import Evict, QueueShare
 from ..model.reason import Reason
-from ..queueing.reservation import kept_free
+from ..queueing.reservation import reserved_free_gpu
 from .pending_view import FreeCapacity, PendingView, PoolView
 from .reason_rules import reason_of
 
 __all__ = ["Explainer", "FreeCapacity", "eviction_message", "free_in"]
 
-BREATH: Final = 500
-"""Places that are counted in one go: about two milliseconds."""
+POSITIONS_PER_STEP: Final = 500
+"""Positions computed between two yields: about two milliseconds."""
 
 
 def free_in(pool: PoolState) -> FreeCapacity:
-    """What a person could get there now."""
+    """What a request could get in the pool now."""
     total, whole, share = 0, 0, 0
     for (capacity, _, _, idle, _, shared), names in pool.buckets.items():
         part = shared * GPU // capacity
@@ -40,7 +39,7 @@ def free_in(pool: PoolState) -> FreeCapacity:
 
 
 def eviction_message(member: Member, action: str, by: Work | None) -> str:
-    """A sentence for the person who loses the place; for whom, in words and not by an id."""
+    """A message for the owner of an evicted pod."""
     project = by.workload.project if by is not None else "another"
     where = (
         ""
@@ -57,23 +56,23 @@ def eviction_message(member: Member, action: str, by: Work | None) -> str:
 
 
 class Explainer:
-    """The end of one cycle, frozen."""
+    """The state at the end of one cycle."""
 
     def __init__(
         self, state: State, before: dict[str, FreeCapacity], evictions: tuple[Evict, ...]
     ) -> None:
-        self._stands = {
+        self._snapshots = {
             pool.name: PoolSnapshot(pool, before[pool.name]) for pool in state.pools.values()
         }
         self._views: dict[str, PoolView] | None = None
         self.projects = dict(state.projects)
         self.policy = state.policy
         self.waiting = state.waiting.copy()
-        self.apart = dict(state.apart)
-        self.apart_pools = {id_: state.pools_for(work) for id_, work in state.apart.items()}
-        self.held = {id_ for id_, work in state.apart.items() if work.held}
+        self.unschedulable = dict(state.unschedulable)
+        self.apart_pools = {id_: state.pools_for(work) for id_, work in state.unschedulable.items()}
+        self.held = {id_ for id_, work in state.unschedulable.items() if work.held}
         self.promised: dict[str, tuple[Work, str]] = {}
-        """Workload and pool, in the order of promising."""
+        """Workload and pool, in the order of promises."""
         for member in state.unsettled:
             if member.status == "pipelined" and member.node is not None:
                 self.promised[member.work.id] = member.work, member.node.pool
@@ -81,17 +80,17 @@ class Explainer:
         for eviction in evictions:
             if eviction.by is not None:
                 self.victims[eviction.by] = self.victims.get(eviction.by, 0) + 1
-        self.moving = {e.workload for e in evictions}
-        self._lines = _lines(state)
+        self.evicted = {e.workload for e in evictions}
+        self._waiting_classes = _waiting_classes(state)
         self._positions: dict[str, int] | None = None
-        """None: not counted yet."""
+        """None: not computed yet."""
         self._shared: dict[EquivalenceClass, Reason] = {}
 
     @property
     def views(self) -> dict[str, PoolView]:
         """The pools by name."""
         if self._views is None:
-            self._views = {name: stand.view() for name, stand in self._stands.items()}
+            self._views = {name: snapshot.view() for name, snapshot in self._snapshots.items()}
         return self._views
 
     def queues(self) -> Sequence[QueueShare]:
@@ -106,77 +105,81 @@ class Explainer:
         )
 
     def ids(self) -> list[str]:
-        """Everybody with pending or promised pods."""
+        """All workloads with pending or promised pods."""
         return list(
             dict.fromkeys(
-                [*self.waiting, *self.apart, *(i for i in self.promised if i not in self.moving)]
+                [
+                    *self.waiting,
+                    *self.unschedulable,
+                    *(i for i in self.promised if i not in self.evicted),
+                ]
             )
         )
 
     def explains(self, id_: str) -> bool:
-        """Whether it is one of them."""
+        """Whether the workload has pending or promised pods."""
         return (
             id_ in self.waiting
-            or id_ in self.apart
-            or (id_ in self.promised and id_ not in self.moving)
+            or id_ in self.unschedulable
+            or (id_ in self.promised and id_ not in self.evicted)
         )
 
-    def counting(self) -> Iterator[None]:
-        """Counts everybody's place, breathing after every few; once it is through, reading a place
-        costs nothing.
-        """
+    def count_positions(self) -> Iterator[None]:
+        """Computes all positions, yielding after every few; afterwards reading one is free."""
         found: dict[str, int] = {}
-        for pool, stand in self._stands.items():
+        for pool, snapshot in self._snapshots.items():
             promised = [
                 i
                 for i, (_, name) in self.promised.items()
-                if name == pool and (i in self.waiting or i not in self.moving)
+                if name == pool and (i in self.waiting or i not in self.evicted)
             ]
             waiting = (
                 i
-                for i in positions_in(self._lines.get(pool, []), stand.queues)
+                for i in positions_in(self._waiting_classes.get(pool, []), snapshot.queues)
                 if i not in self.promised
             )
-            for place, id_ in enumerate(chain(promised, waiting), start=1):
-                found[id_] = place
-                if place % BREATH == 0:
+            for position, id_ in enumerate(chain(promised, waiting), start=1):
+                found[id_] = position
+                if position % POSITIONS_PER_STEP == 0:
                     yield
         self._positions = found
 
     def position(self, id_: str) -> int | None:
-        """The place in its pool, 1 being next; counted now if it was not before."""
-        for _ in self.counting() if self._positions is None else ():
+        """The position in its pool, 1 being next; computes all positions if needed."""
+        for _ in self.count_positions() if self._positions is None else ():
             pass
         assert self._positions is not None
         return self._positions.get(id_)
 
     def reason(self, id_: str) -> Reason:
-        """The reason with the place in the queue; what alike workloads share is worked out once."""
-        return _placed(self._unplaced(id_), self.position(id_))
+        """The reason with the queue position. The reason is computed once per equivalence class."""
+        return _with_position(self._without_position(id_), self.position(id_))
 
-    def glimpse(self, id_: str) -> tuple[Reason | None, int | None]:
-        """The same without counting, unless few wait: reason and place as far as they are known."""
+    def peek(self, id_: str) -> tuple[Reason | None, int | None]:
+        """Reason and position as far as they are known, without computing many positions."""
         if not self.explains(id_):
             return None, None
-        known = self._positions is not None or len(self.waiting) <= BREATH
-        place = self.position(id_) if known else None
-        return _placed(self._unplaced(id_), place), None if id_ in self.apart else place
+        known = self._positions is not None or len(self.waiting) <= POSITIONS_PER_STEP
+        position = self.position(id_) if known else None
+        return _with_position(
+            self._without_position(id_), position
+        ), None if id_ in self.unschedulable else position
 
-    def _unplaced(self, id_: str) -> Reason:
-        alike = None if id_ in self.promised else self.waiting.get(id_)
-        if alike is None:
+    def _without_position(self, id_: str) -> Reason:
+        eq_class = None if id_ in self.promised else self.waiting.get(id_)
+        if eq_class is None:
             return self._reason(id_)
-        return self._shared.get(alike) or self._shared.setdefault(alike, self._reason(id_))
+        return self._shared.get(eq_class) or self._shared.setdefault(eq_class, self._reason(id_))
 
     def _reason(self, id_: str) -> Reason:
-        alike = self.waiting.get(id_)
+        eq_class = self.waiting.get(id_)
         if id_ in self.promised:
             work, pool = self.promised[id_]
             pools: tuple[str, ...] = (pool,)
         else:
-            work = alike.sample if alike else self.apart[id_]
-            pools = alike.pools if alike else self.apart_pools[id_]
-        case = PendingView(
+            work = eq_class.sample if eq_class else self.unschedulable[id_]
+            pools = eq_class.pools if eq_class else self.apart_pools[id_]
+        view = PendingView(
             id_,
             work,
             pools,
@@ -186,23 +189,25 @@ class Explainer:
             id_ in self.held,
             id_ in self.promised,
             self.victims.get(id_, 0),
-            dict(alike.found) if alike else {},
-            alike.wants if alike else {},
+            dict(eq_class.found) if eq_class else {},
+            eq_class.wants if eq_class else {},
         )
-        return reason_of(case)
+        return reason_of(view)
 
     def reasons(self) -> Mapping[str, Reason]:
         return _Lazy(self.explains, self.ids, self.reason)
 
     def positions(self) -> Mapping[str, int]:
         def ids() -> list[str]:
-            return [i for i in self.ids() if i not in self.apart]
+            return [i for i in self.ids() if i not in self.unschedulable]
 
-        return _Lazy(lambda id_: self.explains(id_) and id_ not in self.apart, ids, self.position)
+        return _Lazy(
+            lambda id_: self.explains(id_) and id_ not in self.unschedulable, ids, self.position
+        )
 
 
 class _Lazy(Mapping[str, Any]):
-    """A mapping whose keys are listed, and whose values are worked out, when somebody reads them."""
+    """A mapping whose keys and values are computed when they are read."""
 
     def __init__(
         self, has: Callable[[str], bool], ids: Callable[[], list[str]], make: Callable[[str], Any]
@@ -228,7 +233,7 @@ class _Lazy(Mapping[str, Any]):
 
 
 class _LazyTuple(Sequence[Any]):
-    """A tuple that is made when somebody looks."""
+    """A tuple that is computed when it is read."""
 
     def __init__(self, make: Callable[[], tuple[Any, ...]]) -> None:
         self._make = make
@@ -252,23 +257,21 @@ class _LazyTuple(Sequence[Any]):
         return hash(self._tuple())
 
 
-def _placed(reason: Reason, place: int | None) -> Reason:
-    if place is None:
+def _with_position(reason: Reason, position: int | None) -> Reason:
+    if position is None:
         return reason
     return Reason(
-        reason.code, reason.message, {**reason.numbers, "position": float(place)}, reason.helps
+        reason.code, reason.message, {**reason.numbers, "position": float(position)}, reason.helps
     )
 
 
 class PoolSnapshot:
-    """One pool at the end of a cycle: numbers only, taken at once. Most cycles are never asked
-    about, so the view is made when one is.
-    """
+    """One pool at the end of a cycle. Most are never read, so only numbers are copied."""
 
     __slots__ = (
         "before",
         "free",
-        "kept",
+        "reserved_free",
         "machines",
         "pool",
         "queues",
@@ -281,13 +284,13 @@ class PoolSnapshot:
         self.pool, self.before, self.free = pool, before, free_in(pool)
         for name, spec in pool.specs.items():
             if pool.name in spec.rules:
-                pool.queue(name)  # configured here, though nobody has come yet
+                pool.queue(name)  # configured here, though not used yet
         self.queues = {queue: queue.numbers() for queue in pool.queues.values()}
         self.machines, self.total, self.smallest = pool.machines, pool.total, pool.smallest
-        self.reservation, self.kept = pool.reservation, kept_free(pool)
+        self.reservation, self.reserved_free = pool.reservation, reserved_free_gpu(pool)
 
     def view(self) -> PoolView:
-        pool = self.pool  # of which only what a cycle never changes is read
+        pool = self.pool  # Of the pool itself, read only what cycles never change.
         held = {queue.name: (queue, numbers) for queue, numbers in self.queues.items()}
         listed = {name for name, spec in pool.specs.items() if pool.name in spec.rules}
         listed |= {name for name, (_, numbers) in held.items() if numbers.is_used}
@@ -300,7 +303,7 @@ class PoolSnapshot:
             pool.name,
             {name: _share(pool.name, queue, numbers) for name, (queue, numbers) in known.items()},
             frozenset(listed),
-            {name: Amounts(*numbers.fixed) for name, (_, numbers) in known.items()},
+            {name: Amounts(*numbers.non_preemptible) for name, (_, numbers) in known.items()},
             {name: tuple(q.name for q in known[name][0].path) for name in projects},
             {name: numbers.share for name, (_, numbers) in known.items()},
             self.before,
@@ -308,9 +311,9 @@ class PoolSnapshot:
             self.machines,
             self.total,
             self.smallest,
-            sum(known[name][1].gpu - known[name][1].fixed[0] for name in projects),
+            sum(known[name][1].gpu - known[name][1].non_preemptible[0] for name in projects),
             self.reservation,
-            self.kept,
+            self.reserved_free,
         )
 
 
@@ -328,26 +331,26 @@ def _share(pool: str, queue: QueueState, numbers: QueueSnapshot) -> QueueShare:
     )
 
 
-def _lines(state: State) -> dict[str, list[WaitingClass]]:
-    """Per pool who waits in its queues. A workload stands in the line of the first pool on its
-    list.
-    """
-    lines: dict[str, list[WaitingClass]] = {}
-    for alike in state.alike.values():
-        pool = state.pools[alike.pools[0]]
-        line, leaf, members, ask = (
-            alike.line,
-            pool.queue(alike.project),
-            alike.frozen(),
-            alike.wants[pool.name],
+def _waiting_classes(state: State) -> dict[str, list[WaitingClass]]:
+    """The pending classes per pool. A workload counts in the first pool of its list."""
+    classes: dict[str, list[WaitingClass]] = {}
+    for eq_class in state.eq_class.values():
+        pool = state.pools[eq_class.pools[0]]
+        waiting_class, leaf, members, ask = (
+            eq_class.waiting_class,
+            pool.queue(eq_class.project),
+            eq_class.frozen(),
+            eq_class.wants[pool.name],
         )
         if (
-            line is None
-            or line.leaf is not leaf
-            or line.members is not members
-            or line.ask is not ask
-            or line.total is not pool.total
+            waiting_class is None
+            or waiting_class.leaf is not leaf
+            or waiting_class.members is not members
+            or waiting_class.ask is not ask
+            or waiting_class.total is not pool.total
         ):
-            line = alike.line = WaitingClass(leaf, pool.total, ask, alike.head_key[:3], members)
-        lines.setdefault(pool.name, []).append(line)
-    return lines
+            waiting_class = eq_class.waiting_class = WaitingClass(
+                leaf, pool.total, ask, eq_class.head_key[:3], members
+            )
+        classes.setdefault(pool.name, []).append(waiting_class)
+    return classes

@@ -1,6 +1,4 @@
-"""One waiting workload and its pools as they stood at a cycle's end: all that a reason may depend
-on. Values only.
-"""
+"""One pending workload and its pools at the end of a cycle: all that a reason may depend on."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ __all__ = ["PendingView", "FreeCapacity", "PoolView"]
 
 
 class FreeCapacity(NamedTuple):
-    """Milli-GPU that are free in a pool, and the largest request that would find room on one node."""
+    """Milli-GPU that are free in a pool, and the largest request that would fit on one node."""
 
     total: int
     largest: int
@@ -32,9 +30,9 @@ class PoolView:
     name: str
     queues: Mapping[str, QueueShare]
     listed: frozenset[str]
-    """Those that are configured here or used; the others are only on somebody's path."""
-    fixed: Mapping[str, Amounts]
-    """What each queue holds non-preemptibly."""
+    """Queues that are configured or used here; the others are only ancestors."""
+    non_preemptible: Mapping[str, Amounts]
+    """What non-preemptible work of each queue holds."""
     paths: Mapping[str, tuple[str, ...]]
     """Project -> itself and the departments above."""
     shares: Mapping[str, Amounts]
@@ -44,17 +42,17 @@ class PoolView:
     machines: EmptyCapacity
     total: Amounts
     smallest: int
-    lent: int
+    preemptible_held: int
     """Milli-GPU that preemptible work of all projects holds."""
     reservation: tuple[str, tuple[str, ...]] | None = None
-    """Who keeps nodes free for itself, and which."""
-    kept: int = 0
-    """Milli-GPU that are free there."""
+    """The workload with a reservation, and its nodes."""
+    reserved_free: int = 0
+    """Milli-GPU that are free on them."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingView:
-    """One waiting workload and all that its reason may depend on."""
+    """One pending workload and all that its reason may depend on."""
 
     id: str
     work: Work
@@ -74,22 +72,20 @@ class PendingView:
         return self.views[self.pools[0]]
 
     @property
-    def asking(self) -> Sequence[Member]:
-        """The pods that have to start together now: its way to its minimum, or one more above it;
-        all, if none can be told apart.
-        """
-        return self.work.asking() or list(self.work.members.values())
+    def members_to_place(self) -> Sequence[Member]:
+        """The pods that have to start together now; all pods if none is pending."""
+        return self.work.members_to_place() or list(self.work.members.values())
 
     def ask(self, view: PoolView) -> Amounts:
-        """What those cost in quota in this pool."""
-        asking = self.asking
-        if view.name in self.wants and len(asking) == self.work.pending:
+        """The cost of those pods in quota in this pool."""
+        members_to_place = self.members_to_place
+        if view.name in self.wants and len(members_to_place) == self.work.pending:
             return self.wants[view.name]
         total = Amounts()
-        for member in asking:
+        for member in members_to_place:
             total = total.plus(member.need.estimate(view.smallest))
         return total
 
     @property
     def needs(self) -> list[PodRequirements]:
-        return [member.need for member in self.asking]
+        return [member.need for member in self.members_to_place]

@@ -1,8 +1,6 @@
-"""The reason why one workload waits, from the numbers of a cycle's end: which rule stopped it, in
-the order in which rules stop.
+"""Chooses the reason for which one workload waits, by comparing its request with what is there.
 
-Refuses to know how it was tried: it compares what the workload asks for with what pools, queues and
-nodes have.
+The order of the rules and the codes: docs/explanation/scheduling.md, Reasons.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from ..model.decisions import QueueShare
 from ..model.reason import Reason, ReasonCode, Suggestion, counted
 from ..model.requirements import PodRequirements
 from .pending_view import PendingView, PoolView
-from .suggestions import helps_for
+from .suggestions import suggestions_for
 
 __all__ = ["reason_of"]
 
@@ -24,105 +22,105 @@ UNITS: Final = (("GPU", "GPUs"), ("CPU", "CPUs"), ("MiB of memory", "MiB of memo
 MEMORY: Final = 2
 
 
-def reason_of(case: PendingView) -> Reason:
-    """The first of the rules below that applies, in the words of the closed set."""
-    if case.is_held:
+def reason_of(pending: PendingView) -> Reason:
+    """The first rule that applies gives the reason."""
+    if pending.is_held:
         return Reason(
-            ReasonCode.HELD, f"Workload {case.id} is held back until its owner lets it go."
+            ReasonCode.HELD, f"Workload {pending.id} is held back until its owner lets it go."
         )
-    if not case.is_project_known:
+    if not pending.is_project_known:
         return Reason(
-            ReasonCode.UNKNOWN_PROJECT, f"Project {case.work.project} is not in the policy."
+            ReasonCode.UNKNOWN_PROJECT, f"Project {pending.work.project} is not in the policy."
         )
-    if not case.pools:
-        names = ", ".join(case.work.workload.node_pools) or "none"
+    if not pending.pools:
+        names = ", ".join(pending.work.workload.node_pools) or "none"
         known = Suggestion(
             "node_pools",
-            ",".join(sorted(case.views)),
-            f"Name one of the pools that exist: {', '.join(sorted(case.views))}.",
+            ",".join(sorted(pending.views)),
+            f"Name one of the pools that exist: {', '.join(sorted(pending.views))}.",
         )
         return Reason(
             ReasonCode.UNKNOWN_POOL, f"None of its node pools ({names}) exists.", helps=(known,)
         )
-    problem = problem_of(case.work.workload, case.policy)
+    problem = problem_of(pending.work.workload, pending.policy)
     if problem:
         return Reason(ReasonCode.INVALID_REQUEST, f"The request cannot be understood: {problem}.")
-    if case.is_promised:
-        return _promised(case)
-    if not case.work.is_ready:
+    if pending.is_promised:
+        return _promised(pending)
+    if not pending.work.is_ready:
         return _explained(
-            case,
+            pending,
             ReasonCode.WAITING_FOR_GANG,
             "Too few of its pods are left to reach its minimum, so none is started.",
-            case.view,
+            pending.view,
         )
-    return _by_pool(case)
+    return _by_pool(pending)
 
 
-def _by_pool(case: PendingView) -> Reason:
-    """The reason in the most promising of its pools: the first where it is not plainly impossible."""
-    found = [_in_pool(case, case.views[name]) for name in case.pools]
+def _by_pool(pending: PendingView) -> Reason:
+    """The reason in the first of its pools where it is not impossible, else in the first pool."""
+    found = [_in_pool(pending, pending.views[name]) for name in pending.pools]
     hopeless = {ReasonCode.NEVER_FITS, ReasonCode.NODE_NOT_READY}
     return next((reason for reason in found if reason.code not in hopeless), found[0])
 
 
-def _in_pool(case: PendingView, view: PoolView) -> Reason:
-    ask = case.ask(view)
-    impossible = _never(case, view)
+def _in_pool(pending: PendingView, view: PoolView) -> Reason:
+    ask = pending.ask(view)
+    impossible = _never_fits(pending, view)
     if impossible is not None:
         return impossible
-    bound = _bound(case, view, ask)
+    bound = _blocking_bound(pending, view, ask)
     if bound is not None:
         return bound
-    mine = view.queues[case.work.project]
+    mine = view.queues[pending.work.project]
     over = not mine.allocated.plus(ask).fits_in(mine.fair_share)
-    members = case.asking
+    members = pending.members_to_place
     largest = max(
         (m.need.estimate(view.smallest)[0] // max(1, m.need.devices or 1) for m in members),
         default=0,
     )
-    if not _has_gpus(case):
+    if not _has_gpus(pending):
         return _explained(
-            case,
+            pending,
             ReasonCode.WAITING_FOR_FREE_GPU,
             f"No node of pool {view.name} has the CPU and memory for it now.",
             view,
         )
-    if len(members) > 1 and 0 < case.found.get(view.name, 0) < len(members):
-        found = case.found[view.name]
+    if len(members) > 1 and 0 < pending.found.get(view.name, 0) < len(members):
+        found = pending.found[view.name]
         text = f"There is room for {found} of its {len(members)} pods in pool {view.name}; it starts when all of them fit."
-        return _explained(case, ReasonCode.WAITING_FOR_GANG, text, view)
+        return _explained(pending, ReasonCode.WAITING_FOR_GANG, text, view)
     if (
         view.reservation is not None
-        and view.reservation[0] != case.id
-        and view.free.total - view.kept < ask.gpu <= view.free.total
+        and view.reservation[0] != pending.id
+        and view.free.total - view.reserved_free < ask.gpu <= view.free.total
     ):
         text = f"The free GPUs of pool {view.name} are kept for workload {view.reservation[0]}, which has waited for longer."
-        return _explained(case, ReasonCode.WAITING_FOR_RESERVATION, text, view)
+        return _explained(pending, ReasonCode.WAITING_FOR_RESERVATION, text, view)
     if view.before.total >= ask.gpu > view.free.total and view.before.largest >= min(largest, GPU):
         text = f"The free GPUs of pool {view.name} went to workloads that were ahead of it."
-        return _explained(case, ReasonCode.WAITING_BEHIND, text, view)
-    own = mine.allocated.gpu - view.fixed[case.work.project].gpu
-    if over and view.lent - own >= ask.gpu:
+        return _explained(pending, ReasonCode.WAITING_BEHIND, text, view)
+    own = mine.allocated.gpu - view.non_preemptible[pending.work.project].gpu
+    if over and view.preemptible_held - own >= ask.gpu:
         text = (
             f"Project {mine.queue} holds {_gpus(mine.allocated.gpu)} of its fair share of {counted(mine.fair_share.gpu / GPU, 'GPU')} in pool "
             f"{view.name}, so this request for {counted(ask.gpu / GPU, 'GPU')} cannot take GPUs back from others and waits for free ones."
         )
-        return _explained(case, ReasonCode.WAITING_FOR_QUOTA, text, view)
+        return _explained(pending, ReasonCode.WAITING_FOR_QUOTA, text, view)
     if largest <= view.free.largest and ask.gpu <= view.free.total:
-        return _explained(case, ReasonCode.WAITING_FOR_FREE_GPU, _crowded(case, view), view)
+        return _explained(pending, ReasonCode.WAITING_FOR_FREE_GPU, _crowded(pending, view), view)
     free = f"{_gpus(view.free.total)} {'is' if 0 < view.free.total <= GPU else 'are'} free, at most {_gpus(view.free.largest)} on one node"
-    text = f"It needs {_asked(case, ask)} in pool {view.name}, where {free}."
-    return _explained(case, ReasonCode.WAITING_FOR_FREE_GPU, text, view)
+    text = f"It needs {_asked(pending, ask)} in pool {view.name}, where {free}."
+    return _explained(pending, ReasonCode.WAITING_FOR_FREE_GPU, text, view)
 
 
-def _crowded(case: PendingView, view: PoolView) -> str:
-    """GPUs are free, but not where the rest is."""
-    level = _level(case)
+def _crowded(pending: PendingView, view: PoolView) -> str:
+    """The message if enough GPUs are free, but not where CPU, memory or topology fit."""
+    level = _level(pending)
     if level is not None:
         return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but no {level} has room for all of its pods."
-    pods = len(case.asking)
-    cpu, memory = max(need.cpu for need in case.needs), max(need.ram for need in case.needs)
+    pods = len(pending.members_to_place)
+    cpu, memory = max(need.cpu for need in pending.needs), max(need.ram for need in pending.needs)
     rest = (
         [counted(cpu / GPU, "CPU")] * (cpu > 0)
         + [f"{memory} MiB of memory"] * (memory > 0)
@@ -132,31 +130,33 @@ def _crowded(case: PendingView, view: PoolView) -> str:
     return f"{_gpus(view.free.total)} of the GPUs of pool {view.name} are free, but not on a node that has {' and '.join(rest)} left, which {each}."
 
 
-def _has_gpus(case: PendingView) -> bool:
-    return any(need.gpu for need in case.needs)
+def _has_gpus(pending: PendingView) -> bool:
+    return any(need.gpu for need in pending.needs)
 
 
-def _promised(case: PendingView) -> Reason:
-    view = case.view if case.pools else next(iter(case.views.values()))
+def _promised(pending: PendingView) -> Reason:
+    view = pending.view if pending.pools else next(iter(pending.views.values()))
     who = (
         "others have"
-        if not case.victims
+        if not pending.victims
         else "one other pod has"
-        if case.victims == 1
-        else f"{case.victims} other pods have"
+        if pending.victims == 1
+        else f"{pending.victims} other pods have"
     )
     return _explained(
-        case,
+        pending,
         ReasonCode.WAITING_FOR_RECLAIM,
         f"Its place is promised and it starts as soon as {who} left it.",
         view,
     )
 
 
-def _bound(case: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
-    """A limit, or for non-preemptible work a quota, of its project or of a department above it."""
-    for name in view.paths[case.work.project]:
-        queue, fixed = view.queues[name], view.fixed[name]
+def _blocking_bound(pending: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
+    """The limit, or for non-preemptible work the quota, that its project or a department
+    exceeds.
+    """
+    for name in view.paths[pending.work.project]:
+        queue, non_preemptible = view.queues[name], view.non_preemptible[name]
         for i in range(3):
             if not ask[i]:
                 continue
@@ -164,19 +164,19 @@ def _bound(case: PendingView, view: PoolView, ask: Amounts) -> Reason | None:
             if queue.allocated[i] + ask[i] > queue.limit[i]:
                 held = f"{_of(i, queue.allocated)} of its limit of {_of(i, queue.limit, UNITS[i])}"
                 text = f"{who} holds {held} and this request needs {_of(i, ask)} more."
-                return _explained(case, ReasonCode.OVER_LIMIT, text, view, queue)
-            if not case.work.preemptible and fixed[i] + ask[i] > queue.quota[i]:
+                return _explained(pending, ReasonCode.OVER_LIMIT, text, view, queue)
+            if not pending.work.preemptible and non_preemptible[i] + ask[i] > queue.quota[i]:
                 text = (
-                    f"{who} holds {_of(i, fixed)} of its quota of {_of(i, queue.quota, UNITS[i])} in non-preemptible work and this "
+                    f"{who} holds {_of(i, non_preemptible)} of its quota of {_of(i, queue.quota, UNITS[i])} in non-preemptible work and this "
                     f"non-preemptible request needs {_of(i, ask)} more."
                 )
-                return _explained(case, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, text, view, queue)
+                return _explained(pending, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA, text, view, queue)
     return None
 
 
-def _never(case: PendingView, view: PoolView) -> Reason | None:
+def _never_fits(pending: PendingView, view: PoolView) -> Reason | None:
     """Whether even an empty pool could not hold it, or only nodes that are not ready could."""
-    for need in dict.fromkeys(case.needs):
+    for need in dict.fromkeys(pending.needs):
         fitting = view.machines.fitting(need)
         if fitting.ready:
             continue
@@ -186,33 +186,33 @@ def _never(case: PendingView, view: PoolView) -> Reason | None:
                 for node in fitting.unready[:3]
             )
             return _explained(
-                case,
+                pending,
                 ReasonCode.NODE_NOT_READY,
                 f"Only nodes that are not ready could take it: {names}.",
                 view,
             )
         return _explained(
-            case,
+            pending,
             ReasonCode.NEVER_FITS,
-            f"No node of pool {view.name} could take it, even empty: {_obstacle(need, view)}.",
+            f"No node of pool {view.name} could take it, even empty: {_missing_capacity(need, view)}.",
             view,
         )
-    ask = case.ask(view)
-    level = _level(case)
-    if level is not None and len(case.needs) > 1 and not any(need.mig for need in case.needs):
-        largest = _largest_domain(case, view)
+    ask = pending.ask(view)
+    level = _level(pending)
+    if level is not None and len(pending.needs) > 1 and not any(need.mig for need in pending.needs):
+        largest = _largest_domain(pending, view)
         if ask.gpu > largest:
             text = f"Its pods need {counted(ask.gpu / GPU, 'GPU')} in one {level}, and the largest in pool {view.name} has {_gpus(largest)}."
-            return _explained(case, ReasonCode.NEVER_FITS, text, view)
-    if ask.gpu > view.total.gpu and len(case.needs) > 1:
+            return _explained(pending, ReasonCode.NEVER_FITS, text, view)
+    if ask.gpu > view.total.gpu and len(pending.needs) > 1:
         text = f"Together its pods need {counted(ask.gpu / GPU, 'GPU')}, and pool {view.name} has {_gpus(view.total.gpu)}."
-        return _explained(case, ReasonCode.NEVER_FITS, text, view)
+        return _explained(pending, ReasonCode.NEVER_FITS, text, view)
     return None
 
 
-def _level(case: PendingView) -> str | None:
-    """The part of a topology in which all of its pods have to be."""
-    together = case.work.workload.topology
+def _level(pending: PendingView) -> str | None:
+    """The topology level in one of whose domains all of its pods must run."""
+    together = pending.work.workload.topology
     return (
         None
         if together is None or together.required is None
@@ -220,11 +220,11 @@ def _level(case: PendingView) -> str | None:
     )
 
 
-def _largest_domain(case: PendingView, view: PoolView) -> int:
-    """Milli-GPU of the largest such part, empty and whole."""
-    together = case.work.workload.topology
+def _largest_domain(pending: PendingView, view: PoolView) -> int:
+    """Milli-GPU of the largest such domain if it were empty."""
+    together = pending.work.workload.topology
     assert together is not None
-    topology = topology_named(case.policy, together.name)
+    topology = topology_named(pending.policy, together.name)
     assert topology is not None
     assert together.required is not None
     levels = topology.levels[: topology.levels.index(together.required) + 1]
@@ -235,7 +235,7 @@ def _largest_domain(case: PendingView, view: PoolView) -> int:
     return max(sizes.values(), default=0)
 
 
-def _obstacle(need: PodRequirements, view: PoolView) -> str:
+def _missing_capacity(need: PodRequirements, view: PoolView) -> str:
     nodes = view.machines.nodes
     if not nodes:
         return "it has no nodes"
@@ -250,16 +250,16 @@ def _obstacle(need: PodRequirements, view: PoolView) -> str:
 
 
 def _explained(
-    case: PendingView,
+    pending: PendingView,
     code: ReasonCode,
     message: str,
     view: PoolView,
     queue: QueueShare | None = None,
 ) -> Reason:
-    queue = queue or view.queues.get(case.work.project)
+    queue = queue or view.queues.get(pending.work.project)
     free = view.free
     numbers: dict[str, float] = {
-        "requested": case.ask(view).gpu / GPU,
+        "requested": pending.ask(view).gpu / GPU,
         "free_total": free.total / GPU,
         "free_largest": free.largest / GPU,
     }
@@ -269,17 +269,17 @@ def _explained(
             "fair_share": queue.fair_share.gpu / GPU,
         }
         if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
-            numbers["allocated"] = view.fixed[queue.queue].gpu / GPU
+            numbers["allocated"] = view.non_preemptible[queue.queue].gpu / GPU
         for name, amount in (("quota", queue.quota.gpu), ("limit", queue.limit.gpu)):
             if not is_unlimited(amount):
                 numbers[name] = amount / GPU
-    if case.victims:
-        numbers["victims"] = float(case.victims)
-    return Reason(code, message, numbers, helps_for(case, code, view))
+    if pending.victims:
+        numbers["victims"] = float(pending.victims)
+    return Reason(code, message, numbers, suggestions_for(pending, code, view))
 
 
-def _asked(case: PendingView, ask: Amounts) -> str:
-    memory = next((need.memory for need in case.needs if need.memory), None)
+def _asked(pending: PendingView, ask: Amounts) -> str:
+    memory = next((need.memory for need in pending.needs if need.memory), None)
     return f"{memory} MiB of a GPU" if memory else counted(ask.gpu / GPU, "GPU")
 
 

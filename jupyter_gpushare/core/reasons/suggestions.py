@@ -1,5 +1,5 @@
-"""What a person could change so that a waiting workload starts sooner. Each help is checked against
-the numbers before it is given.
+"""Changes to a pending request that would let it start sooner. Each is checked before it is
+suggested.
 """
 
 from __future__ import annotations
@@ -10,16 +10,18 @@ from ..model.amounts import GPU, is_unlimited
 from ..model.reason import ReasonCode, Suggestion, counted
 from .pending_view import PendingView, PoolView
 
-__all__ = ["helps_for"]
+__all__ = ["suggestions_for"]
 
 FRACTIONS: Final = (750, 500, 250, 200, 100)
-"""Shares that people ask for, tried from the largest."""
+"""Common fractions, tried from the largest."""
 
 
-def helps_for(case: PendingView, code: ReasonCode, view: PoolView) -> tuple[Suggestion, ...]:
+def suggestions_for(
+    pending: PendingView, code: ReasonCode, view: PoolView
+) -> tuple[Suggestion, ...]:
     """The changes that would help, the best first."""
     if code in (ReasonCode.NEVER_FITS, ReasonCode.INVALID_REQUEST):
-        return tuple(_other_pools(case, view))
+        return tuple(_other_pools(pending, view))
     helps: list[Suggestion] = []
     if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
         helps.append(
@@ -29,26 +31,26 @@ def helps_for(case: PendingView, code: ReasonCode, view: PoolView) -> tuple[Sugg
                 "As preemptible work it may go beyond the quota while GPUs are free.",
             )
         )
-    helps += _smaller(case, view)
-    helps += _other_pools(case, view)
-    if code != ReasonCode.NODE_NOT_READY and not _waits_for_ever(case, view):
+    helps += _smaller(pending, view)
+    helps += _other_pools(pending, view)
+    if code != ReasonCode.NODE_NOT_READY and not _waits_for_ever(pending, view):
         helps.append(_wait(code))
     return tuple(helps)
 
 
-def _smaller(case: PendingView, view: PoolView) -> list[Suggestion]:
-    """A smaller GPU request that the free GPUs and the bound in the way would take now."""
-    if len(case.work.members) != 1:
+def _smaller(pending: PendingView, view: PoolView) -> list[Suggestion]:
+    """A smaller GPU request that would fit now."""
+    if len(pending.work.members) != 1:
         return []
-    need = next(iter(case.work.members.values())).need
-    asked = case.ask(view).gpu
+    need = next(iter(pending.work.members.values())).need
+    asked = pending.ask(view).gpu
     room = min(view.free.largest, view.free.total)
-    for name in view.paths.get(case.work.project, ()):
+    for name in view.paths.get(pending.work.project, ()):
         above = view.queues[name]
         if not is_unlimited(above.limit.gpu):
             room = min(room, above.limit.gpu - above.allocated.gpu)
-        if not case.work.preemptible and not is_unlimited(above.quota.gpu):
-            room = min(room, above.quota.gpu - view.fixed[name].gpu)
+        if not pending.work.preemptible and not is_unlimited(above.quota.gpu):
+            room = min(room, above.quota.gpu - view.non_preemptible[name].gpu)
     if need.mig or not need.gpu or room <= 0:
         return []
     sizes = [room // GPU * GPU] if room >= GPU else [f for f in FRACTIONS if f <= room][:1]
@@ -59,14 +61,14 @@ def _smaller(case: PendingView, view: PoolView) -> list[Suggestion]:
     ]
 
 
-def _other_pools(case: PendingView, view: PoolView) -> list[Suggestion]:
-    asked = case.ask(view).gpu
-    project = case.work.project
+def _other_pools(pending: PendingView, view: PoolView) -> list[Suggestion]:
+    asked = pending.ask(view).gpu
+    project = pending.work.project
     helps = []
-    for name, other in sorted(case.views.items()):
-        largest = asked if len(case.work.members) == 1 else 0
+    for name, other in sorted(pending.views.items()):
+        largest = asked if len(pending.work.members) == 1 else 0
         if (
-            name in case.pools
+            name in pending.pools
             or not asked
             or other.free.total < asked
             or other.free.largest < largest
@@ -78,11 +80,11 @@ def _other_pools(case: PendingView, view: PoolView) -> list[Suggestion]:
         ):
             continue
         room = (
-            other.queues[project].quota.gpu - other.fixed[project].gpu
+            other.queues[project].quota.gpu - other.non_preemptible[project].gpu
             if project in other.queues
             else 0
         )
-        if not case.work.preemptible and asked > room:
+        if not pending.work.preemptible and asked > room:
             continue
         helps.append(
             Suggestion(
@@ -94,14 +96,14 @@ def _other_pools(case: PendingView, view: PoolView) -> list[Suggestion]:
     return helps
 
 
-def _waits_for_ever(case: PendingView, view: PoolView) -> bool:
-    """Whether no release can help: it is larger than a bound by itself, or has too few pods."""
-    if not case.work.is_ready:
+def _waits_for_ever(pending: PendingView, view: PoolView) -> bool:
+    """Whether no release can help: the request alone exceeds a bound, or it has too few pods."""
+    if not pending.work.is_ready:
         return True
-    ask = case.ask(view)
-    above = [view.queues[name] for name in view.paths.get(case.work.project, ())]
+    ask = pending.ask(view)
+    above = [view.queues[name] for name in view.paths.get(pending.work.project, ())]
     return any(
-        not ask.fits_in(queue.limit) or not (case.work.preemptible or ask.fits_in(queue.quota))
+        not ask.fits_in(queue.limit) or not (pending.work.preemptible or ask.fits_in(queue.quota))
         for queue in above
     )
 

@@ -119,7 +119,7 @@ class PendingStatus:
         promised = {pipeline.workload for pipeline in decisions.pipelines}
         for id_ in touched | promised | unit_of_work.fresh:
             if (record := unit_of_work.records.get(id_)) is not None:
-                self._renew(record, *decisions.glimpse(id_))
+                self._renew(record, *decisions.peek(id_))
                 unit_of_work.changed(record)
         unit_of_work.fresh.clear()
 
@@ -133,10 +133,10 @@ class PendingStatus:
         unit_of_work, decisions = self._unit_of_work, self._unit_of_work.decisions
         if decisions is self._told_of:
             return
-        yield from decisions.counting()
+        yield from decisions.count_positions()
         oldest_first = [id_ for id_ in unit_of_work.records if id_ in decisions.reasons]
         for count, id_ in enumerate(oldest_first, start=1):
-            record, shown = unit_of_work.records.get(id_), decisions.glimpse(id_)
+            record, shown = unit_of_work.records.get(id_), decisions.peek(id_)
             if (
                 record is not None
                 and id_ in unit_of_work.decisions.reasons

@@ -14,7 +14,7 @@ from contextlib import closing
 from typing import Final
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.cycle.projection import Coming, foresee
+from jupyter_gpushare.core.cycle.projection import ScheduledEvent, project_starts
 from jupyter_gpushare.core.estimates.wait_history import WEEK, WaitHistory, WaitSample, size_class
 from jupyter_gpushare.core.model.amounts import MILLI
 from jupyter_gpushare.core.model.decisions import Evict, WhatIf
@@ -171,7 +171,7 @@ class WaitEstimates:
         if reason.code in OWN:
             why = f"How long is not known: it waits until project {work.project} or its department gives GPUs back."
             return unknown(now, why) if at_most is None else bounded(at_most, now)
-        place = self._waits.place(work.project, pool, id_)
+        place = self._waits.position(work.project, pool, id_)
         found = self._waits.expected(pool, _size(work), place, so_far)
         if found is not None:
             return by_history(found, pool, now, at_most, waits=waits)
@@ -278,7 +278,9 @@ class WaitEstimates:
         begun, found = time.perf_counter(), dict[str, int]()
         notice = self._unit_of_work.loaded.admin.notice + SAVING
         with closing(
-            foresee(self._unit_of_work.cluster, self._coming(now), now, notice=notice, asked=asked)
+            project_starts(
+                self._unit_of_work.cluster, self._coming(now), now, notice=notice, workload=asked
+            )
         ) as steps:
             for at, started in steps:
                 found |= dict.fromkeys(started - found.keys(), at)
@@ -288,7 +290,7 @@ class WaitEstimates:
                     break
         return found
 
-    def _coming(self, now: int) -> Iterable[Coming]:
+    def _coming(self, now: int) -> Iterable[ScheduledEvent]:
         """The ends of running times, and those who were told to leave."""
         rules, notice = self._unit_of_work.loaded.rules, self._unit_of_work.loaded.admin.notice
         for record in self._unit_of_work.records.values():

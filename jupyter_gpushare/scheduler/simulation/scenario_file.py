@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from jupyter_gpushare.core.model.events import (
-    Fact,
+    Event,
     NodeJoined,
     PodEnded,
     PodNominated,
@@ -74,7 +74,7 @@ class Scenario:
 
     name: str
     policy: Policy
-    facts: tuple[Fact, ...]
+    facts: tuple[Event, ...]
     cycles: int = 1
     interval: int = SECOND
 
@@ -157,7 +157,7 @@ def _quotas(shape: ScenarioQueueSchema, pools: tuple[NodePool, ...]) -> dict[str
 # -------------------------------------------------------------------------------------------------------
 
 
-def _facts(shape: ScenarioSchema, policy: Policy, placing: _GpuNames) -> Iterator[Fact]:
+def _facts(shape: ScenarioSchema, policy: Policy, placing: _GpuNames) -> Iterator[Event]:
     """Nodes, workloads, then what runs where: those whose GPUs are named first, so that the others
     get GPUs of their own; and those by name, so that the order of the file does not decide which
     ones.
