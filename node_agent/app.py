@@ -1,8 +1,7 @@
-"""The agent as a whole: puts the parts together, starts and stops them, in its own process or
-inside somebody else's event loop.
+"""The agent as a whole: composes its parts, starts and stops them, in its own process or inside the
+event loop of an embedding one.
 
-Starting finds the kernels of an earlier life again; stopping leaves them alone. Nothing here
-decides.
+Starting finds the kernels of an earlier agent again; stopping leaves them running.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ __all__ = ["Agent", "AgentConfig"]
 
 SAMPLE_S = 1.0
 SAMPLES_PER_REPORT = 5
+JOURNAL_S = 0.05
 
 
 class Agent:
@@ -51,61 +51,63 @@ class Agent:
         self.node = NodeRuntime(config, devices, self, clock)
         self.mover = MemoryMover(self.node)
         self.leases = LeaseAssignments(self.node, self.mover)
-        self.enclosures = ProcessGroups(self.node, devices.cgroups)
-        self.lifecycle = KernelLifecycle(self.node, self.enclosures)
-        self.desk = Reconciler(self.node, self.mover, self.leases, self.lifecycle)
-        self.gate = SocketServer(
-            config.socket_path(), lambda: self.talk, for_all=config.users == "all"
+        self.process_groups = ProcessGroups(self.node, devices.cgroups)
+        self.lifecycle = KernelLifecycle(self.node, self.process_groups)
+        self.reconciler = Reconciler(self.node, self.mover, self.leases, self.lifecycle)
+        self.socket_server = SocketServer(
+            config.socket_path(), lambda: self.handlers, for_all=config.users == "all"
         )
-        self.talk = MessageHandlers(self.node, self.gate, self.desk, self.lifecycle, self.mover)
+        self.handlers = MessageHandlers(
+            self.node, self.socket_server, self.reconciler, self.lifecycle, self.mover
+        )
         self.session = SchedulerSession(self.node, self.leases, link_factory)
         self.batch = BatchRunner(self.node, self.lifecycle)
-        self.session.on_log = self.batch.taken
         self.journal = AgentJournal(config.state_dir / "agent.journal.json")
         self.usage = UsageSampler(self.node, keep=lambda: self.journal.write(self.node))
-        self.session.on_usage = self.usage.taken
+        self.session.on_log = self.batch.acknowledged
+        self.session.on_usage = self.usage.acknowledged
         self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
 
-    # ---- ports -----------------------------------------------------------------------------------
+    # ---- ports (see AgentPorts) ------------------------------------------------------------------
 
     def to_kernel(self, kernel_id: str, body: ToKernel) -> bool:
-        """To the kernel's line."""
-        return self.gate.to_kernel(kernel_id, body)
+        """Over the kernel's connection."""
+        return self.socket_server.to_kernel(kernel_id, body)
 
     def to_server(self, server: str, body: ToServer) -> bool:
-        """To the server's line."""
-        return self.gate.to_server(server, body)
+        """Over the server's connection."""
+        return self.socket_server.to_server(server, body)
 
     def to_servers(self, body: ToServer) -> None:
-        """To everybody's line."""
-        for line in self.gate.servers.values():
-            line.send(body)
+        """Over the connections of all servers."""
+        for connection in self.socket_server.servers.values():
+            connection.send(body)
 
     def to_scheduler(self, body: FromAgent) -> bool:
-        """To the link."""
+        """Over the link."""
         return self.session.send(body)
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- start and stop --------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Find the kernels of an earlier life, listen, and dial the scheduler. Raises GpuShareError
-        when another agent is here.
+        """Find the kernels of an earlier agent, listen, and connect to the scheduler. Raises
+        GpuShareError when another agent listens on the socket.
         """
         self.config.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for book, ident in self.journal.restore(self.node):
-            book.unsure_until = self.node.clock() + 3 * UNSURE_MS
-            self.lifecycle.watch(book, ident)
-        await self.gate.start()
-        await self.enclosures.tidy()
+        for kernel, ident in self.journal.restore(self.node):
+            kernel.gate.unsure_until = self.node.clock() + 3 * UNSURE_MS
+            self.lifecycle.watch(kernel, ident)
+        await self.socket_server.start()
+        await self.process_groups.remove_abandoned()
         self.devices.start(self._wake_from_anywhere(asyncio.get_running_loop()))
-        self.desk.try_step()
+        self.reconciler.try_step()
         if self.devices.traits.recovers_copies_at_start:
-            for book in self.node.books.values():
-                self.mover.settle(book)
-        self._tasks.spawn(self.desk.run(), name="reconciler")
+            for kernel in self.node.kernels.values():
+                self.mover.recover(kernel)
+        self._tasks.spawn(self.reconciler.run(), name="reconciler")
         self._tasks.spawn(self.session.run(), name="session")
         self._tasks.spawn(self._sample(), name="usage")
-        self._tasks.spawn(self._keep(), name="journal")
+        self._tasks.spawn(self._write_journal(), name="journal")
         self._tasks.spawn(self.batch.run(), name="batch")
         log.info(
             "node %s: %d %ss, listening on %s",
@@ -116,7 +118,7 @@ class Agent:
         )
 
     def _wake_from_anywhere(self, loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
-        """The devices' threads may outlive the loop by a moment."""
+        """The threads of the devices may outlive the loop by a moment."""
 
         def wake() -> None:
             with contextlib.suppress(RuntimeError):
@@ -127,12 +129,12 @@ class Agent:
     async def stop(self) -> None:
         """Stop everything but the kernels. May be called twice."""
         was_running = len(self._tasks) > 0
-        await self.gate.stop()
+        await self.socket_server.stop()
         await self._tasks.close()
-        await self.talk.close()
+        await self.handlers.close()
         await self.mover.close()
         await self.lifecycle.close()
-        await self.enclosures.close()
+        await self.process_groups.close()
         if was_running:
             self.journal.write(self.node)
             self.devices.close()
@@ -142,19 +144,17 @@ class Agent:
         while True:
             await asyncio.sleep(SAMPLE_S)
             self.usage.sample()
-            vitals = await asyncio.to_thread(
-                look, self.config.state_dir
-            )  # a disk that hangs must not hold up the agent
-            self.node.pressed = lasting(
-                self.node.pressed, pressed(vitals, self.node.rules.pressure), self.node.clock()
-            )
-            self.session.tell_node()
+            # in a thread: a disk that hangs must not block the agent
+            reading = await asyncio.to_thread(look, self.config.state_dir)
+            found = pressed(reading, self.node.rules.pressure)
+            self.node.pressed = lasting(self.node.pressed, found, self.node.clock())
+            self.session.report_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:
                 self.usage.report()
 
-    async def _keep(self) -> None:
+    async def _write_journal(self) -> None:
         while True:
             if self.node.dirty:
                 self.journal.write(self.node)
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(JOURNAL_S)

@@ -170,7 +170,7 @@ def agent(
     if users == "all" and os.geteuid() != 0:
         raise InvalidInput("only root can serve every user of the machine", field="--users")
     place = Path(socket) if socket else None
-    public = AgentConfig(node, folder, place, users=users).doors() if users == "all" else None
+    public = AgentConfig(node, folder, place, users=users).public_dir() if users == "all" else None
     request = DiscoveryRequest(node, folder, public, simulate or "", gpu_memory, copy_rate)
     find = partial(find_devices, request)
     if self_test:

@@ -49,7 +49,7 @@ from ..reconcile.memory_mover import MemoryMover
 from ..reconcile.reconciler import Reconciler
 from ..socket.kernel_tokens import token_matches
 from ..socket.socket_server import SocketConnection, SocketServer
-from ..state.kernel_record import GateRequest, KernelRecord, view
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.processes import identify
 from .user_actions import UserActions
@@ -63,9 +63,9 @@ running.
 """
 
 
-def _is_whose(book: KernelRecord, uid: int) -> bool:
+def _is_whose(kernel: KernelRecord, uid: int) -> bool:
     """Whether it is this user's; what nobody has registered yet is the agent's own."""
-    return uid == (os.getuid() if book.uid is None else book.uid)
+    return uid == (os.getuid() if kernel.registration.uid is None else kernel.registration.uid)
 
 
 class MessageHandlers:
@@ -74,13 +74,18 @@ class MessageHandlers:
     def __init__(
         self,
         node: NodeRuntime,
-        gate: SocketServer,
-        desk: Reconciler,
+        socket_server: SocketServer,
+        reconciler: Reconciler,
         lifecycle: KernelLifecycle,
         mover: MemoryMover,
     ) -> None:
-        self._node, self._gate, self._desk, self._lifecycle = node, gate, desk, lifecycle
-        self._wishes = UserActions(node, desk, mover)
+        self._node, self._socket_server, self._reconciler, self._lifecycle = (
+            node,
+            socket_server,
+            reconciler,
+            lifecycle,
+        )
+        self._user_actions = UserActions(node, reconciler, mover)
         self._numbers = itertools.count(1)
         self._relayed: dict[int, tuple[str, int, asyncio.TimerHandle]] = {}
         self._tasks = BackgroundTasks(log)
@@ -89,50 +94,51 @@ class MessageHandlers:
 
     def greet_kernel(self, hello: KernelHello, line: SocketConnection) -> str | None:
         """Why this peer is not that kernel; None: welcome."""
-        book = self._node.books.get(hello.kernel_id)
-        if book is None:
+        kernel = self._node.kernels.get(hello.kernel_id)
+        if kernel is None:
             return "nobody registered it"
-        if not token_matches(book, hello.token):
+        if not token_matches(kernel, hello.token):
             return "its token is wrong"
-        if not identify(line.pid, line.uid, book.launch, book.main, book.uid):
+        if not identify(
+            line.pid, line.uid, kernel.process.launch, kernel.process.main, kernel.registration.uid
+        ):
             return "it does not belong to the kernel's processes"
-        if book.main is None and not book.ending:
+        if kernel.process.main is None and not kernel.process.ending:
             self._lifecycle.launched(KernelLaunched(kernel_id=hello.kernel_id, pid=line.pid))
-        old = self._gate.kernels.get(hello.kernel_id)
-        self._gate.kernels[hello.kernel_id] = line
+        old = self._socket_server.kernels.get(hello.kernel_id)
+        self._socket_server.kernels[hello.kernel_id] = line
         if old is not None and old is not line:
             old.close()
-        book.connected, book.ever_connected, book.heard = True, True, 0
-        if (
-            book.unsure_until or book.cells
-        ):  # what ended while the line was broken was told to nobody; what runs is said again now
-            book.cells, book.unsure_until = set(), self._node.clock() + UNSURE_MS
+        kernel.gate.connect(self._node.clock(), UNSURE_MS)
+        kernel.heartbeat.received_at = 0
         line.send(
             KernelWelcome(
                 node=self._node.config.node,
                 simulated=self._node.devices.traits.simulated,
-                kernel=self._view(book),
+                kernel=self._view(kernel),
             )
         )
-        for message in book.told:
+        for message in kernel.published.unsent:
             line.send(NotebookMessage(message=message))
-        book.told.clear()
-        book.last_key, book.last_devices, self._node.dirty = None, (), True
+        kernel.published.unsent.clear()
+        kernel.published.key, kernel.published.devices, self._node.dirty = None, (), True
         self._node.wake()
         return None
 
     def lost_kernel(self, kernel_id: str, line: SocketConnection) -> None:  # noqa: ARG002 - the listener's signature
         """Its line broke; its process may live."""
-        book = self._node.books.get(kernel_id)
-        if book is not None and kernel_id not in self._gate.kernels:
-            book.connected, book.question = False, None
+        kernel = self._node.kernels.get(kernel_id)
+        if kernel is not None and kernel_id not in self._socket_server.kernels:
+            kernel.gate.disconnect()
             self._node.wake()
 
     def greet_server(self, hello: ServerHello, line: SocketConnection) -> str | None:
         """Every server that the socket lets in is welcome. It hears of the kernels of its own user."""
-        self._gate.servers[hello.server] = line
+        self._socket_server.servers[hello.server] = line
         node = self._node
-        kernels = [self._view(book) for book in node.books.values() if _is_whose(book, line.uid)]
+        kernels = [
+            self._view(kernel) for kernel in node.kernels.values() if _is_whose(kernel, line.uid)
+        ]
         tiers, problems = node.devices.capabilities()
         line.send(
             ServerWelcome(
@@ -143,147 +149,144 @@ class MessageHandlers:
                 kernels=kernels,
             )
         )
-        for book in node.books.values():
-            if book.server == hello.server:
-                book.last_key = None
+        for kernel in node.kernels.values():
+            if kernel.registration.server == hello.server:
+                kernel.published.key = None
         node.wake()
         return None
 
     def lost_server(self, server: str, line: SocketConnection) -> None:  # noqa: ARG002 - the listener's signature
         """Its kernels go on; a kernel that it was about to launch will not come."""
-        if server not in self._gate.servers:
+        if server not in self._socket_server.servers:
             self._lifecycle.server_lost(server)
             self._node.wake()
 
-    def _view(self, book: KernelRecord) -> Kernel:
-        return view(
-            book,
-            self._node.config.node,
-            self._node.uuids,
-            self._node.totals,
-            self._node.devices.traits.simulated,
-        )
+    def _view(self, kernel: KernelRecord) -> Kernel:
+        return self._node.view(kernel)
 
     # ---- kernels ---------------------------------------------------------------------------------
 
     def from_kernel(self, kernel_id: str, body: FromKernel) -> None:
         """One thing that a kernel said."""
-        book = self._node.books.get(kernel_id)
-        if book is None:
+        kernel = self._node.kernels.get(kernel_id)
+        if kernel is None:
             return
         match body:
             case KernelPing():
-                book.heard = self._node.clock()
+                kernel.heartbeat.received_at = self._node.clock()
             case CellStart():
-                self._cell_start(book, body)
+                self._cell_start(kernel, body)
             case CellEnd(n=n):
-                self._cell_end(book, n)
+                self._cell_end(kernel, n)
             case CellCancel(n=n):
-                self._cell_cancel(book, n)
+                self._cell_cancel(kernel, n)
             case RpcRequest():
-                self._ask(book, body)
+                self._ask(kernel, body)
             case CachesDropped():
-                book.caches = self._node.clock() if book.caches is not None else None
-                self._desk.try_step()
+                kernel.memory.caches_deadline = (
+                    self._node.clock() if kernel.memory.caches_deadline is not None else None
+                )
+                self._reconciler.try_step()
             case _:
                 pass  # a second hello
 
-    def _cell_start(self, book: KernelRecord, body: CellStart) -> None:
-        node, now = self._node, self._node.clock()
-        book.unsure_until = 0
-        if body.running:
-            book.cells.add(body.n)
-            # it began while we were away, and stands still in the driver if its memory is away too
+    def _cell_start(self, kernel: KernelRecord, body: CellStart) -> None:
+        node, gate, n = self._node, kernel.gate, body.n
+        gate.unsure_until = 0
+        if body.running:  # it began while the connection was broken; it may wait in the driver
+            gate.running.add(n)
             if body.wait:
-                book.held_back = False
+                kernel.preferences.suspended_by_user = False
             node.wake()
             return
         if body.exempt:
-            node.ports.to_kernel(book.kernel_id, CellAllowed(n=body.n))
+            node.ports.to_kernel(kernel.kernel_id, CellAllowed(n=n))
             return
         if body.wait:
-            book.gave_up = False
-        if book.killing:
-            node.ports.to_kernel(
-                book.kernel_id,
-                CellRefused(n=body.n, message="The kernel is about to be restarted."),
-            )
-            return
-        if book.lease is None or book.unwanted:
-            if book.gave_up or not book.asks():
-                self._desk.let_run(book, GateRequest(body.n, now), now)
-                return
-            book.question = GateRequest(body.n, now)
-            ask_again(node, book, now)
-            self._say_pending(book)
-            return
-        if book.holding.suspended and book.held_back:
-            book.held_back = False
-        book.question = GateRequest(body.n, now)
-        self._desk.try_step()
-        if book.question is not None and not book.question.told and not self._desk.is_looking(book):
-            self._desk.say_wait(book, node.story.waits_to_enter())
+            gate.gave_up = False
+        if kernel.process.killing:
+            refusal = CellRefused(n=n, message="The kernel is about to be restarted.")
+            node.ports.to_kernel(kernel.kernel_id, refusal)
+        elif kernel.assignment.active_lease is None:
+            self._start_without_lease(kernel, n)
+        else:
+            self._start_with_lease(kernel, n)
 
-    def _say_pending(self, book: KernelRecord) -> None:
-        reason = book.outlook.reason if book.outlook else None
-        if book.outlook is not None and not book.outlook.pending:
-            self._desk.say_wait(book, self._node.story.waits_to_enter())
+    def _start_without_lease(self, kernel: KernelRecord, n: int) -> None:
+        now = self._node.clock()
+        if kernel.gate.gave_up or not kernel.wants_gpu():
+            self._reconciler.let_run(kernel, n, now)
             return
-        expected = book.outlook.expected_wait if book.outlook else None
-        self._desk.say_wait(
-            book,
-            self._node.story.waits_for_grant(
+        kernel.gate.ask(n, now)
+        ask_again(self._node, kernel, now)
+        self._say_pending(kernel)
+
+    def _start_with_lease(self, kernel: KernelRecord, n: int) -> None:
+        if kernel.memory.suspended:
+            kernel.preferences.suspended_by_user = False
+        request = kernel.gate.ask(n, self._node.clock())
+        self._reconciler.try_step()
+        if (
+            n in kernel.gate.waiting
+            and not request.text
+            and not self._reconciler.is_looking(kernel)
+        ):
+            self._reconciler.say_wait(kernel, self._node.text.waits_to_enter())
+
+    def _say_pending(self, kernel: KernelRecord) -> None:
+        reason = kernel.outlook.reason if kernel.outlook else None
+        if kernel.outlook is not None and not kernel.outlook.pending:
+            self._reconciler.say_wait(kernel, self._node.text.waits_to_enter())
+            return
+        expected = kernel.outlook.expected_wait if kernel.outlook else None
+        self._reconciler.say_wait(
+            kernel,
+            self._node.text.waits_for_grant(
                 reason.message if reason else "", expected.message if expected else ""
             ),
         )
 
-    def _cell_end(self, book: KernelRecord, n: int) -> None:
-        book.cells.discard(n)
-        book.unsure_until = 0
-        if book.question is not None and book.question.n == n:
-            book.question = None
-        if not book.cells:
-            book.idle_since = self._node.clock()
+    def _cell_end(self, kernel: KernelRecord, n: int) -> None:
+        kernel.gate.end(n, self._node.clock())
         self._node.wake()
 
-    def _cell_cancel(self, book: KernelRecord, n: int) -> None:
-        if book.question is not None and book.question.n == n:
-            book.question = None
-            book.gave_up = book.lease is None
+    def _cell_cancel(self, kernel: KernelRecord, n: int) -> None:
+        if kernel.gate.waiting.pop(n, None) is not None:
+            kernel.gate.gave_up = kernel.lease is None
             self._node.ports.to_kernel(
-                book.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up.")
+                kernel.kernel_id, CellRefused(n=n, message="The wait for the GPU was given up.")
             )
-        book.cells.discard(n)
+        kernel.gate.running.discard(n)
         self._node.wake()
 
-    def _ask(self, book: KernelRecord, body: RpcRequest) -> None:
+    def _ask(self, kernel: KernelRecord, body: RpcRequest) -> None:
         if body.action in ("suspend", "resume", "pin", "unpin"):
-            self._tasks.spawn(self._act_for_kernel(book, body))
+            self._tasks.spawn(self._act_for_kernel(kernel, body))
         elif body.action == "status":
-            self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
+            self._reply(kernel.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(kernel))))
         else:
-            self._relay(book, body)
+            self._relay(kernel, body)
 
     def _reply(self, kernel_id: str, body: RpcResponse) -> None:
         self._node.ports.to_kernel(kernel_id, body)
 
-    def _relay(self, book: KernelRecord, body: RpcRequest) -> None:
+    def _relay(self, kernel: KernelRecord, body: RpcRequest) -> None:
         n = next(self._numbers)
         if not self._node.ports.to_server(
-            book.server,
-            RelayedRequest(n=n, kernel_id=book.kernel_id, action=body.action, body=body.body),
+            kernel.registration.server,
+            RelayedRequest(n=n, kernel_id=kernel.kernel_id, action=body.action, body=body.body),
         ):
             if body.action == "history":  # its server knows more, but what we know is true as well
                 self._reply(
-                    book.kernel_id,
-                    RpcResponse(n=body.n, body={"events": to_json(list(book.events))}),
+                    kernel.kernel_id,
+                    RpcResponse(n=body.n, body={"events": to_json(list(kernel.published.events))}),
                 )
                 return
             error = Unavailable("this kernel's Jupyter server is not connected to the node agent")
-            self._reply(book.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
+            self._reply(kernel.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
             return
         timer = asyncio.get_running_loop().call_later(RELAY_S, self._relay_late, n)
-        self._relayed[n] = book.kernel_id, body.n, timer
+        self._relayed[n] = kernel.kernel_id, body.n, timer
 
     def _relay_late(self, n: int) -> None:
         kernel_id, asked, _ = self._relayed.pop(n)
@@ -330,15 +333,15 @@ class MessageHandlers:
                 pass  # an answer that came too late, or a second hello
 
     def _own(self, kernel_id: str, uid: int) -> KernelRecord | None:
-        book = self._node.books.get(kernel_id)
-        return book if book is not None and _is_whose(book, uid) else None
+        kernel = self._node.kernels.get(kernel_id)
+        return kernel if kernel is not None and _is_whose(kernel, uid) else None
 
     def _asked(self, n: int) -> str:
         """The server that a relayed question went to: its number can be guessed, so nobody else may
         answer it.
         """
-        book = self._node.books.get(self._relayed[n][0])
-        return book.server if book is not None else ""
+        kernel = self._node.kernels.get(self._relayed[n][0])
+        return kernel.registration.server if kernel is not None else ""
 
     async def _register(self, server: str, uid: int, body: RegisterKernel) -> None:
         try:
@@ -349,42 +352,48 @@ class MessageHandlers:
         self._node.ports.to_server(server, answer)
 
     def _outlook(self, body: KernelRequestState) -> None:
-        book = self._node.books.get(body.kernel_id)
-        if book is None or book.outlook == body:
+        kernel = self._node.kernels.get(body.kernel_id)
+        if kernel is None or kernel.outlook == body:
             return
-        book.outlook, self._node.dirty = body, True
-        if not book.asks():
-            book.gave_up = False
-        if book.question is not None and book.lease is None:
-            if book.asks():
-                self._say_pending(book)
-            elif body.refuses:
-                n, book.question = book.question.n, None
-                self._node.ports.to_kernel(book.kernel_id, CellRefused(n=n, message=body.refuses))
-            else:
-                self._desk.let_run(book, book.question, self._node.clock())
+        kernel.outlook, self._node.dirty = body, True
+        if not kernel.wants_gpu():
+            kernel.gate.gave_up = False
+        if kernel.gate.waiting and kernel.lease is None:
+            self._answer_waiting(kernel, body.refuses)
         self._node.wake()
+
+    def _answer_waiting(self, kernel: KernelRecord, refusal: str) -> None:
+        """The state of its request changed while cells wait for it."""
+        if kernel.wants_gpu():
+            self._say_pending(kernel)
+            return
+        for n in list(kernel.gate.waiting):
+            if refusal:
+                del kernel.gate.waiting[n]
+                self._node.ports.to_kernel(kernel.kernel_id, CellRefused(n=n, message=refusal))
+            else:
+                self._reconciler.let_run(kernel, n, self._node.clock())
 
     # ---- what owners ask for ---------------------------------------------------------------------
 
-    async def _act_for_kernel(self, book: KernelRecord, body: RpcRequest) -> None:
+    async def _act_for_kernel(self, kernel: KernelRecord, body: RpcRequest) -> None:
         try:
-            await self._wishes.grant(book, body.action)
+            await self._user_actions.grant(kernel, body.action)
         except GpuShareError as error:
-            self._reply(book.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
+            self._reply(kernel.kernel_id, RpcResponse(n=body.n, error=error_detail(error)))
         else:
-            self._reply(book.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(book))))
+            self._reply(kernel.kernel_id, RpcResponse(n=body.n, body=to_json(self._view(kernel))))
 
     async def _act_for_server(
-        self, server: str, book: KernelRecord | None, body: KernelActionRequest
+        self, server: str, kernel: KernelRecord | None, body: KernelActionRequest
     ) -> None:
         error: ErrorDetail | None = None
         try:
-            if book is None:
+            if kernel is None:
                 raise NotFound(
                     f"there is no kernel {body.kernel_id} on this node", field="kernel_id"
                 )
-            await self._wishes.grant(book, body.action)
+            await self._user_actions.grant(kernel, body.action)
         except GpuShareError as problem:
             error = error_detail(problem)
         self._node.ports.to_server(server, KernelActionDone(n=body.n, error=error))

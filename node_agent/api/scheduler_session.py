@@ -33,7 +33,7 @@ from jupyter_gpushare.messages import (
 from jupyter_gpushare.version import __version__
 
 from ..reconcile.leases import LeaseAssignments
-from ..state.kernel_record import report
+from ..state.kernel_view import lease_report
 from ..state.node import NodeRuntime, log
 
 __all__ = ["SchedulerLink", "LinkFactory", "SchedulerSession"]
@@ -124,9 +124,9 @@ class SchedulerSession:
     def _hello(self) -> AgentHello:
         node, now = self._node, self._node.clock()
         leases = [
-            report(book, node.uuids, now)
-            for book in node.books.values()
-            if book.lease is not None and not book.unwanted
+            lease_report(kernel, node.uuids, now)
+            for kernel in node.kernels.values()
+            if kernel.lease is not None and not kernel.assignment.lease_revoked
         ]
         self._told_node, self._told_at = self.node_report(), now
         return AgentHello(version=__version__, node=self._told_node, leases=leases)
@@ -154,9 +154,9 @@ class SchedulerSession:
         if node.devices.traits.reports_usage:
             return found
         busy: dict[int, float] = {}
-        for book in node.books.values():
-            for gpu in book.site:
-                busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (book.utilization or 0.0))
+        for kernel in node.kernels.values():
+            for gpu in kernel.assignment.current_gpus:
+                busy[gpu] = min(1.0, busy.get(gpu, 0.0) + (kernel.memory.utilization or 0.0))
         return [
             structs.replace(
                 one,
@@ -168,12 +168,12 @@ class SchedulerSession:
 
     def _drained(self, one: DeviceReport) -> DeviceReport:
         """Nothing new is sent to a GPU whose memory does not come free."""
-        problem = self._node.draining.problem(one.index, self._node.books.values())
+        problem = self._node.draining.problem(one.index, self._node.kernels.values())
         return (
             structs.replace(one, healthy=False, health=problem) if problem and one.healthy else one
         )
 
-    def tell_node(self) -> None:
+    def report_node(self) -> None:
         """Say what changed about the machine: at once when a GPU fell ill or a tier came or went,
         measurements now and then.
         """

@@ -27,55 +27,57 @@ yet, not that nobody answers.
 class UserActions:
     """Grants them, or says why not."""
 
-    def __init__(self, node: NodeRuntime, desk: Reconciler, mover: MemoryMover) -> None:
-        self._node, self._desk, self._mover = node, desk, mover
+    def __init__(self, node: NodeRuntime, reconciler: Reconciler, mover: MemoryMover) -> None:
+        self._node, self._reconciler, self._mover = node, reconciler, mover
 
-    async def grant(self, book: KernelRecord, action: str) -> None:
+    async def grant(self, kernel: KernelRecord, action: str) -> None:
         """`pin`, `unpin`, `suspend` or `resume`. Raises Conflict with the reason why not."""
-        if book.lease is None and book.rest.lease is not None and action == "resume":
-            ask_again(self._node, book, self._node.clock())
+        if kernel.lease is None and kernel.idle.released_lease is not None and action == "resume":
+            ask_again(self._node, kernel, self._node.clock())
             return
-        if book.lease is None:
+        if kernel.lease is None:
             raise Conflict("this kernel has no GPU; ask for one with `%gpu request 0.5`")
-        reset(book, self._node.clock())
+        reset(kernel, self._node.clock())
         if action in ("pin", "unpin"):
-            self._pin(book, action == "pin")
+            self._pin(kernel, action == "pin")
         elif action == "suspend":
-            await self._suspend(book)
+            await self._suspend(kernel)
         else:
-            await self._resume(book)
+            await self._resume(kernel)
 
-    def _pin(self, book: KernelRecord, pinned: bool) -> None:
-        if book.pinned == pinned:
+    def _pin(self, kernel: KernelRecord, pinned: bool) -> None:
+        if kernel.preferences.pinned == pinned:
             return
-        book.pinned, self._node.dirty = pinned, True
+        kernel.preferences.pinned, self._node.dirty = pinned, True
         kept = (
             "Pinned: not suspended while idle; who needs its memory above the share gives notice first. It does not protect from rules that"
             " give an idle GPU back or end what runs for too long."
         )
         what = kept if pinned else "Not pinned any more."
-        self._node.happened(book, "pinned" if pinned else "unpinned", what)
+        self._node.happened(kernel, "pinned" if pinned else "unpinned", what)
         self._node.wake()
 
-    async def _suspend(self, book: KernelRecord) -> None:
-        if book.holding.suspended:
+    async def _suspend(self, kernel: KernelRecord) -> None:
+        if kernel.memory.suspended:
             return
-        if self._node.clock() < book.no_suspend_until:
-            raise Conflict(f"this kernel cannot be suspended: {book.no_suspend_why}")
-        book.held_back = True
-        self._mover.suspend(book, None, "", own=True)
-        await self._until(lambda: book.transit is None)
-        if book.no_suspend_why and self._node.clock() < book.no_suspend_until:
-            book.held_back = False
-            raise Conflict(f"this kernel could not be suspended: {book.no_suspend_why}")
+        if self._node.clock() < kernel.memory.no_suspend_until:
+            raise Conflict(f"this kernel cannot be suspended: {kernel.memory.no_suspend_reason}")
+        kernel.preferences.suspended_by_user = True
+        self._mover.suspend(kernel, None, "", own=True)
+        await self._until(lambda: kernel.memory.transit is None)
+        if kernel.memory.no_suspend_reason and self._node.clock() < kernel.memory.no_suspend_until:
+            kernel.preferences.suspended_by_user = False
+            raise Conflict(f"this kernel could not be suspended: {kernel.memory.no_suspend_reason}")
 
-    async def _resume(self, book: KernelRecord) -> None:
-        book.held_back = False
-        if not book.holding.suspended and book.transit is None:
+    async def _resume(self, kernel: KernelRecord) -> None:
+        kernel.preferences.suspended_by_user = False
+        if not kernel.memory.suspended and kernel.memory.transit is None:
             return
-        book.entering = self._node.clock()
+        kernel.assignment.entering_since = self._node.clock()
         self._node.wake()
-        if not await self._until(lambda: not book.holding.suspended and book.transit is None):
+        if not await self._until(
+            lambda: not kernel.memory.suspended and kernel.memory.transit is None
+        ):
             raise Conflict(
                 "there is no room on the GPU yet; the kernel is resumed as soon as there is"
             )
@@ -85,5 +87,5 @@ class UserActions:
         deadline = loop.time() + RESUME_S
         while not done() and loop.time() < deadline:  # noqa: ASYNC110 - the end of a copy, seen from outside
             await asyncio.sleep(0.01)
-        self._desk.try_step()
+        self._reconciler.try_step()
         return done()

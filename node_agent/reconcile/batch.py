@@ -23,8 +23,9 @@ from typing import Final
 
 from jupyter_gpushare.messages import CommandRequest, LeaseBody, LogAcknowledged, LogChunk, stamp
 
-from ..state.kernel_record import KernelRecord, wall_ms
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
+from ..state.wall_clock import wall_ms
 from ..system.processes import ProcessId, started
 from .lifecycle import KernelLifecycle
 
@@ -91,7 +92,7 @@ class BatchRunner:
             self.step(self._node.clock())
             await asyncio.sleep(STEP_S)
 
-    def taken(self, order: LogAcknowledged) -> None:
+    def acknowledged(self, order: LogAcknowledged) -> None:
         """The scheduler has kept a log up to here."""
         run = self._runs.get(order.lease)
         if run is not None:
@@ -99,69 +100,75 @@ class BatchRunner:
             self._tell(run, self._node.clock())
 
     def step(self, now: int) -> None:
-        for book in list(self._node.books.values()):
-            lease = book.lease
+        for kernel in list(self._node.kernels.values()):
+            lease = kernel.lease
             if lease is not None and lease.command is not None and lease.id not in self._runs:
-                self._begin(book, lease)
+                self._begin(kernel, lease)
             elif (
                 lease is None
-                and book.language == "command"
-                and book.main is not None
-                and book.kernel_id not in self._runs
+                and kernel.registration.language == "command"
+                and kernel.process.main is not None
+                and kernel.kernel_id not in self._runs
             ):
-                self._end_orphan(book)
+                self._end_orphan(kernel)
         for run in list(self._runs.values()):
             self._look_after(run, now)
         self._reap()
 
     # -- one command --
 
-    def _begin(self, book: KernelRecord, lease: LeaseBody) -> None:
-        run, book.language = self._new(lease), "command"
+    def _begin(self, kernel: KernelRecord, lease: LeaseBody) -> None:
+        run, kernel.registration.language = self._new(lease), "command"
         if run.log_file.exists():  # it began before this agent did, and may be over since
             self._runs[lease.id] = run
-        elif book.unwanted or lease.wanted == "evict":
+        elif kernel.assignment.lease_revoked or lease.wanted == "evict":
             return  # never started: there is nothing to end
-        elif book.attached or not lease.planned_gpus:
-            self._start(book, lease)
+        elif kernel.assignment.attached or not lease.planned_gpus:
+            self._start(kernel, lease)
 
-    def _end_orphan(self, book: KernelRecord) -> None:
+    def _end_orphan(self, kernel: KernelRecord) -> None:
         """It had been asked to stop when the agent before us ended; the lease is gone, and with it
         whoever would have killed it.
         """
-        if book.kernel_id not in self._orphans:
-            self._orphans.add(book.kernel_id)
-            self._lifecycle.end_processes(book)
-            for folder in self._folders(book.kernel_id):
+        if kernel.kernel_id not in self._orphans:
+            self._orphans.add(kernel.kernel_id)
+            self._lifecycle.end_processes(kernel)
+            for folder in self._folders(kernel.kernel_id):
                 shutil.rmtree(folder, ignore_errors=True)
 
     def _look_after(self, run: _CommandRun, now: int) -> None:
-        book = self._node.books.get(run.lease.id)
-        if book is not None and book.main is not None:
+        kernel = self._node.kernels.get(run.lease.id)
+        if kernel is not None and kernel.process.main is not None:
             self._tell(run, now)
-            if book.lease is None or book.unwanted or book.lease.wanted == "evict":
-                self._stop(run, book, now)
+            if (
+                kernel.lease is None
+                or kernel.assignment.lease_revoked
+                or kernel.lease.wanted == "evict"
+            ):
+                self._stop(run, kernel, now)
             return
-        if book is None or book.lease is None or book.unwanted:
+        if kernel is None or kernel.lease is None or kernel.assignment.lease_revoked:
             self._forget(run)
-        elif book.lease.wanted == "evict" and (run.stopping is not None or _exit_code(run) is None):
+        elif kernel.lease.wanted == "evict" and (
+            run.stopping is not None or _exit_code(run) is None
+        ):
             return  # the ladder gives the lease back, now that nothing is held
         else:
-            self._over(run, book, now)
+            self._over(run, kernel, now)
 
-    def _over(self, run: _CommandRun, book: KernelRecord, now: int) -> None:
+    def _over(self, run: _CommandRun, kernel: KernelRecord, now: int) -> None:
         """Its process is gone, and nobody asked for that here."""
         code = _exit_code(run)
         if code is None and any(
-            event.kind == "killed" and event.time >= run.begun for event in book.events
+            event.kind == "killed" and event.time >= run.begun for event in kernel.published.events
         ):
             self._node.happened(
-                book,
+                kernel,
                 "reattached",
                 "It was ended to make room, and starts again from the beginning.",
             )
             self._forget(run)
-            book.gone_at, book.relaunched = (
+            kernel.process.gone_at, kernel.process.relaunched = (
                 None,
                 False,
             )  # it is started as soon as it is attached again
@@ -177,24 +184,24 @@ class BatchRunner:
     def _end(self, run: _CommandRun, code: int, message: str) -> None:
         node = self._node
         node.let_go(run.lease.id, ended=True, message=message, exit_code=code)
-        book = node.books.pop(run.lease.id, None)
-        if book is not None:
-            self._lifecycle.leave(book)
+        kernel = node.kernels.pop(run.lease.id, None)
+        if kernel is not None:
+            self._lifecycle.remove_command(kernel)
         self._forget(run)
         node.wake()
 
-    def _stop(self, run: _CommandRun, book: KernelRecord, now: int) -> None:
+    def _stop(self, run: _CommandRun, kernel: KernelRecord, now: int) -> None:
         """First it is asked to end, then it is made to."""
         if run.stopping is None:
-            evicted = book.lease is not None and not book.unwanted
+            evicted = kernel.lease is not None and not kernel.assignment.lease_revoked
             run.stopping = now + (
-                book.lease.notice_ms if book.lease is not None and evicted else STOP_MS
+                kernel.lease.notice_ms if kernel.lease is not None and evicted else STOP_MS
             )
         if not run.asked:
-            run.asked = _ask_to_end(book)
+            run.asked = _ask_to_end(kernel)
         if now >= run.stopping:
             run.stopping = now + STOP_MS
-            self._lifecycle.end_processes(book)
+            self._lifecycle.end_processes(kernel)
 
     def _forget(self, run: _CommandRun) -> None:
         self._runs.pop(run.lease.id, None)
@@ -215,33 +222,33 @@ class BatchRunner:
         name = hashlib.sha256(lease_id.encode()).hexdigest()[:24]
         return self._node.config.state_dir / "batch" / name, THEIRS / name
 
-    def _start(self, book: KernelRecord, lease: LeaseBody) -> None:
+    def _start(self, kernel: KernelRecord, lease: LeaseBody) -> None:
         assert lease.command is not None
         run = self._runs[lease.id] = self._new(lease)
         run.begun = stamp(wall_ms())
         try:
             as_user = _permitted(lease.user, self._node.config.run_commands)
             _make_folders(run, as_user)
-            book.user, book.name, book.uid = (
+            kernel.registration.user, kernel.registration.name, kernel.registration.uid = (
                 lease.user,
                 lease.name,
                 os.geteuid() if as_user is None else as_user.pw_uid,
             )
-            book.launch = f"batch.{secrets.token_hex(8)}"
-            pid = self._spawn(run, book, lease.command, as_user)
+            kernel.process.launch = f"batch.{secrets.token_hex(8)}"
+            pid = self._spawn(run, kernel, lease.command, as_user)
         except (OSError, PermissionError, ValueError, subprocess.SubprocessError) as error:
             self._end(run, CANNOT_RUN, _why(error, lease.command, self._node.config.node))
             return
         self._children.add(pid)
         ident = started(pid) or ProcessId(pid, 0)
-        self._lifecycle.watch(book, ident)
-        book.launched_at = self._node.clock()
-        self._node.happened(book, "attached", f"Runs on {self._node.config.node}.")
+        self._lifecycle.watch(kernel, ident)
+        kernel.process.launched_at = self._node.clock()
+        self._node.happened(kernel, "attached", f"Runs on {self._node.config.node}.")
 
     def _spawn(
         self,
         run: _CommandRun,
-        book: KernelRecord,
+        kernel: KernelRecord,
         command: CommandRequest,
         as_user: pwd.struct_passwd | None,
     ) -> int:
@@ -265,7 +272,7 @@ class BatchRunner:
             child = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=basics | command.env | pods | self._lifecycle.prepare(book),
+                env=basics | command.env | pods | self._lifecycle.prepare(kernel),
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=subprocess.STDOUT,
@@ -351,16 +358,16 @@ def _why(error: Exception, command: CommandRequest, node: str) -> str:
     return f"It could not be started on node {node}: {error}."
 
 
-def _ask_to_end(book: KernelRecord) -> bool:
+def _ask_to_end(kernel: KernelRecord) -> bool:
     """SIGTERM to the command's process group: it may save what it wants to keep. False: it has not
     begun, and would not hear of it.
     """
-    if book.main is None or not book.main.is_alive():
+    if kernel.process.main is None or not kernel.process.main.is_alive():
         return True
-    if not _has_begun(book.main.pid):
+    if not _has_begun(kernel.process.main.pid):
         return False
     with contextlib.suppress(OSError):
-        os.killpg(book.main.pid, signal.SIGTERM)
+        os.killpg(kernel.process.main.pid, signal.SIGTERM)
     return True
 
 

@@ -13,8 +13,10 @@ from typing import Final
 from jupyter_gpushare.messages import LeaseRules, NoticeEnded, NoticeGiven, WorkloadRequeued, stamp
 
 from ..policy.idleness import CancelWarning, IdleAction, IdleKernel, SendWarning, next_move
-from ..state.kernel_record import IdleState, KernelRecord, wall_ms
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
+from ..state.notices import IdleState
+from ..state.wall_clock import wall_ms
 from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
@@ -43,111 +45,119 @@ class IdleCuller:
         """One look at everybody; gives the next moment at which there may be something to do."""
         moments: list[int] = []
         notice = max(self._node.config.min_notice_ms, self._node.notice_ms())
-        for book in list(self._node.books.values()):
-            rest, rules = book.rest, _rules(book)
+        for kernel in list(self._node.kernels.values()):
+            rest, rules = kernel.idle, _rules(kernel)
             if rules is None:
-                self._forget(book)
-                rest.since, rest.done, rest.giving_back = now, "", False
+                self._forget(kernel)
+                rest.since, rest.done, rest.releasing = now, "", False
                 continue
-            self._look(book, now)
-            if rest.giving_back:
-                self._give_back(book)
+            self._look(kernel, now)
+            if rest.releasing:
+                self._give_back(kernel)
                 continue
             moments += _moments(rules, rest, notice)
-            match next_move(rules, self._idle(book, now), now, notice):
+            match next_move(rules, self._idle(kernel, now), now, notice):
                 case SendWarning() as move:
-                    self._tell(book, rules, move, now)
+                    self._tell(kernel, rules, move, now)
                 case CancelWarning():
-                    self._forget(book)
+                    self._forget(kernel)
                 case IdleAction(step="suspend"):
                     rest.done = "suspend"
-                    self._forget(book)
-                    self._mover.suspend(book, None, self._why(rules, "suspend"))
+                    self._forget(kernel)
+                    self._mover.suspend(kernel, None, self._why(rules, "suspend"))
                 case IdleAction(step="release"):
-                    rest.done, rest.giving_back = "release", True
-                    self._forget(book)
-                    self._give_back(book)
+                    rest.done, rest.releasing = "release", True
+                    self._forget(kernel)
+                    self._give_back(kernel)
                 case IdleAction(step="end"):
                     rest.done = "end"
-                    self._forget(book)
+                    self._forget(kernel)
                     self._lifecycle.shut_down(
-                        book, self._node.story.idle_ended(self._why(rules, "end"))
+                        kernel, self._node.text.idle_ended(self._why(rules, "end"))
                     )
             moments += [] if rest.deadline is None else [rest.deadline]
         return min((moment for moment in moments if moment > now), default=None)
 
     # ---- what is true ----------------------------------------------------------------------------
 
-    def _look(self, book: KernelRecord, now: int) -> None:
+    def _look(self, kernel: KernelRecord, now: int) -> None:
         """Anything that is work, or a new beginning, sets the clock back."""
-        rest, holder = book.rest, book.lease.id if book.lease else rest_lease(book)
-        begins = book.lease is not None and (
-            rest.holder != holder or not (book.attached or book.holding.suspended)
+        rest, holder = kernel.idle, kernel.lease.id if kernel.lease else rest_lease(kernel)
+        begins = kernel.lease is not None and (
+            rest.last_lease != holder or not (kernel.assignment.attached or kernel.memory.suspended)
         )
-        if begins or _works(book, now) or book.holding.busy_ms > rest.busy_ms:
-            rest.since, rest.done, rest.giving_back = now, "", False
-        rest.holder, rest.busy_ms = holder, book.holding.busy_ms
-        if rest.lease is not None and book.lease is None and book.question is not None:
-            ask_again(self._node, book, now)
+        if begins or _works(kernel, now) or kernel.memory.usage.busy_ms > rest.busy_ms:
+            rest.since, rest.done, rest.releasing = now, "", False
+        rest.last_lease, rest.busy_ms = holder, kernel.memory.usage.busy_ms
+        if rest.released_lease is not None and kernel.lease is None and kernel.gate.waiting:
+            ask_again(self._node, kernel, now)
 
-    def _idle(self, book: KernelRecord, now: int) -> IdleKernel:
-        rest, spared = book.rest, set[str]()
-        if book.pinned or not book.held():
+    def _idle(self, kernel: KernelRecord, now: int) -> IdleKernel:
+        rest, spared = kernel.idle, set[str]()
+        if kernel.preferences.pinned or not kernel.memory.used_mib:
             spared.add("suspend")
-        if book.held() and now < book.no_suspend_until:
+        if kernel.memory.used_mib and now < kernel.memory.no_suspend_until:
             spared |= {
                 "suspend",
                 "release",
             }  # what cannot be saved is not taken for being idle; `end` says what is lost
-        if book.lease is None:
+        if kernel.lease is None:
             spared |= {"suspend", "release"}
         return IdleKernel(
-            rest.since, _works(book, now), rest.done, rest.told, rest.deadline, frozenset(spared)
+            rest.since,
+            _works(kernel, now),
+            rest.done,
+            rest.warned,
+            rest.deadline,
+            frozenset(spared),
         )
 
     # ---- moves -----------------------------------------------------------------------------------
 
-    def _tell(self, book: KernelRecord, rules: LeaseRules, move: SendWarning, now: int) -> None:
-        node, rest = self._node, book.rest
-        self._forget(book)
-        rest.told, rest.deadline = move.step, move.deadline
+    def _tell(self, kernel: KernelRecord, rules: LeaseRules, move: SendWarning, now: int) -> None:
+        node, rest = self._node, kernel.idle
+        self._forget(kernel)
+        rest.warned, rest.deadline = move.step, move.deadline
         left = None if move.deadline is None else move.deadline - now
-        text = node.story.idle(
+        text = node.text.idle(
             move.step,
             now - rest.since,
             left,
-            book.held() + book.image(),
+            kernel.memory.used_mib + kernel.memory.saved_mib,
             self._why(rules, move.step),
-            book.pinned,
+            kernel.preferences.pinned,
         )
-        node.happened(book, "notice", text, tell=left is None)
+        node.happened(kernel, "notice", text, tell=left is None)
         if left is not None:
             rest.stamp = stamp(wall_ms() + left)
             node.ports.to_kernel(
-                book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=book.held())
+                kernel.kernel_id,
+                NoticeGiven(message=text, deadline_ms=left, take_mib=kernel.memory.used_mib),
             )
 
-    def _forget(self, book: KernelRecord) -> None:
-        rest = book.rest
+    def _forget(self, kernel: KernelRecord) -> None:
+        rest = kernel.idle
         if rest.deadline is not None:
-            self._node.ports.to_kernel(book.kernel_id, NoticeEnded(message=""))
-        rest.told, rest.deadline, rest.stamp = "", None, None
+            self._node.ports.to_kernel(kernel.kernel_id, NoticeEnded(message=""))
+        rest.warned, rest.deadline, rest.stamp = "", None, None
 
-    def _give_back(self, book: KernelRecord) -> None:
+    def _give_back(self, kernel: KernelRecord) -> None:
         """Save first, then let go: what comes back at the next cell is all there."""
-        rest, lease = book.rest, book.lease
-        if lease is None or lease.wanted == "evict" or book.unwanted:
-            rest.giving_back = False
-        elif book.held() and self._node.clock() < book.no_suspend_until:
-            rest.giving_back = False  # it turned out that it cannot be saved
-        elif book.held():
-            self._mover.suspend(book, None, self._why(lease.rules, "release"))
-        elif book.transit is None:
-            text = self._node.story.idle_released(book.image(), self._why(lease.rules, "release"))
-            self._node.happened(book, "released", text, tell=True)
+        rest, lease = kernel.idle, kernel.lease
+        if lease is None or lease.wanted == "evict" or kernel.assignment.lease_revoked:
+            rest.releasing = False
+        elif kernel.memory.used_mib and self._node.clock() < kernel.memory.no_suspend_until:
+            rest.releasing = False  # it turned out that it cannot be saved
+        elif kernel.memory.used_mib:
+            self._mover.suspend(kernel, None, self._why(lease.rules, "release"))
+        elif kernel.memory.transit is None:
+            text = self._node.text.idle_released(
+                kernel.memory.saved_mib, self._why(lease.rules, "release")
+            )
+            self._node.happened(kernel, "released", text, tell=True)
             self._node.let_go(lease.id, ended=False, message=text, held=True)
-            rest.giving_back, rest.lease = False, lease
-            self._leases.drop(book)
+            rest.releasing, rest.released_lease = False, lease
+            self._leases.drop(kernel)
             self._node.dirty = True
 
     @staticmethod
@@ -157,29 +167,38 @@ class IdleCuller:
         return f"rule {place}" if place else "the idle rule"
 
 
-def rest_lease(book: KernelRecord) -> str:
+def rest_lease(kernel: KernelRecord) -> str:
     """The lease that the idle rule gave back; "": none."""
-    return book.rest.lease.id if book.rest.lease else ""
+    return kernel.idle.released_lease.id if kernel.idle.released_lease else ""
 
 
-def ask_again(node: NodeRuntime, book: KernelRecord, now: int) -> None:
+def ask_again(node: NodeRuntime, kernel: KernelRecord, now: int) -> None:
     """Its owner is back: the held workload asks for its GPU again. Said at most once a second."""
-    rest = book.rest
-    if rest.lease is not None and now - rest.asked >= ASK_EVERY_MS:
-        rest.asked = now
-        node.ports.to_scheduler(WorkloadRequeued(workload=rest.lease.workload))
+    rest = kernel.idle
+    if rest.released_lease is not None and now - rest.asked_again_at >= ASK_EVERY_MS:
+        rest.asked_again_at = now
+        node.ports.to_scheduler(WorkloadRequeued(workload=rest.released_lease.workload))
 
 
-def _rules(book: KernelRecord) -> LeaseRules | None:
+def _rules(kernel: KernelRecord) -> LeaseRules | None:
     """The rules of the lease that it has, or had before the idle rule gave it back; None: it has no
     business with us.
     """
-    if book.lease is not None or not book.asks():
-        book.rest.lease = None  # it is held anew, or its owner does not want it any more
-    if book.main is None or book.killing or book.ending or book.transit is not None:
-        return None if book.transit is None else LeaseRules()
-    lease = book.lease or book.rest.lease
-    return None if lease is None or book.unwanted or lease.wanted == "evict" else lease.rules
+    if kernel.lease is not None or not kernel.wants_gpu():
+        kernel.idle.released_lease = None  # it is held anew, or its owner does not want it any more
+    if (
+        kernel.process.main is None
+        or kernel.process.killing
+        or kernel.process.ending
+        or kernel.memory.transit is not None
+    ):
+        return None if kernel.memory.transit is None else LeaseRules()
+    lease = kernel.lease or kernel.idle.released_lease
+    return (
+        None
+        if lease is None or kernel.assignment.lease_revoked or lease.wanted == "evict"
+        else lease.rules
+    )
 
 
 def _moments(rules: LeaseRules, rest: IdleState, notice_ms: int) -> list[int]:
@@ -193,11 +212,11 @@ def _moments(rules: LeaseRules, rest: IdleState, notice_ms: int) -> list[int]:
     return [rest.since + time for time in (*warn, *acts, *(time - notice_ms for time in acts))]
 
 
-def _works(book: KernelRecord, now: int) -> bool:
+def _works(kernel: KernelRecord, now: int) -> bool:
     """A cell runs or waits at the gate, or may run for all we know."""
-    return book.question is not None or book.is_running(now)
+    return bool(kernel.gate.waiting) or kernel.is_running(now)
 
 
-def reset(book: KernelRecord, now: int) -> None:
+def reset(kernel: KernelRecord, now: int) -> None:
     """Its owner did something: the clock of the idle rule starts anew."""
-    book.rest.since, book.rest.done = now, ""
+    kernel.idle.since, kernel.idle.done = now, ""

@@ -30,9 +30,11 @@ from ..policy.placement import (
     rebalance,
     spread,
 )
-from ..state.kernel_record import KernelRecord, about, lodger, wall_ms
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
+from ..state.wall_clock import wall_ms
 from .memory_mover import MemoryMover
+from .tenants import placed_tenant
 
 __all__ = ["LeaseAssignments"]
 
@@ -59,9 +61,9 @@ class LeaseAssignments:
         wanted = {lease.id for lease in plan.leases}
         for lease_id in [end for end in node.ends if end not in wanted]:
             self._acknowledged(lease_id)
-        for book in list(node.books.values()):
-            if book.lease is not None and book.lease.id not in wanted:
-                self._unwant(book)
+        for kernel in list(node.kernels.values()):
+            if kernel.lease is not None and kernel.lease.id not in wanted:
+                self._unwant(kernel)
         for lease in plan.leases:
             self._want(lease)
         for body in node.ends.values():
@@ -74,16 +76,16 @@ class LeaseAssignments:
     def unwanted(self, order: LeaseRevoked) -> None:
         """One lease is over; its kernel lives on without a GPU."""
         self._acknowledged(order.lease)
-        book = self._node.holder(order.lease)
-        if book is not None:
-            self._unwant(book)
+        kernel = self._node.holder(order.lease)
+        if kernel is not None:
+            self._unwant(kernel)
 
     def _acknowledged(self, lease_id: str) -> None:
         if self._node.ends.pop(lease_id, None) is not None:
             self._node.dirty = True
 
-    def _unwant(self, book: KernelRecord) -> None:
-        book.unwanted = True
+    def _unwant(self, kernel: KernelRecord) -> None:
+        kernel.assignment.lease_revoked = True
         self._node.dirty = True
 
     def _want(self, lease: LeaseBody) -> None:
@@ -91,53 +93,50 @@ class LeaseAssignments:
         if lease.id in node.ends:  # an order that crossed our let-go on the wire: say it again
             node.ports.to_scheduler(node.ends[lease.id])
             return
-        book = node.book(lease.kernel_id or lease.id)
-        if book.lease is not None and book.lease.id != lease.id:
+        kernel = node.open_kernel(lease.kernel_id or lease.id)
+        if kernel.lease is not None and kernel.lease.id != lease.id:
             self.drop(
-                book
+                kernel
             )  # its owner asked anew: the old lease is gone from the plan, or is about to be
-        if book.lease is None:
-            book.held_back = False
-        if lease == book.lease and not book.unwanted:
+        if kernel.lease is None:
+            kernel.preferences.suspended_by_user = False
+        if lease == kernel.lease and not kernel.assignment.lease_revoked:
             return
         if lease.ends_at is not None and (
-            book.lease is None or book.lease.ends_at != lease.ends_at
+            kernel.lease is None or kernel.lease.ends_at != lease.ends_at
         ):
-            self._tell_end(book, lease)
+            self._tell_end(kernel, lease)
         elif (
-            book.lease is not None
-            and book.lease.ends_at is not None
+            kernel.lease is not None
+            and kernel.lease.ends_at is not None
             and lease.ends_at is None
             and lease.wanted == "hold"
         ):
             node.ports.to_kernel(
-                book.kernel_id, NoticeEnded(message="The rule was changed: the GPU stays.")
+                kernel.kernel_id, NoticeEnded(message="The rule was changed: the GPU stays.")
             )
-        book.lease, book.unwanted, node.dirty = lease, False, True
-        if lease.kernel_id is not None and not book.registered and book.gone_at is None:
-            book.gone_at = node.clock()
+        kernel.assignment.accept(lease)
+        node.dirty = True
+        if (
+            lease.kernel_id is not None
+            and not kernel.registration.registered
+            and kernel.process.gone_at is None
+        ):
+            kernel.process.gone_at = node.clock()
 
-    def _tell_end(self, book: KernelRecord, lease: LeaseBody) -> None:
+    def _tell_end(self, kernel: KernelRecord, lease: LeaseBody) -> None:
         """The scheduler will take it back at a moment that its holder is told now."""
         assert lease.ends_at is not None
         left = max(0, stamp_ms(lease.ends_at) - wall_ms())
-        self._node.happened(book, "notice", lease.message)
+        self._node.happened(kernel, "notice", lease.message)
         self._node.ports.to_kernel(
-            book.kernel_id,
-            NoticeGiven(message=lease.message, deadline_ms=left, take_mib=book.held()),
+            kernel.kernel_id,
+            NoticeGiven(message=lease.message, deadline_ms=left, take_mib=kernel.memory.used_mib),
         )
 
-    def drop(self, book: KernelRecord) -> None:
+    def drop(self, kernel: KernelRecord) -> None:
         """The lease is no longer here; the kernel, and what it saved in host memory, stay."""
-        book.lease, book.home, book.site, book.unwanted = None, (), (), False
-        book.attached, book.entering, book.entered, book.notice, book.notice_stamp = (
-            False,
-            None,
-            False,
-            None,
-            None,
-        )
-        book.burst = False
+        kernel.drop_lease()
         self._node.dirty = True
 
     # ---- homes -----------------------------------------------------------------------------------
@@ -146,57 +145,63 @@ class LeaseAssignments:
         """A home for every lease that has none, and a better one for those who can move at no cost
         or in peace.
         """
-        for book in sorted(self._placeable(), key=lambda b: b.lease.id if b.lease else ""):
-            if not book.home:
-                self._land(book, now)
-        for book in self._placeable():
-            if book.home:
-                self._improve(book, now)
+        for kernel in sorted(self._placeable(), key=lambda b: b.lease.id if b.lease else ""):
+            if not kernel.assignment.assigned_gpus:
+                self._land(kernel, now)
+        for kernel in self._placeable():
+            if kernel.assignment.assigned_gpus:
+                self._improve(kernel, now)
 
     def _placeable(self) -> list[KernelRecord]:
         return [
-            book
-            for book in self._node.books.values()
-            if book.lease is not None and not book.unwanted and book.lease.planned_gpus
+            kernel
+            for kernel in self._node.kernels.values()
+            if kernel.lease is not None
+            and not kernel.assignment.lease_revoked
+            and kernel.lease.planned_gpus
         ]
 
     def _lodgers(self, now: int) -> list[PlacedTenant]:
-        return [lodger(book, now) for book in self._placeable() if book.home]
+        return [
+            placed_tenant(kernel, now)
+            for kernel in self._placeable()
+            if kernel.assignment.assigned_gpus
+        ]
 
-    def _request(self, book: KernelRecord) -> PlacementRequest:
-        assert book.lease is not None
-        planned = tuple(book.lease.planned_gpus)
+    def _request(self, kernel: KernelRecord) -> PlacementRequest:
+        assert kernel.lease is not None
+        planned = tuple(kernel.lease.planned_gpus)
         return PlacementRequest(
-            book.kernel_id,
-            book.lease.request_mib,
+            kernel.kernel_id,
+            kernel.lease.request_mib,
             len(planned),
             planned,
-            max(book.holding.image, default=0),
+            max(kernel.memory.usage.image, default=0),
         )
 
-    def _land(self, book: KernelRecord, now: int) -> None:
-        node, request = self._node, self._request(book)
+    def _land(self, kernel: KernelRecord, now: int) -> None:
+        node, request = self._node, self._request(kernel)
         lodgers = self._lodgers(now)
         if node.rules.workloads_per_gpu:
-            made = self._welcoming(book, lodgers, request) or land(node.totals, lodgers, request)
+            made = self._welcoming(kernel, lodgers, request) or land(node.totals, lodgers, request)
         else:
             made = as_planned(node.totals, lodgers, request)
         if made is None:
-            if book.kernel_id not in self._homeless:
+            if kernel.kernel_id not in self._homeless:
                 log.warning(
                     "the plan of kernel %s does not fit on the GPUs of this node",
-                    book.kernel_id,
-                    extra=about(book),
+                    kernel.kernel_id,
+                    extra=kernel.log_fields(),
                 )
-            self._homeless.add(book.kernel_id)
+            self._homeless.add(kernel.kernel_id)
             return
-        self._homeless.discard(book.kernel_id)
+        self._homeless.discard(kernel.kernel_id)
         for name, home in made.moves.items():
-            self._rehome(node.books[name], home, book)
-        book.home, node.dirty = made.home, True
+            self._rehome(node.kernels[name], home, kernel)
+        kernel.assignment.assigned_gpus, node.dirty = made.home, True
 
     def _welcoming(
-        self, book: KernelRecord, lodgers: list[PlacedTenant], request: PlacementRequest
+        self, kernel: KernelRecord, lodgers: list[PlacedTenant], request: PlacementRequest
     ) -> PlacementMoves | None:
         """A free place where nothing stands in its way: on the GPUs that its process has settled
         on, else on healthy ones without strangers' memory in the room that it needs. None: there is
@@ -205,92 +210,115 @@ class LeaseAssignments:
         node = self._node
         well = {device.index for device in node.devices.reports() if device.healthy}
         offered = {gpu: mib if gpu in well else 0 for gpu, mib in node.offered().items()}
-        own = {gpu: mib if gpu in book.bound else 0 for gpu, mib in node.totals.items()}
-        home = (spread(own, lodgers, request) if book.bound else None) or spread(
+        own = {
+            gpu: mib if gpu in kernel.assignment.bound_gpus else 0
+            for gpu, mib in node.totals.items()
+        }
+        home = (spread(own, lodgers, request) if kernel.assignment.bound_gpus else None) or spread(
             offered, lodgers, request
         )
         return None if home is None else PlacementMoves(home, {}, 0)
 
     def _rehome(
-        self, book: KernelRecord, home: tuple[int, ...], asker: KernelRecord | None
+        self, kernel: KernelRecord, home: tuple[int, ...], asker: KernelRecord | None
     ) -> None:
-        old, book.home, self._node.dirty = book.home, home, True
-        if book.bound and set(book.bound) != set(home) and (book.held() or book.image()):
+        old, kernel.assignment.assigned_gpus, self._node.dirty = (
+            kernel.assignment.assigned_gpus,
+            home,
+            True,
+        )
+        if (
+            kernel.assignment.bound_gpus
+            and set(kernel.assignment.bound_gpus) != set(home)
+            and (kernel.memory.used_mib or kernel.memory.saved_mib)
+        ):
             self._node.happened(
-                book,
+                kernel,
                 "notice",
-                self._node.story.must_restart(book.bound, home, book.held() + book.image(), asker),
+                self._node.text.must_restart(
+                    kernel.assignment.bound_gpus,
+                    home,
+                    kernel.memory.used_mib + kernel.memory.saved_mib,
+                    asker,
+                ),
                 tell=True,
             )
-        if not book.held() and book.transit is None:
-            self._mover.moved(book, old, asker)
+        if not kernel.memory.used_mib and kernel.memory.transit is None:
+            self._mover.moved(kernel, old, asker)
 
-    def _improve(self, book: KernelRecord, now: int) -> None:
+    def _improve(self, kernel: KernelRecord, now: int) -> None:
         """Suspended and empty kernels move for nothing; idle ones are moved in peace when nobody
         else is waiting; others stay.
         """
-        leaving = book.killing or (book.lease is not None and book.lease.wanted == "evict")
+        leaving = kernel.process.killing or (
+            kernel.lease is not None and kernel.lease.wanted == "evict"
+        )
         if (
             leaving
-            or book.bound
-            or book.transit is not None
-            or book.home != (book.site or book.home)
+            or kernel.assignment.bound_gpus
+            or kernel.memory.transit is not None
+            or kernel.assignment.assigned_gpus
+            != (kernel.assignment.current_gpus or kernel.assignment.assigned_gpus)
         ):
             return
-        empty = not book.held()
-        if not empty and not self._is_movable(book, now):
+        empty = not kernel.memory.used_mib
+        if not empty and not self._is_movable(kernel, now):
             return
-        home = self._better(book, now)
-        if home is None or (not empty and not self._is_free(home, book)):
+        home = self._better(kernel, now)
+        if home is None or (not empty and not self._is_free(home, kernel)):
             return
-        self._rehome(book, home, None)
+        self._rehome(kernel, home, None)
         if not empty:
-            book.entering = now
+            kernel.assignment.entering_since = now
 
-    def _is_movable(self, book: KernelRecord, now: int) -> bool:
+    def _is_movable(self, kernel: KernelRecord, now: int) -> bool:
         rests = (
-            not book.is_running(now)
-            and book.question is None
-            and now - book.idle_since >= SETTLED_MS
-            and book.main is not None
+            not kernel.is_running(now)
+            and not kernel.gate.waiting
+            and now - kernel.gate.idle_since >= SETTLED_MS
+            and kernel.process.main is not None
         )
         quiet = all(
-            one.question is None and one.transit is None and one.stalled is None
-            for one in self._node.books.values()
+            not one.gate.waiting and one.memory.transit is None and one.memory.stalled_since is None
+            for one in self._node.kernels.values()
         )
         return (
             rests
             and quiet
-            and book.has_gate(now)
-            and not book.pinned
-            and now >= book.no_suspend_until
+            and kernel.has_gate(now)
+            and not kernel.preferences.pinned
+            and now >= kernel.memory.no_suspend_until
         )
 
-    def _better(self, book: KernelRecord, now: int) -> tuple[int, ...] | None:
-        assert book.lease is not None
+    def _better(self, kernel: KernelRecord, now: int) -> tuple[int, ...] | None:
+        assert kernel.lease is not None
         if self._node.rules.workloads_per_gpu:
             well = {device.index for device in self._node.devices.reports() if device.healthy}
             totals = {
                 gpu: mib if gpu in well else 0 for gpu, mib in self._node.totals.items()
             }  # nobody moves to one that is ill
-            return rebalance(totals, self._lodgers(now), book.kernel_id)
-        planned = tuple(book.lease.planned_gpus)
-        if set(planned) == set(book.home) or any(gpu not in self._node.totals for gpu in planned):
+            return rebalance(totals, self._lodgers(now), kernel.kernel_id)
+        planned = tuple(kernel.lease.planned_gpus)
+        if set(planned) == set(kernel.assignment.assigned_gpus) or any(
+            gpu not in self._node.totals for gpu in planned
+        ):
             return None
         others = sum(
             one.guarantee
             for one in self._lodgers(now)
-            if one.id != book.kernel_id and set(one.home) & set(planned)
+            if one.id != kernel.kernel_id and set(one.home) & set(planned)
         )
         return (
             planned
-            if others + book.lease.request_mib <= min(self._node.totals[gpu] for gpu in planned)
+            if others + kernel.lease.request_mib <= min(self._node.totals[gpu] for gpu in planned)
             else None
         )
 
-    def _is_free(self, home: tuple[int, ...], book: KernelRecord) -> bool:
+    def _is_free(self, home: tuple[int, ...], kernel: KernelRecord) -> bool:
         offered = self._node.offered()
-        return all(self._node.used.get(gpu, 0) + book.held() <= offered[gpu] for gpu in home)
+        return all(
+            self._node.used.get(gpu, 0) + kernel.memory.used_mib <= offered[gpu] for gpu in home
+        )
 
 
 def as_planned(

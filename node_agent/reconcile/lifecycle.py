@@ -1,9 +1,9 @@
-"""Kernels come and go: registered, launched, watched by pidfd, relaunched, ended. A kernel that is
-gone is not booked 10 s later.
+"""Registration, launch, watch, relaunch and end of kernels. Records of ended kernels are removed
+after at most 10 s.
 
-Jupyter calls no hook when a kernel dies for good or its server is killed; so the truth is the
-process. Gone and not registered again within the grace time: what is left of its process tree is
-killed, and its lease is let go for good.
+Jupyter calls no hook when a kernel dies for good or its server is killed, so the process is what
+counts: a kernel whose process is gone and that is not registered again within the grace time is
+over. What is left of its process tree is killed, and its lease is given back.
 """
 
 from __future__ import annotations
@@ -24,9 +24,8 @@ from jupyter_gpushare.messages import (
     RelaunchKernel,
 )
 
-from ..devices.base.model import TenantMemory
 from ..socket.kernel_tokens import KernelTokens
-from ..state.kernel_record import KernelRecord, about
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.processes import MARKER, ProcessId, WatchedProcess, here
 from .process_groups import ProcessGroups
@@ -37,309 +36,304 @@ STARTING_MS: Final = 60_000
 """A connected server that registered a kernel may take this long to launch it (a busy machine, a
 slow image).
 """
-MOST_KERNELS: Final = 512
-"""Of one user: what somebody registers and never launches must not fill the journal."""
+MAX_KERNELS: Final = 512
+"""Of one user: registered kernels that are never launched must not fill the journal."""
 HIDES, VISIBLE = "GPUSHARE_HIDES_GPUS", "CUDA_VISIBLE_DEVICES"
-KERNEL_ID: Final = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}$")
+KERNEL_ID: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 class KernelLifecycle:
-    """Who is here, and what happens when somebody is not any more."""
+    """Follows the kernels of one node."""
 
-    def __init__(self, node: NodeRuntime, enclosures: ProcessGroups) -> None:
-        self._node, self._enclosures = node, enclosures
+    def __init__(self, node: NodeRuntime, process_groups: ProcessGroups) -> None:
+        self._node, self._process_groups = node, process_groups
         self._tokens = KernelTokens(
-            node.config.doors() / "tokens", shared=node.config.users == "all"
+            node.config.public_dir() / "tokens", shared=node.config.users == "all"
         )
         self._tasks = BackgroundTasks(log)
 
-    # ---- coming ----------------------------------------------------------------------------------
+    # ---- registration and launch -----------------------------------------------------------------
 
     async def register(self, server: str, uid: int, body: RegisterKernel) -> dict[str, str]:
-        """A kernel of this user will be launched, or runs already (`pid`): the environment that its
-        process gets.
+        """Register a kernel of this user that will be launched, or that runs already (`pid`).
+        Returns the environment for its process.
 
-        Raises InvalidInput, NotAllowed (it is somebody else's).
+        Raises InvalidInput, and NotAllowed when it belongs to another user.
         """
-        if not KERNEL_ID.match(body.kernel_id):
+        if not KERNEL_ID.fullmatch(body.kernel_id):
             raise InvalidInput(
                 f"a kernel id must be letters, digits, '-', '_' or '.', got {body.kernel_id!r}",
                 field="kernel_id",
             )
-        node = self._node
-        book = self._claimed(body.kernel_id, uid)
-        book.server, book.name, book.user, book.language = (
-            server,
-            body.name or book.name,
-            body.user or book.user,
-            body.language,
-        )
-        book.wants_gpu, book.registered, book.ending, node.dirty = body.wants_gpu, True, False, True
-        book.last_key = None
+        kernel = self._claim(body.kernel_id, uid)
+        self._fill_in(kernel, server, body)
         if body.pid is not None:
-            self._tokens.recall(book)
-            self._adopt(book, body.pid)
-            node.wake()
+            self._tokens.recall(kernel)
+            self._adopt(kernel, body.pid)
+            self._node.wake()
             return {}
-        if book.launch and not (book.main is not None and book.main.is_alive()):
-            # What the old launch left behind holds memory that is not its own now.
-            await self._enclosures.end(book.launch, book.main, book.leaf, book.uid, timeout_s=1.0)
-        book.gone_at, book.starting = node.clock(), True
-        return self._environment(book)
+        await self._end_older_launch(kernel)
+        kernel.process.gone_at, kernel.process.starting = self._node.clock(), True
+        return self._environment(kernel)
 
-    def _claimed(self, kernel_id: str, uid: int) -> KernelRecord:
-        """The book of that kernel, which is this user's from now on. Nobody takes over what was
-        somebody else's, nor a command.
+    def _fill_in(self, kernel: KernelRecord, server: str, body: RegisterKernel) -> None:
+        registration = kernel.registration
+        registration.server, registration.language = server, body.language
+        registration.name = body.name or registration.name
+        registration.user = body.user or registration.user
+        registration.wants_gpu, registration.registered = body.wants_gpu, True
+        kernel.process.ending, kernel.published.key = False, None
+        self._node.dirty = True
+
+    async def _end_older_launch(self, kernel: KernelRecord) -> None:
+        """What an older launch left running would hold memory that is not its own now."""
+        process = kernel.process
+        if process.launch and not (process.main is not None and process.main.is_alive()):
+            await self._end_group(kernel, timeout_s=1.0)
+
+    def _claim(self, kernel_id: str, uid: int) -> KernelRecord:
+        """The record of that kernel, which is this user's from now on. Another user's kernel, and
+        a command, cannot be claimed.
         """
-        found = self._node.books.get(kernel_id)
-        owner = (
-            found.uid
-            if found is not None and found.uid is not None
-            else self._tokens.owner(kernel_id)
-        )
-        if (owner is not None and owner != uid) or (
-            found is not None and found.lease is not None and found.lease.kernel_id is None
-        ):
+        known = self._node.kernels.get(kernel_id)
+        owner = known.registration.uid if known is not None else None
+        if owner is None:
+            owner = self._tokens.owner(kernel_id)
+        is_command = known is not None and known.lease is not None and not known.lease.kernel_id
+        if is_command or owner not in (None, uid):
             raise NotAllowed(
-                f"kernel {kernel_id} belongs to somebody else on this node", field="kernel_id"
+                f"kernel {kernel_id} belongs to another user of this node", field="kernel_id"
             )
-        if (
-            found is None
-            and sum(book.uid == uid for book in self._node.books.values()) >= MOST_KERNELS
-        ):
+        if known is None and self._count(uid) >= MAX_KERNELS:
             raise NotAllowed(
-                f"one user may have {MOST_KERNELS} kernels on a node", field="kernel_id"
+                f"too many kernels: one user may have {MAX_KERNELS} on a node", field="kernel_id"
             )
-        book = self._node.book(kernel_id)
-        book.uid = uid
-        return book
+        kernel = self._node.open_kernel(kernel_id)
+        kernel.registration.uid = uid
+        return kernel
 
-    def _environment(self, book: KernelRecord) -> dict[str, str]:
-        node, path = self._node, self._tokens.make(book)
-        book.launch = f"{book.kernel_id}.{secrets.token_hex(6)}"
-        self._enclosures.open(book)
-        return self._visible(book) | {
-            "GPUSHARE_KERNEL_ID": book.kernel_id,
-            "GPUSHARE_AGENT": str(node.config.socket_path()),
+    def _count(self, uid: int) -> int:
+        return sum(kernel.registration.uid == uid for kernel in self._node.kernels.values())
+
+    def _environment(self, kernel: KernelRecord) -> dict[str, str]:
+        path = self._tokens.make(kernel)
+        kernel.process.launch = f"{kernel.kernel_id}.{secrets.token_hex(6)}"
+        self._process_groups.open(kernel)
+        return self._visible_gpus(kernel) | {
+            "GPUSHARE_KERNEL_ID": kernel.kernel_id,
+            "GPUSHARE_AGENT": str(self._node.config.socket_path()),
             "GPUSHARE_TOKEN_FILE": str(path),
-            MARKER: book.launch,
+            MARKER: kernel.process.launch,
         }
 
-    def _visible(self, book: KernelRecord) -> dict[str, str]:
-        """Who has our extension chooses its GPUs when it has a share; others see those of the share
+    def _visible_gpus(self, kernel: KernelRecord) -> dict[str, str]:
+        """Python kernels choose their GPUs when they have a share; others see those of the share
         that they have when they start.
         """
-        found = self._node.devices.environment()
-        if HIDES in found and book.language.lower() != "python":
-            del found[HIDES], found[VISIBLE]
-            found |= (
-                {VISIBLE: ",".join(self._node.uuids[gpu] for gpu in book.home)} if book.home else {}
-            )
-        return found
+        environment = self._node.devices.environment()
+        if HIDES in environment and kernel.registration.language.lower() != "python":
+            del environment[HIDES], environment[VISIBLE]
+            uuids = [self._node.uuids[gpu] for gpu in kernel.assignment.assigned_gpus]
+            if uuids:
+                environment[VISIBLE] = ",".join(uuids)
+        return environment
 
     def launched(self, body: KernelLaunched) -> None:
         """Its process runs."""
-        book = self._node.books.get(body.kernel_id)
-        if book is not None:
-            self._adopt(book, body.pid)
+        kernel = self._node.kernels.get(body.kernel_id)
+        if kernel is not None:
+            self._adopt(kernel, body.pid)
             self._node.wake()
 
     def server_lost(self, server: str) -> None:
-        """A server that is gone launches nothing any more: its kernels in the making have the usual
-        grace.
-        """
-        for book in self._node.books.values():
-            if book.server == server:
-                book.starting = False
+        """A disconnected server launches nothing: its starting kernels have the usual grace time."""
+        for kernel in self._node.kernels.values():
+            if kernel.registration.server == server:
+                kernel.process.starting = False
 
-    def _adopt(self, book: KernelRecord, pid: int) -> None:
-        ident, book.starting = here(pid, book.launch, book.uid), False
+    def _adopt(self, kernel: KernelRecord, pid: int) -> None:
+        process = kernel.process
+        ident = here(pid, process.launch, kernel.registration.uid)
+        process.starting = False
         if ident is None:
-            book.gone_at = book.gone_at or self._node.clock()
-            return
-        if ident == book.main:
-            book.gone_at = None
-            return
-        relaunched = book.main is not None or book.relaunched
-        self.watch(book, ident)
-        self._start_anew(book, relaunched)
+            process.gone_at = process.gone_at or self._node.clock()
+        elif ident == process.main:
+            process.gone_at = None
+        else:
+            relaunched = process.main is not None or process.relaunched
+            self.watch(kernel, ident)
+            kernel.process_started(self._node.clock(), relaunched=relaunched)
 
-    def watch(self, book: KernelRecord, ident: ProcessId) -> None:
+    def watch(self, kernel: KernelRecord, ident: ProcessId) -> None:
         """This is its process from now on."""
-        if book.watch is not None:
-            book.watch.close()
-        book.main, book.gone_at = ident, None
-        book.watch = WatchedProcess(ident, lambda: self._died(book, ident))
-        self._enclosures.move_in(book, ident)
+        kernel.process.stop_watching()
+        kernel.process.follow(ident, WatchedProcess(ident, lambda: self._exited(kernel, ident)))
+        self._process_groups.move_in(kernel, ident)
         self._node.dirty = True
-
-    def _start_anew(self, book: KernelRecord, relaunched: bool) -> None:
-        """Nothing of an older process counts for the new one."""
-        book.launched_at = book.idle_since = self._node.clock()
-        book.cells, book.question, book.stalled, book.caches, book.notice, book.notice_stamp = (
-            set(),
-            None,
-            None,
-            None,
-            None,
-            None,
-        )
-        book.no_suspend_until, book.no_suspend_why, book.unrestorable = 0, "", ""
-        book.killing, book.held_back, book.ever_connected = False, False, book.connected
-        book.holding = TenantMemory()
-        book.relaunched = relaunched and book.lease is not None
-        book.attached, book.entering, book.entered, book.bound = False, None, False, ()
 
     # ---- commands (batch work) -------------------------------------------------------------------
 
-    def prepare(self, book: KernelRecord) -> dict[str, str]:
-        """What the environment of its command must say. It has no gate, so it gets no token."""
-        self._enclosures.open(book)
-        return self._visible(book) | {"GPUSHARE_KERNEL_ID": book.kernel_id, MARKER: book.launch}
+    def prepare(self, kernel: KernelRecord) -> dict[str, str]:
+        """Environment variables of its command. It has no gate, so it gets no token."""
+        self._process_groups.open(kernel)
+        return self._visible_gpus(kernel) | {
+            "GPUSHARE_KERNEL_ID": kernel.kernel_id,
+            MARKER: kernel.process.launch,
+        }
 
-    def end_processes(self, book: KernelRecord) -> None:
-        """Kill its whole tree."""
-        self._tasks.spawn(self._kill_late(book, book.main, 0))
+    def end_processes(self, kernel: KernelRecord) -> None:
+        """Kill all of its processes; its record follows what happens."""
+        self._tasks.spawn(self._kill_late(kernel, kernel.process.main, 0))
 
-    def leave(self, book: KernelRecord) -> None:
-        """Its command is over, and its book closed: what it left running is killed, its enclosure
-        taken away.
+    def remove_command(self, kernel: KernelRecord) -> None:
+        """Its command is over and its record removed: kill what it left running, remove its
+        cgroup.
         """
-        if book.watch is not None:
-            book.watch.close()
-        self._tasks.spawn(self._clear(book.launch, book.main, book.leaf, book.uid))
+        kernel.process.stop_watching()
+        self._tasks.spawn(self._clear(kernel))
         self._node.dirty = True
 
-    async def _clear(self, launch: str, main: ProcessId | None, leaf: str, uid: int | None) -> None:
-        if launch:
-            await self._enclosures.end(launch, main, leaf, uid)
-        await self._enclosures.close_leaf(leaf)
+    async def _clear(self, kernel: KernelRecord) -> None:
+        if kernel.process.launch:
+            await self._end_group(kernel)
+        await self._process_groups.close_cgroup(kernel.process.cgroup)
 
-    # ---- going -----------------------------------------------------------------------------------
+    # ---- end -------------------------------------------------------------------------------------
 
     def gone(self, body: KernelGone) -> None:
-        """Its server says that it is over: nothing to wait for. While it restarts, its lease stays."""
-        book = self._node.books.get(body.kernel_id)
-        if book is None:
+        """Its server says that it is over: no grace time. While it restarts, its lease stays."""
+        kernel = self._node.kernels.get(body.kernel_id)
+        if kernel is None:
             return
         if not body.restarting:
-            self._tasks.spawn(self._end(book, "The kernel was shut down."))
-        elif book.main is not None:
-            book.relaunched = True
+            self._tasks.spawn(self._end(kernel, "The kernel was shut down."))
+        elif kernel.process.main is not None:
+            kernel.process.relaunched = True
 
-    def _died(self, book: KernelRecord, ident: ProcessId) -> None:
-        if book.main != ident:
+    def _exited(self, kernel: KernelRecord, ident: ProcessId) -> None:
+        process = kernel.process
+        if process.main != ident:
             return
-        node, held = self._node, book.held() + book.image()
-        if held and not book.killing and not book.relaunched and not book.is_command:
-            node.happened(book, "lost", node.story.lost(held))
-        book.main, book.watch, book.gone_at = None, None, node.clock()
-        book.cells, book.question, book.stalled, book.killing, book.connected = (
-            set(),
-            None,
-            None,
-            False,
-            False,
-        )
-        book.attached, book.entering, book.relaunched = False, None, True
-        book.notice, book.notice_stamp, book.unrestorable = None, None, ""
+        node, lost = self._node, kernel.memory.used_mib + kernel.memory.saved_mib
+        expected = process.killing or process.relaunched or kernel.is_command
+        if lost and not expected:
+            node.happened(kernel, "lost", node.text.lost(lost))
+        kernel.process_exited(node.clock())
         node.dirty = True
         node.wake()
 
     def check(self, now: int) -> None:
-        """End whoever is gone for longer than the grace time."""
-        for book in list(self._node.books.values()):
-            grace = STARTING_MS if book.starting else self._node.config.grace_ms
-            overdue = book.gone_at is not None and now - book.gone_at >= grace
-            if (
-                overdue
-                and book.main is None
-                and not book.ending
-                and (book.lease is None or book.lease.kernel_id is not None)
-            ):
-                self._tasks.spawn(self._end(book, "The kernel's process is gone."))
-            if book.unrestorable and not book.killing and book.main is not None:
-                self.kill(book, None, book.unrestorable)
+        """End kernels that are gone for longer than the grace time; restart those whose saved
+        memory cannot be restored.
+        """
+        for kernel in list(self._node.kernels.values()):
+            process = kernel.process
+            if self._is_overdue(kernel, now) and not process.ending:
+                self._tasks.spawn(self._end(kernel, "The kernel's process is gone."))
+            if process.unrestorable and not process.killing and process.main is not None:
+                self.kill(kernel, None, process.unrestorable)
 
-    async def _end(self, book: KernelRecord, message: str) -> None:
-        if book.ending:
+    def _is_overdue(self, kernel: KernelRecord, now: int) -> bool:
+        if kernel.process.main is not None or kernel.process.gone_at is None:
+            return False
+        if kernel.lease is not None and kernel.lease.kernel_id is None:
+            return False  # a command: `batch` follows it
+        grace = STARTING_MS if kernel.process.starting else self._node.config.grace_ms
+        return now - kernel.process.gone_at >= grace
+
+    async def _end(self, kernel: KernelRecord, message: str) -> None:
+        if kernel.process.ending:
             return
-        book.ending = True
+        kernel.process.ending = True
         node = self._node
-        if not await self._enclosures.end(book.launch, book.main, book.leaf, book.uid):
+        if not await self._end_group(kernel):
             log.error(
-                "kernel %s: processes are left that do not die", book.kernel_id, extra=about(book)
+                "kernel %s: some of its processes cannot be killed",
+                kernel.kernel_id,
+                extra=kernel.log_fields(),
             )
-        if not book.ending:  # it was registered again meanwhile
+        if not kernel.process.ending:  # it was registered again meanwhile
             return
-        if book.watch is not None:
-            book.watch.close()
-        if book.lease is not None and not book.unwanted:
-            node.let_go(book.lease.id, ended=True, message=message)
-        node.books.pop(book.kernel_id, None)
-        self._tasks.spawn(self._enclosures.close_leaf(book.leaf))
-        self._tokens.forget(book.kernel_id)
+        kernel.process.stop_watching()
+        lease = kernel.assignment.active_lease
+        if lease is not None:
+            node.let_go(lease.id, ended=True, message=message)
+        node.kernels.pop(kernel.kernel_id, None)
+        self._tasks.spawn(self._process_groups.close_cgroup(kernel.process.cgroup))
+        self._tokens.forget(kernel.kernel_id)
         node.dirty = True
         node.wake()
 
-    # ---- the last rung ---------------------------------------------------------------------------
+    # ---- kill ------------------------------------------------------------------------------------
 
-    def kill(self, book: KernelRecord, asker: KernelRecord | None, reason: str) -> None:
-        """End its running cell with a sentence, let its server restart it, and kill what is not
+    def kill(self, kernel: KernelRecord, asker: KernelRecord | None, reason: str) -> None:
+        """End its running cell with a message, let its server restart it, and kill what is not
         gone by then.
         """
-        if book.killing:
+        if kernel.process.killing:
             return
-        node = self._node
-        why_not = node.unsavable(book, node.clock()) or book.no_suspend_why
-        text = node.story.killed(book.held() + book.image(), asker, reason, why_not)
-        if book.is_command:
-            text = node.story.command_killed(asker, reason)
-        book.killing = True
-        node.happened(book, "killed", text, tell=False)
-        node.ports.to_kernel(book.kernel_id, EndCell(message=text))
-        book.told.append(text)
+        node, kernel_id = self._node, kernel.kernel_id
+        text = self._kill_text(kernel, asker, reason)
+        kernel.process.killing = True
+        node.happened(kernel, "killed", text, tell=False)
+        node.ports.to_kernel(kernel_id, EndCell(message=text))
+        kernel.published.unsent.append(text)
         wait = node.config.kill_after_ms
-        asked = node.ports.to_server(
-            book.server, RelaunchKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait)
-        )
-        self._tasks.spawn(self._kill_late(book, book.main, wait if asked else 0))
+        request = RelaunchKernel(kernel_id=kernel_id, message=text, deadline_ms=wait)
+        asked = node.ports.to_server(kernel.registration.server, request)
+        self._tasks.spawn(self._kill_late(kernel, kernel.process.main, wait if asked else 0))
 
-    def shut_down(self, book: KernelRecord, text: str) -> None:
-        """The idle rule's last step: its server ends it the Jupyter way, or we do."""
-        node = self._node
-        node.happened(book, "killed", text)
+    def _kill_text(self, kernel: KernelRecord, asker: KernelRecord | None, reason: str) -> str:
+        node, memory = self._node, kernel.memory
+        if kernel.is_command:
+            return node.text.command_killed(asker, reason)
+        problem = node.unsavable(kernel, node.clock()) or memory.no_suspend_reason
+        return node.text.killed(memory.used_mib + memory.saved_mib, asker, reason, problem)
+
+    def shut_down(self, kernel: KernelRecord, text: str) -> None:
+        """The idle rule's last step: its server shuts it down, or the agent ends it."""
+        node, kernel_id = self._node, kernel.kernel_id
+        node.happened(kernel, "killed", text)
         wait = node.config.grace_ms
-        asked = node.ports.to_server(
-            book.server, EndKernel(kernel_id=book.kernel_id, message=text, deadline_ms=wait)
-        )
-        self._tasks.spawn(self._end_late(book, book.main, text, wait if asked else 0))
+        request = EndKernel(kernel_id=kernel_id, message=text, deadline_ms=wait)
+        asked = node.ports.to_server(kernel.registration.server, request)
+        self._tasks.spawn(self._end_late(kernel, kernel.process.main, text, wait if asked else 0))
 
     async def _end_late(
-        self, book: KernelRecord, main: ProcessId | None, message: str, wait_ms: int
+        self, kernel: KernelRecord, main: ProcessId | None, message: str, wait_ms: int
     ) -> None:
-        deadline = self._node.clock() + wait_ms
-        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
-            await asyncio.sleep(0.05)
-        if book.main is None or book.main == main:
-            await self._end(book, message)
+        await self._wait_for_exit(main, wait_ms)
+        if kernel.process.main is None or kernel.process.main == main:
+            await self._end(kernel, message)
 
-    async def _kill_late(self, book: KernelRecord, main: ProcessId | None, wait_ms: int) -> None:
-        launch, leaf, uid = book.launch, book.leaf, book.uid
-        deadline = self._node.clock() + wait_ms
-        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process is no event
-            await asyncio.sleep(0.01)
-        if not await self._enclosures.end(launch, main, leaf, uid):
+    async def _kill_late(self, kernel: KernelRecord, main: ProcessId | None, wait_ms: int) -> None:
+        launch, cgroup, uid = (
+            kernel.process.launch,
+            kernel.process.cgroup,
+            kernel.registration.uid,
+        )
+        await self._wait_for_exit(main, wait_ms)
+        if not await self._process_groups.end(launch, main, cgroup, uid):
             log.error(
-                "kernel %s does not die: its GPU memory stays booked",
-                book.kernel_id,
-                extra=about(book),
+                "kernel %s cannot be killed: its GPU memory stays in use",
+                kernel.kernel_id,
+                extra=kernel.log_fields(),
             )
         self._node.wake()
 
+    async def _wait_for_exit(self, main: ProcessId | None, wait_ms: int) -> None:
+        deadline = self._node.clock() + wait_ms
+        while main is not None and main.is_alive() and self._node.clock() < deadline:  # noqa: ASYNC110 - a process has no event
+            await asyncio.sleep(0.01)
+
+    async def _end_group(self, kernel: KernelRecord, *, timeout_s: float = 5.0) -> bool:
+        process, uid = kernel.process, kernel.registration.uid
+        return await self._process_groups.end(
+            process.launch, process.main, process.cgroup, uid, timeout_s=timeout_s
+        )
+
     async def close(self) -> None:
         """Stop watching; the kernels live on."""
-        for book in self._node.books.values():
-            if book.watch is not None:
-                book.watch.close()
+        for kernel in self._node.kernels.values():
+            kernel.process.stop_watching()
         await self._tasks.close()

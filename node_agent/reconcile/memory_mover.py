@@ -18,8 +18,9 @@ from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import NoticeEnded
 
 from ..devices.base.model import CopyFailed
-from ..state.kernel_record import KernelRecord, about
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
+from ..state.notices import ReclaimNotice
 from ..system.host_memory import read_host, refusal
 
 __all__ = ["MemoryMover"]
@@ -48,31 +49,31 @@ class MemoryMover:
         """Two copies must not be promised the same memory."""
 
     def suspend(
-        self, book: KernelRecord, asker: KernelRecord | None, reason: str, *, own: bool = False
+        self, kernel: KernelRecord, asker: KernelRecord | None, reason: str, *, own: bool = False
     ) -> None:
         """Start saving; `own`: its owner (or its own next cell) wants it."""
-        if book.transit is not None:
+        if kernel.memory.transit is not None:
             return
         tiers, problems = self._node.devices.capabilities()
         if "suspend" not in tiers:  # asked again later: the self-test may still be on its way
             self._cannot(
-                book,
+                kernel,
                 problems.get("suspend", "this node cannot save GPU memory").partition(";")[0],
                 self._node.clock() + RETRY_MS,
             )
             return
-        book.transit = "out"
-        self._start(book, self._suspend(book, asker, reason, own))
+        kernel.memory.transit = "out"
+        self._start(kernel, self._suspend(kernel, asker, reason, own))
 
-    def resume(self, book: KernelRecord, home: Sequence[int]) -> None:
+    def resume(self, kernel: KernelRecord, home: Sequence[int]) -> None:
         """Start bringing it back onto these GPUs; the caller has noted that it is on its way in."""
-        self._start(book, self._resume(book, tuple(home)))
+        self._start(kernel, self._resume(kernel, tuple(home)))
 
-    def settle(self, book: KernelRecord) -> None:
+    def recover(self, kernel: KernelRecord) -> None:
         """Finish or undo what a dead agent left half done."""
-        if book.transit is None:
-            book.transit = "out"
-            self._start(book, self._settle(book))
+        if kernel.memory.transit is None:
+            kernel.memory.transit = "out"
+            self._start(kernel, self._recover(kernel))
 
     async def close(self) -> None:
         """Wait for the copies under way: half a copy is worse than a slow stop. A copy that hangs
@@ -81,11 +82,11 @@ class MemoryMover:
         await self._tasks.wait(timeout_s=10)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self, book: KernelRecord, work: Coroutine[None, None, None]) -> None:
-        book.copying_since = self._node.clock()
+    def _start(self, kernel: KernelRecord, work: Coroutine[None, None, None]) -> None:
+        kernel.memory.copying_since = self._node.clock()
         self._tasks.spawn(work)
 
-    def _admit(self, book: KernelRecord, mib: int) -> str:
+    def _admit(self, kernel: KernelRecord, mib: int) -> str:
         """Why the host has no memory for an image of this size; if it has, it is promised. In the
         copy's thread.
 
@@ -93,15 +94,15 @@ class MemoryMover:
         """
         node = self._node
         with self._ledger:
-            books = list(node.books.values())
+            kernels = list(node.kernels.values())
             host = (
-                read_host(pid for pid, _ in book.holding.processes)
+                read_host(pid for pid, _ in kernel.memory.usage.processes)
                 if node.devices.traits.images_use_host_memory
                 else None
             )
             saved, on_the_way = (
-                sum(one.image() for one in books),
-                sum(one.promised for one in books if one is not book),
+                sum(one.memory.saved_mib for one in kernels),
+                sum(one.memory.reserved_mib for one in kernels if one is not kernel),
             )
             problem = refusal(
                 mib,
@@ -112,92 +113,107 @@ class MemoryMover:
                 node.config.host_reserve_mib,
             )
             if not problem:
-                book.promised = mib
+                kernel.memory.reserved_mib = mib
         return problem
 
-    def _cannot(self, book: KernelRecord, why: str, until: int) -> None:
-        book.no_suspend_until, book.no_suspend_why = until, why
-        log.warning("kernel %s cannot be suspended: %s", book.kernel_id, why, extra=about(book))
+    def _cannot(self, kernel: KernelRecord, why: str, until: int) -> None:
+        kernel.memory.no_suspend_until, kernel.memory.no_suspend_reason = until, why
+        log.warning(
+            "kernel %s cannot be suspended: %s", kernel.kernel_id, why, extra=kernel.log_fields()
+        )
         self._node.wake()
 
     async def _suspend(
-        self, book: KernelRecord, asker: KernelRecord | None, reason: str, own: bool
+        self, kernel: KernelRecord, asker: KernelRecord | None, reason: str, own: bool
     ) -> None:
-        node, old, begun = self._node, book.site, self._node.clock()
+        node, old, begun = self._node, kernel.assignment.current_gpus, self._node.clock()
         try:
             mib = await self._run(
-                node.devices.suspend, book.kernel_id, lambda needed: self._admit(book, needed)
+                node.devices.suspend, kernel.kernel_id, lambda needed: self._admit(kernel, needed)
             )
         except CopyFailed as error:
             if error.lost:
-                self._lost(book, str(error))
-            self._cannot(book, str(error), NEVER if error.for_good else node.clock() + RETRY_MS)
+                self._lost(kernel, str(error))
+            self._cannot(kernel, str(error), NEVER if error.for_good else node.clock() + RETRY_MS)
             return
         finally:
-            book.transit = None
+            kernel.memory.transit = None
             node.wake()
         if mib:
-            node.took["suspend"].append(node.clock() - begun)
-            node.happened(book, "suspended", node.story.suspended(mib, asker, reason, own))
-        if book.notice is not None:
-            book.notice, book.notice_stamp = None, None
-            node.ports.to_kernel(book.kernel_id, NoticeEnded(message=""))
-        if book.computes(node.clock()) and not book.held_back:
-            book.stalled = node.clock()
-        self.moved(book, old, asker)
+            node.durations["suspend"].append(node.clock() - begun)
+            node.happened(kernel, "suspended", node.text.suspended(mib, asker, reason, own))
+        if kernel.notice.deadline is not None:
+            kernel.notice = ReclaimNotice()
+            node.ports.to_kernel(kernel.kernel_id, NoticeEnded(message=""))
+        if kernel.computes(node.clock()) and not kernel.preferences.suspended_by_user:
+            kernel.memory.stalled_since = node.clock()
+        self.moved(kernel, old, asker)
 
-    def moved(self, book: KernelRecord, old: tuple[int, ...], asker: KernelRecord | None) -> None:
+    def moved(self, kernel: KernelRecord, old: tuple[int, ...], asker: KernelRecord | None) -> None:
         """Its memory has left its old place and its home is another one: it has moved."""
-        if old and book.home and book.home != old and book.attached:
-            book.generation += 1
-            book.site = book.home
+        if (
+            old
+            and kernel.assignment.assigned_gpus
+            and kernel.assignment.assigned_gpus != old
+            and kernel.assignment.attached
+        ):
+            kernel.assignment.generation += 1
+            kernel.assignment.current_gpus = kernel.assignment.assigned_gpus
             self._node.dirty = True
             if asker is not None:
                 self._node.rungs["moved"] += 1
             self._node.happened(
-                book, "moved", self._node.story.moved(old, book.home, asker), tell=True
+                kernel,
+                "moved",
+                self._node.text.moved(old, kernel.assignment.assigned_gpus, asker),
+                tell=True,
             )
 
-    def _lost(self, book: KernelRecord, problem: str) -> None:
+    def _lost(self, kernel: KernelRecord, problem: str) -> None:
         """The driver has its state no more: it is restarted, and its owner is told why."""
-        book.unrestorable = problem
+        kernel.process.unrestorable = problem
         self._node.happened(
-            book,
+            kernel,
             "lost",
-            self._node.story.unrestorable(book.image() or book.held(), problem),
+            self._node.text.unrestorable(
+                kernel.memory.saved_mib or kernel.memory.used_mib, problem
+            ),
             tell=True,
         )
 
-    async def _resume(self, book: KernelRecord, home: tuple[int, ...]) -> None:
+    async def _resume(self, kernel: KernelRecord, home: tuple[int, ...]) -> None:
         node, begun = self._node, self._node.clock()
         try:
-            mib = await self._run(node.devices.resume, book.kernel_id, home)
+            mib = await self._run(node.devices.resume, kernel.kernel_id, home)
         except CopyFailed as error:
             if not error.lost:  # it is as it was: the desk tries again
                 log.warning(
-                    "kernel %s is not resumed yet: %s", book.kernel_id, error, extra=about(book)
+                    "kernel %s is not resumed yet: %s",
+                    kernel.kernel_id,
+                    error,
+                    extra=kernel.log_fields(),
                 )
-                book.no_resume_until = node.clock() + RESUME_RETRY_MS
+                kernel.memory.no_resume_until = node.clock() + RESUME_RETRY_MS
                 return
-            self._lost(book, str(error))
+            self._lost(kernel, str(error))
             return
         finally:
-            book.transit = None
+            kernel.memory.transit = None
             node.wake()
-        book.held_back = False
-        book.stalled = None
+        kernel.preferences.suspended_by_user = False
+        kernel.memory.stalled_since = None
         if mib:
-            node.took["resume"].append(node.clock() - begun)
-            book.resumed = node.story.resumed(mib, home, node.clock() - begun)
-            node.happened(book, "resumed", book.resumed)
+            node.durations["resume"].append(node.clock() - begun)
+            kernel.memory.resumed_text = node.text.resumed(mib, home, node.clock() - begun)
+            node.happened(kernel, "resumed", kernel.memory.resumed_text)
 
-    async def _settle(self, book: KernelRecord) -> None:
+    async def _recover(self, kernel: KernelRecord) -> None:
         try:
-            await self._run(self._node.devices.recover, book.kernel_id)
+            await self._run(self._node.devices.recover, kernel.kernel_id)
         except CopyFailed as error:
-            self._lost(book, str(error))
+            self._lost(kernel, str(error))
         finally:
-            book.transit = None
+            kernel.memory.transit = None
             self._node.wake()
 
     async def _run(self, call: Callable[..., T], *args: object) -> T:

@@ -1,8 +1,8 @@
-"""Where a kernel's processes live and how all of them end: its cgroup leaf where there are leaves,
+"""Where a kernel's processes live and how all of them end: its own cgroup where kernels have one,
 its process tree in any case.
 
-The tree is asked even where there is a leaf: a child that was forked before its parent was moved in
-is outside.
+The process tree is read even where there is a cgroup: a child that was forked before its parent was
+moved there is outside of it.
 """
 
 from __future__ import annotations
@@ -20,80 +20,81 @@ __all__ = ["ProcessGroups"]
 
 
 class ProcessGroups:
-    """The leaves of one node's kernels. What is slow happens in threads."""
+    """The cgroups and process trees of one node's kernels. Slow work happens in threads."""
 
     def __init__(self, node: NodeRuntime, cgroups: Cgroups) -> None:
         self._node, self._cgroups = node, cgroups
         self._tasks = BackgroundTasks(log)
 
-    def open(self, book: KernelRecord) -> None:
-        """A fresh one for the launch that begins; the old one is taken away."""
-        old, book.leaf = book.leaf, self._cgroups.make(book.launch)
-        if old and old != book.leaf:
-            self._tasks.spawn(self.close_leaf(old))
+    def open(self, kernel: KernelRecord) -> None:
+        """Make a new cgroup for the launch that begins; the old one is removed."""
+        old, kernel.process.cgroup = (
+            kernel.process.cgroup,
+            self._cgroups.make(kernel.process.launch),
+        )
+        if old and old != kernel.process.cgroup:
+            self._tasks.spawn(self.close_cgroup(old))
 
-    def move_in(self, book: KernelRecord, ident: ProcessId) -> None:
-        """The kernel's process has started, or was found again: it and what it has forked so far
-        live here from now on.
+    def move_in(self, kernel: KernelRecord, ident: ProcessId) -> None:
+        """The kernel's process has started, or was found again: move it, and what it has forked so
+        far, into its cgroup. An agent that lost its journal finds the cgroup by the process.
         """
-        book.leaf = book.leaf or self._cgroups.leaf_of(
-            ident.pid
-        )  # an agent that lost its journal finds it again
-        if not book.leaf:
+        process = kernel.process
+        process.cgroup = process.cgroup or self._cgroups.leaf_of(ident.pid)
+        if not process.cgroup:
             return
-        self._cgroups.join(book.leaf, [ident.pid])
-        self._tasks.spawn(self._gather(book.launch, ident, book.leaf, book.uid))
+        self._cgroups.join(process.cgroup, [ident.pid])
+        uid = kernel.registration.uid
+        self._tasks.spawn(self._gather(process.launch, ident, process.cgroup, uid))
 
-    async def _gather(self, launch: str, ident: ProcessId, leaf: str, uid: int | None) -> None:
+    async def _gather(self, launch: str, ident: ProcessId, cgroup: str, uid: int | None) -> None:
         tree = await asyncio.to_thread(tree_of, launch, ident, uid)
         if ident in tree:  # else it is over already
-            self._cgroups.join(leaf, [one.pid for one in tree if one.is_alive()])
+            self._cgroups.join(cgroup, [one.pid for one in tree if one.is_alive()])
 
     async def end(
         self,
         launch: str,
         main: ProcessId | None,
-        leaf: str,
+        cgroup: str,
         uid: int | None,
         *,
         timeout_s: float = 5.0,
     ) -> bool:
-        """Kill everybody; True when nobody is left. Who became another user meanwhile ends with the
-        leaf, or is left alone and said.
+        """Kill all processes; True when none is left. A process that has changed its user is killed
+        with the cgroup; without one it is left alone and logged.
         """
         others = await asyncio.to_thread(others_of, launch, main, uid)
-        inside = await asyncio.to_thread(self._cgroups.kill, leaf, timeout_s)
+        inside = await asyncio.to_thread(self._cgroups.kill, cgroup, timeout_s)
         ended = await kill_tree(launch, main, uid, timeout_s=timeout_s) and inside
         if left := sorted(one.pid for one in others if one.is_alive()):
             log.warning(
-                "launch %s: processes %s run as another user by now and are left alone",
-                launch,
-                left,
+                "launch %s: processes %s run as another user now and are left alone", launch, left
             )
         return ended
 
-    async def close_leaf(self, leaf: str) -> None:
-        """Let the driver forget it, then take it away; somebody who is still inside keeps it for
-        the next start of the agent.
+    async def close_cgroup(self, cgroup: str) -> None:
+        """Remove the driver's limits of this cgroup, then the cgroup. One that is still in use is
+        removed at the next start of the agent.
         """
-        if leaf:
-            await asyncio.to_thread(self._node.devices.release_cgroup, leaf)
-            if not await asyncio.to_thread(self._cgroups.remove, leaf):
-                log.warning("the cgroup %s is still in use", leaf)
+        if cgroup:
+            await asyncio.to_thread(self._node.devices.release_cgroup, cgroup)
+            if not await asyncio.to_thread(self._cgroups.remove, cgroup):
+                log.warning("the cgroup %s is still in use", cgroup)
 
-    async def tidy(self) -> None:
-        """What an agent that died left: limits of cgroups whose kernels are gone, and those
-        cgroups.
+    async def remove_abandoned(self) -> None:
+        """Remove cgroups of kernels that ended while no agent ran, and the driver's limits of
+        them.
         """
-        mine = {book.leaf for book in self._node.books.values() if book.leaf}
-        left = {
-            leaf
-            for leaf in self._cgroups.leaves()
-            if leaf not in mine and not self._cgroups.members(leaf)
+        known = {kernel.process.cgroup for kernel in self._node.kernels.values()} - {""}
+        empty = {
+            cgroup
+            for cgroup in self._cgroups.leaves()
+            if cgroup not in known and not self._cgroups.members(cgroup)
         }
-        for leaf in sorted(left | set(self._node.devices.orphaned_cgroups(mine))):
-            await self.close_leaf(leaf)
+        for cgroup in sorted(empty | set(self._node.devices.orphaned_cgroups(known))):
+            await self.close_cgroup(cgroup)
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Wait for work under way."""
         await self._tasks.wait()

@@ -14,6 +14,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from jupyter_gpushare.messages import (
     CellAllowed,
@@ -40,13 +41,17 @@ from ..policy.reclaim_ladder import (
 )
 from ..policy.reclaim_ladder import DropCachesStep as Drop
 from ..policy.snapshot import NodeSnapshot
-from ..state.kernel_record import GateRequest, KernelRecord, about, occupant, wall_ms
+from ..state.cell_requests import GateRequest
+from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
+from ..state.notices import ReclaimNotice
+from ..state.wall_clock import wall_ms
 from ..system.processes import ProcessId
 from .idle_culler import IdleCuller
 from .leases import LeaseAssignments
 from .lifecycle import KernelLifecycle
 from .memory_mover import MemoryMover
+from .tenants import tenant
 from .wait_text import why
 from .watchdog import watch
 
@@ -81,7 +86,7 @@ class Reconciler:
         lifecycle: KernelLifecycle,
     ) -> None:
         self._node, self._mover, self._leases, self._lifecycle = node, mover, leases, lifecycle
-        self._resting = IdleCuller(node, mover, leases, lifecycle)
+        self._idle_culler = IdleCuller(node, mover, leases, lifecycle)
         self._changed = asyncio.Event()
         self._deadline: int | None = None
         self._attached: set[str] = set()
@@ -109,8 +114,8 @@ class Reconciler:
 
     def _pause(self) -> float:
         waits = any(
-            book.question is not None and book.lease is not None
-            for book in self._node.books.values()
+            kernel.gate.waiting and kernel.lease is not None
+            for kernel in self._node.kernels.values()
         )
         pause = WAITING_S if waits else STEADY_S
         if self._deadline is not None:
@@ -151,10 +156,10 @@ class Reconciler:
         self._version, self._stepped = node.devices.version(), now
         self._observe(now)
         self._lifecycle.check(now)
-        resting = self._resting.check(now)
+        resting = self._idle_culler.check(now)
         self._leases.arrange(now)
-        for book in node.books.values():
-            self._settle_in(book, now)
+        for kernel in node.kernels.values():
+            self._settle_in(kernel, now)
         situation = self._situation(now)
         decision = decide(situation, now)
         self._looking.clear()
@@ -176,143 +181,188 @@ class Reconciler:
         return (
             steps
             or bool(self._lagging)
-            or any(book.transit is not None for book in self._node.books.values())
+            or any(kernel.memory.transit is not None for kernel in self._node.kernels.values())
         )
 
     # ---- what is true ----------------------------------------------------------------------------
 
     def _observe(self, now: int) -> None:
         node = self._node
-        node.devices.track_kernels({book.kernel_id: _kin(book) for book in node.books.values()})
+        node.devices.track_kernels(
+            {kernel.kernel_id: _kin(kernel) for kernel in node.kernels.values()}
+        )
         reading = node.devices.read()
         self._taken = reading.taken
         for name, holding in reading.kernels.items():
-            if name not in node.books and any(
+            if name not in node.kernels and any(
                 ProcessId(*process).is_alive() for process in holding.processes
             ):
-                node.book(name).gone_at = now  # memory of a kernel that nobody told us about (yet)
-        for book in node.books.values():
-            holding = reading.kernels.get(book.kernel_id, NOTHING)
-            if book.main is None and not any(
+                node.open_kernel(
+                    name
+                ).process.gone_at = now  # memory of a kernel that nobody told us about (yet)
+        for kernel in node.kernels.values():
+            holding = reading.kernels.get(kernel.kernel_id, NOTHING)
+            if kernel.process.main is None and not any(
                 ProcessId(*process).is_alive() for process in holding.processes
             ):
                 # what the dead hold is nobody's: free as soon as the driver says so, and until then
                 # it only lags
                 holding = NOTHING
-            self._take_in(book, holding, now)
+            self._take_in(kernel, holding, now)
         held = dict.fromkeys(node.totals, 0)
-        for book in node.books.values():
-            for gpu, mib in book.holding.held.items():
+        for kernel in node.kernels.values():
+            for gpu, mib in kernel.memory.usage.held.items():
                 held[gpu] = held.get(gpu, 0) + mib
         node.used, node.foreign = held, dict(reading.foreign)
         self._blame()
         self._lagging = {
             gpu: lag for gpu in node.totals if (lag := reading.used.get(gpu, 0) - held[gpu]) > 0
         }
-        node.draining.look(self._lagging, node.books.values(), now)
+        node.draining.look(self._lagging, node.kernels.values(), now)
 
     def _blame(self) -> None:
         """Errors that programs made on the GPUs are their kernels' to know."""
         for fault in self._node.devices.take_faults():
-            book = self._node.books.get(fault.kernel_id)
-            if book is not None:
-                self._node.happened(book, "fault", fault.message, tell=True)
+            kernel = self._node.kernels.get(fault.kernel_id)
+            if kernel is not None:
+                self._node.happened(kernel, "fault", fault.message, tell=True)
 
-    def _take_in(self, book: KernelRecord, holding: TenantMemory, now: int) -> None:
-        book.holding = holding
-        if book.transit is None:
-            book.promised = 0
-        if holding.half_done and book.transit is None:
-            self._mover.settle(book)
-        if why_not := self._unsavable_there(book):
-            book.no_suspend_until, book.no_suspend_why = now + STAYS_MS, why_not
-        if book.lease is not None:
-            borrowed = book.held() - book.lease.request_mib * max(1, len(book.home))
-            if borrowed > 0 and not book.burst and book.attached:
-                self._node.happened(book, "burst", self._node.story.burst(book, borrowed))
-            book.burst = borrowed > 0
-        if not (holding.suspended or book.transit) or not book.computes(now):
-            book.stalled = None
-        if watch(book, now):
+    def _take_in(self, kernel: KernelRecord, holding: TenantMemory, now: int) -> None:
+        kernel.memory.usage = holding
+        if kernel.memory.transit is None:
+            kernel.memory.reserved_mib = 0
+        if holding.half_done and kernel.memory.transit is None:
+            self._mover.recover(kernel)
+        if why_not := self._unsavable_there(kernel):
+            kernel.memory.no_suspend_until, kernel.memory.no_suspend_reason = (
+                now + STAYS_MS,
+                why_not,
+            )
+        if kernel.lease is not None:
+            borrowed = kernel.memory.used_mib - kernel.lease.request_mib * max(
+                1, len(kernel.assignment.assigned_gpus)
+            )
+            if borrowed > 0 and not kernel.memory.bursting and kernel.assignment.attached:
+                self._node.happened(kernel, "burst", self._node.text.burst(kernel, borrowed))
+            kernel.memory.bursting = borrowed > 0
+        if not (holding.suspended or kernel.memory.transit) or not kernel.computes(now):
+            kernel.memory.stalled_since = None
+        if watch(kernel, now):
             log.warning(
                 "kernel %s stands still while its GPU memory is away: it is brought back",
-                book.kernel_id,
-                extra=about(book),
+                kernel.kernel_id,
+                extra=kernel.log_fields(),
             )
 
-    def _unsavable_there(self, book: KernelRecord) -> str:
+    def _unsavable_there(self, kernel: KernelRecord) -> str:
         """Why its memory cannot be saved where it is or belongs: known before anybody tries, so
         that its owner is told the truth.
         """
         return next(
-            filter(None, map(self._node.devices.suspend_problem, book.holding.held or book.home)),
+            filter(
+                None,
+                map(
+                    self._node.devices.suspend_problem,
+                    kernel.memory.usage.held or kernel.assignment.assigned_gpus,
+                ),
+            ),
             "",
         )
 
-    def _settle_in(self, book: KernelRecord, now: int) -> None:
+    def _settle_in(self, kernel: KernelRecord, now: int) -> None:
         """Attach a lease whose kernel is here: at once, unless somebody still holds memory in its
         place. A command is started after that.
         """
         node = self._node
-        if not book.held() and book.transit is None and book.home:
-            book.site = book.home
         if (
-            book.lease is None
-            or book.unwanted
-            or not book.home
-            or book.lease.wanted == "evict"
-            or not book.is_here
+            not kernel.memory.used_mib
+            and kernel.memory.transit is None
+            and kernel.assignment.assigned_gpus
+        ):
+            kernel.assignment.current_gpus = kernel.assignment.assigned_gpus
+        if (
+            kernel.lease is None
+            or kernel.assignment.lease_revoked
+            or not kernel.assignment.assigned_gpus
+            or kernel.lease.wanted == "evict"
+            or not kernel.can_attach
         ):
             return
-        if not book.attached and book.entering is None:
+        if not kernel.assignment.attached and kernel.assignment.entering_since is None:
             foreign = any(
-                set(one.holding.held) & set(book.home) - set(one.home)
-                for one in node.books.values()
-                if one is not book
+                set(one.memory.usage.held)
+                & set(kernel.assignment.assigned_gpus) - set(one.assignment.assigned_gpus)
+                for one in node.kernels.values()
+                if one is not kernel
             )
-            if foreign or not book.has_gate(now):
-                book.entering = now
+            if foreign or not kernel.has_gate(now):
+                kernel.assignment.entering_since = now
             else:
-                self._attach(book)
-        if book.attached and not book.has_gate(now) and not book.entered and book.entering is None:
-            book.entering = now
+                self._attach(kernel)
         if (
-            book.holding.suspended
-            and book.computes(now)
-            and book.stalled is None
-            and not book.held_back
-            and book.transit is None
+            kernel.assignment.attached
+            and not kernel.has_gate(now)
+            and not kernel.assignment.entered
+            and kernel.assignment.entering_since is None
         ):
-            book.stalled = now
+            kernel.assignment.entering_since = now
+        if (
+            kernel.memory.suspended
+            and kernel.computes(now)
+            and kernel.memory.stalled_since is None
+            and not kernel.preferences.suspended_by_user
+            and kernel.memory.transit is None
+        ):
+            kernel.memory.stalled_since = now
 
-    def _attach(self, book: KernelRecord) -> None:
-        book.attached, book.entering, book.site = True, None, book.home
-        book.generation += 1
-        book.gave_up = False
+    def _attach(self, kernel: KernelRecord) -> None:
+        (
+            kernel.assignment.attached,
+            kernel.assignment.entering_since,
+            kernel.assignment.current_gpus,
+        ) = True, None, kernel.assignment.assigned_gpus
+        kernel.assignment.generation += 1
+        kernel.gate.gave_up = False
         self._node.dirty = True
-        self._bind(book)
-        if book.relaunched:
-            book.relaunched = False
+        self._bind(kernel)
+        if kernel.process.relaunched:
+            kernel.process.relaunched = False
             self._node.happened(
-                book, "reattached", self._node.story.reattached(book.home), tell=True
+                kernel,
+                "reattached",
+                self._node.text.reattached(kernel.assignment.assigned_gpus),
+                tell=True,
             )
         else:
-            self._node.happened(book, "attached", self._node.story.attached(book, book.home))
+            self._node.happened(
+                kernel,
+                "attached",
+                self._node.text.attached(kernel, kernel.assignment.assigned_gpus),
+            )
 
-    def _bind(self, book: KernelRecord) -> None:
+    def _bind(self, kernel: KernelRecord) -> None:
         """From here on its process may have chosen its GPUs, and cannot choose again."""
         if not self._node.binds():
             return
-        if book.bound and set(book.bound) != set(book.home):
-            self._node.tell(book, self._node.story.stays_behind(book.bound, book.home))
-        book.bound = book.bound or book.home
+        if kernel.assignment.bound_gpus and set(kernel.assignment.bound_gpus) != set(
+            kernel.assignment.assigned_gpus
+        ):
+            self._node.tell(
+                kernel,
+                self._node.text.stays_behind(
+                    kernel.assignment.bound_gpus, kernel.assignment.assigned_gpus
+                ),
+            )
+        kernel.assignment.bound_gpus = (
+            kernel.assignment.bound_gpus or kernel.assignment.assigned_gpus
+        )
 
     def _situation(self, now: int) -> NodeSnapshot:
         notice, least = self._node.notice_ms(), self._node.config.min_notice_ms
         found = []
-        for book in self._node.books.values():
-            one = occupant(book, now, notice, least)
-            if book.lease is None and not self._node.planned:
+        for kernel in self._node.kernels.values():
+            one = tenant(kernel, now, notice, least)
+            if kernel.lease is None and not self._node.planned:
                 one = replace(
                     one, gives_up=False
                 )  # its lease may be in the plan that is still to come
@@ -327,201 +377,204 @@ class Reconciler:
 
     def _do(self, step: Step, now: int) -> list[Action]:
         """Note the step in the books at once; what must come after the caps is handed back."""
-        book = self._node.books[step.id]
+        kernel = self._node.kernels[step.id]
         match step:
             case AdmitStep():
-                return self._admit(book)
+                return self._admit(kernel)
             case WaitStep():
-                self._wait(book, step, now)
+                self._wait(kernel, step, now)
             case Drop(deadline=deadline):
-                book.caches = deadline
+                kernel.memory.caches_deadline = deadline
                 self._node.rungs["caches"] += 1
-                self._node.ports.to_kernel(book.kernel_id, DropCaches())
+                self._node.ports.to_kernel(kernel.kernel_id, DropCaches())
             case SuspendStep(asker=asker):
-                return [lambda: self._suspend(book, asker)]
+                return [lambda: self._suspend(kernel, asker)]
             case NoticeStep():
-                self._notice(book, step, now)
+                self._notice(kernel, step, now)
             case CancelNoticeStep():
-                self._end_notice(book, self._node.story.recalled())
+                self._end_notice(kernel, self._node.text.recalled())
             case KillStep(asker=asker):
-                if not book.killing:
+                if not kernel.process.killing:
                     self._node.rungs["killed"] += 1
-                self._lifecycle.kill(book, self._node.books.get(asker), self._reason(book))
+                self._lifecycle.kill(kernel, self._node.kernels.get(asker), self._reason(kernel))
             case ReleaseStep():
-                self._let_go(book)
+                self._let_go(kernel)
         return []
 
     @staticmethod
-    def _reason(book: KernelRecord) -> str:
-        return book.lease.message if book.lease and book.lease.wanted == "evict" else ""
+    def _reason(kernel: KernelRecord) -> str:
+        return kernel.lease.message if kernel.lease and kernel.lease.wanted == "evict" else ""
 
-    def _suspend(self, book: KernelRecord, asker: str) -> None:
-        own = book.unwanted or book.held_back
-        mover = None if asker == book.kernel_id else self._node.books.get(asker)
-        if not own and asker != book.kernel_id:
+    def _suspend(self, kernel: KernelRecord, asker: str) -> None:
+        own = kernel.assignment.lease_revoked or kernel.preferences.suspended_by_user
+        mover = None if asker == kernel.kernel_id else self._node.kernels.get(asker)
+        if not own and asker != kernel.kernel_id:
             self._node.rungs["suspended"] += 1
         self._mover.suspend(
-            book,
+            kernel,
             mover,
             "it moves to another GPU"
-            if asker == book.kernel_id and not own
-            else self._reason(book),
+            if asker == kernel.kernel_id and not own
+            else self._reason(kernel),
             own=own,
         )
 
-    def _must_look(self, book: KernelRecord) -> bool:
+    def _must_look(self, kernel: KernelRecord) -> bool:
         """Whether what was seen last is older than the question, and somebody beside it has run
         since then: it may have taken memory.
         """
-        question, taken, now = book.question, self._taken, self._node.clock()
-        if question is None or taken is None or taken >= question.since:
+        asked, taken, now = kernel.gate.asked_at, self._taken, self._node.clock()
+        if asked is None or taken is None or taken >= asked:
             return False
         beside = [
-            one for one in self._beside(book) if one.is_running(now) or one.idle_since >= taken
+            one
+            for one in self._beside(kernel)
+            if one.is_running(now) or one.gate.idle_since >= taken
         ]
-        return bool(beside) and (not self._is_late(book) or self._may_starve(book, beside))
+        return bool(beside) and (not self._is_late(kernel) or self._may_starve(kernel, beside))
 
-    def _must_hear(self, book: KernelRecord) -> bool:
+    def _must_hear(self, kernel: KernelRecord) -> bool:
         """Whether somebody beside it may still go by the caps of an agent before us, because its
         line is not back yet: it may run, and grow into what this one is about to be let in for.
         After an agent's start, for as long as kernels have to come back.
         """
-        if book.question is None or not self._node.caps_are_advice():
+        if not kernel.gate.waiting or not self._node.caps_are_advice():
             return False
         unheard = [
             one
-            for one in self._beside(book)
-            if not one.connected and self._node.clock() < one.unsure_until
+            for one in self._beside(kernel)
+            if not one.gate.connected and self._node.clock() < one.gate.unsure_until
         ]
-        return bool(unheard) and self._may_starve(book, unheard)
+        return bool(unheard) and self._may_starve(kernel, unheard)
 
-    def _beside(self, book: KernelRecord) -> list[KernelRecord]:
+    def _beside(self, kernel: KernelRecord) -> list[KernelRecord]:
         """Who is, or belongs, on its GPUs."""
         return [
             one
-            for one in self._node.books.values()
-            if one is not book and set(one.site or one.home) & set(book.home)
+            for one in self._node.kernels.values()
+            if one is not kernel
+            and set(one.assignment.current_gpus or one.assignment.assigned_gpus)
+            & set(kernel.assignment.assigned_gpus)
         ]
 
-    def _is_late(self, book: KernelRecord) -> bool:
+    def _is_late(self, kernel: KernelRecord) -> bool:
         """Whether the driver has been silent for so long that its person is told."""
-        return book.question is not None and self._node.clock() - book.question.since > LOOK_MS
+        since = kernel.gate.waits_since
+        return since is not None and self._node.clock() - since > LOOK_MS
 
-    def _may_starve(self, book: KernelRecord, beside: Sequence[KernelRecord]) -> bool:
+    def _may_starve(self, kernel: KernelRecord, beside: Sequence[KernelRecord]) -> bool:
         """Whether it has not all of its share yet, and the others may by their limits have taken of
         it since the last reading (their caps of that time are not known any more).
         """
-        if book.lease is None or book.held() >= book.lease.request_mib:
+        if kernel.lease is None or kernel.memory.used_mib >= kernel.lease.request_mib:
             return False
         taken: Counter[int] = Counter()
         for one in beside:
             taken.update(
                 dict.fromkeys(
-                    one.site or one.home,
-                    one.lease.limit_mib if one.lease is not None else one.held(),
+                    one.assignment.current_gpus or one.assignment.assigned_gpus,
+                    one.lease.limit_mib if one.lease is not None else one.memory.used_mib,
                 )
             )
         totals = self._node.totals
         return any(
-            totals[gpu] - taken[gpu] < book.lease.request_mib for gpu in book.home if gpu in taken
+            totals[gpu] - taken[gpu] < kernel.lease.request_mib
+            for gpu in kernel.assignment.assigned_gpus
+            if gpu in taken
         )
 
-    def is_looking(self, book: KernelRecord) -> bool:
+    def is_looking(self, kernel: KernelRecord) -> bool:
         """Whether its cell only waits for a newer reading, or for a neighbour's line: nobody has to
         be told of that at once.
         """
-        return book.kernel_id in self._looking
+        return kernel.kernel_id in self._looking
 
-    def _admit(self, book: KernelRecord) -> list[Action]:
-        if book.unrestorable:
+    def _admit(self, kernel: KernelRecord) -> list[Action]:
+        if kernel.process.unrestorable:
             return []
-        if self._must_hear(book):
-            if self._is_late(book):
-                self.say_wait(book, self._node.story.waits_for_neighbours())
-            self._looking.add(book.kernel_id)
+        if self._must_hear(kernel):
+            if self._is_late(kernel):
+                self.say_wait(kernel, self._node.text.waits_for_neighbours())
+            self._looking.add(kernel.kernel_id)
             return []
-        if self._must_look(book):
-            if self._is_late(book):
-                self.say_wait(book, self._node.story.waits_for_driver())
+        if self._must_look(kernel):
+            if self._is_late(kernel):
+                self.say_wait(kernel, self._node.text.waits_for_driver())
             else:
-                self._looking.add(book.kernel_id)
+                self._looking.add(kernel.kernel_id)
             self._node.devices.refresh()
             return []
         # Running, or coming back, counts from here on: the caps that follow must already know it.
-        if book.holding.suspended:
-            if self._node.clock() < book.no_resume_until:
+        if kernel.memory.suspended:
+            if self._node.clock() < kernel.memory.no_resume_until:
                 return []
-            book.transit = "in"
-            return [lambda: self._mover.resume(book, book.home)]
-        if not book.attached:
-            self._attach(book)
-        book.entering, book.entered = None, True
-        if book.question is not None:
-            question = book.question
-            book.cells.add(question.n)
-            return [lambda: self._let_in(book, question.n)]
-        return []
+            kernel.memory.transit = "in"
+            return [lambda: self._mover.resume(kernel, kernel.assignment.assigned_gpus)]
+        if not kernel.assignment.attached:
+            self._attach(kernel)
+        kernel.assignment.entering_since, kernel.assignment.entered = None, True
+        waiting = list(kernel.gate.waiting)
+        kernel.gate.running.update(waiting)
+        return [partial(self._let_in, kernel, n) for n in waiting]
 
-    def _let_in(self, book: KernelRecord, n: int) -> None:
-        if book.question is not None and book.question.n == n:
-            self.let_run(book, book.question, self._node.clock())
+    def _let_in(self, kernel: KernelRecord, n: int) -> None:
+        if n in kernel.gate.waiting:
+            self.let_run(kernel, n, self._node.clock())
         else:  # withdrawn while the caps could not be set
-            book.cells.discard(n)
+            kernel.gate.running.discard(n)
 
-    def let_run(self, book: KernelRecord, question: GateRequest, now: int) -> None:
+    def let_run(self, kernel: KernelRecord, n: int, now: int) -> None:
         """The cell may run."""
-        book.question, book.caches = None, None
-        book.cells.add(question.n)
-        self._node.took["gate_wait"].append(now - question.since)
-        message, book.resumed = book.resumed, ""
+        request = kernel.gate.admit(n) or GateRequest(n, now)
+        kernel.gate.running.add(n)
+        kernel.memory.caches_deadline = None
+        self._node.durations["gate_wait"].append(now - request.since)
+        message, kernel.memory.resumed_text = kernel.memory.resumed_text, ""
         self._node.ports.to_kernel(
-            book.kernel_id,
-            CellAllowed(n=question.n, waited_ms=now - question.since, message=message),
+            kernel.kernel_id, CellAllowed(n=n, waited_ms=now - request.since, message=message)
         )
 
-    def _wait(self, book: KernelRecord, step: WaitStep, now: int) -> None:
-        if book.question is not None:
-            self.say_wait(book, why(self._node, book, step, now))
+    def _wait(self, kernel: KernelRecord, step: WaitStep, now: int) -> None:
+        if kernel.gate.waiting:
+            self.say_wait(kernel, why(self._node, kernel, step, now))
 
-    def say_wait(self, book: KernelRecord, text: str) -> None:
-        """Tell a waiting cell why, when the sentence is new."""
-        question = book.question
-        if question is not None and question.told != text:
-            book.question = GateRequest(question.n, question.since, text)
-            outlook = book.outlook if book.lease is None else None
-            reason, position = (outlook.reason, outlook.position) if outlook else (None, None)
-            self._node.ports.to_kernel(
-                book.kernel_id,
-                CellWait(n=question.n, message=text, reason=reason, position=position),
-            )
+    def say_wait(self, kernel: KernelRecord, text: str) -> None:
+        """Tell the waiting cells why, when the text is new."""
+        outlook = kernel.outlook if kernel.lease is None else None
+        reason, position = (outlook.reason, outlook.position) if outlook else (None, None)
+        for request in kernel.gate.waiting.values():
+            if request.text != text:
+                request.text = text
+                body = CellWait(n=request.n, message=text, reason=reason, position=position)
+                self._node.ports.to_kernel(kernel.kernel_id, body)
 
-    def _notice(self, book: KernelRecord, step: NoticeStep, now: int) -> None:
+    def _notice(self, kernel: KernelRecord, step: NoticeStep, now: int) -> None:
         node, left = self._node, step.deadline - now
-        book.notice, book.notice_stamp = step.deadline, stamp(wall_ms() + left)
-        saved = not node.unsavable(book, now)
-        asker, reason = node.books.get(step.asker), self._reason(book)
-        if book.is_command:
-            text = node.story.command_notice(left / 1000, asker, reason)
+        kernel.notice = ReclaimNotice(step.deadline, stamp(wall_ms() + left))
+        saved = not node.unsavable(kernel, now)
+        asker, reason = node.kernels.get(step.asker), self._reason(kernel)
+        if kernel.is_command:
+            text = node.text.command_notice(left / 1000, asker, reason)
         else:
-            text = node.story.notice(step.take, left / 1000, asker, reason, saved)
+            text = node.text.notice(step.take, left / 1000, asker, reason, saved)
         node.rungs["notice"] += 1
-        node.happened(book, "notice", text)
+        node.happened(kernel, "notice", text)
         node.ports.to_kernel(
-            book.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take)
+            kernel.kernel_id, NoticeGiven(message=text, deadline_ms=left, take_mib=step.take)
         )
 
-    def _end_notice(self, book: KernelRecord, text: str) -> None:
-        book.notice, book.notice_stamp = None, None
-        self._node.ports.to_kernel(book.kernel_id, NoticeEnded(message=text))
+    def _end_notice(self, kernel: KernelRecord, text: str) -> None:
+        kernel.notice = ReclaimNotice()
+        self._node.ports.to_kernel(kernel.kernel_id, NoticeEnded(message=text))
 
-    def _let_go(self, book: KernelRecord) -> None:
-        if book.lease is not None and not book.unwanted:
-            text = self._node.story.evicted(book.lease.message, book.image())
-            self._node.let_go(book.lease.id, ended=False, message=text)
-            self._node.tell(book, text)
-        if book.notice is not None:
-            self._end_notice(book, "")
-        self._leases.drop(book)
+    def _let_go(self, kernel: KernelRecord) -> None:
+        if kernel.lease is not None and not kernel.assignment.lease_revoked:
+            text = self._node.text.evicted(kernel.lease.message, kernel.memory.saved_mib)
+            self._node.let_go(kernel.lease.id, ended=False, message=text)
+            self._node.tell(kernel, text)
+        if kernel.notice.deadline is not None:
+            self._end_notice(kernel, "")
+        self._leases.drop(kernel)
         self._node.wake()
 
     # ---- caps ------------------------------------------------------------------------------------
@@ -531,55 +584,71 @@ class Reconciler:
         promised = [step.id for step in decision.steps if isinstance(step, WaitStep | AdmitStep)]
         allowed = caps(situation, noticed, promised)
         changed: dict[str, tuple[tuple[int, int], ...]] = {}
-        for book in self._node.books.values():
-            places = self._places(book, allowed.get(book.kernel_id, ()))
-            if places != book.last_caps and (places or book.kernel_id in self._attached):
-                changed[book.kernel_id] = places
-        changed |= {name: () for name in self._attached if name not in self._node.books}
+        for kernel in self._node.kernels.values():
+            places = self._places(kernel, allowed.get(kernel.kernel_id, ()))
+            if places != kernel.memory.caps and (places or kernel.kernel_id in self._attached):
+                changed[kernel.kernel_id] = places
+        changed |= {name: () for name in self._attached if name not in self._node.kernels}
         if changed:
             self._node.devices.attach(changed)
-            for name in changed.keys() & self._node.books.keys():
-                self._node.books[name].last_caps = changed[name]
+            for name in changed.keys() & self._node.kernels.keys():
+                self._node.kernels[name].memory.caps = changed[name]
             self._version = self._node.devices.version()
             self._attached = (self._attached | set(changed)) - {
                 name for name, places in changed.items() if not places
             }
 
-    def _places(self, book: KernelRecord, allowed: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-        if not book.attached or book.unwanted or book.lease is None:
-            return self._between(book)
+    def _places(
+        self, kernel: KernelRecord, allowed: tuple[int, ...]
+    ) -> tuple[tuple[int, int], ...]:
         if (
-            book.site != book.home and book.held()
+            not kernel.assignment.attached
+            or kernel.assignment.lease_revoked
+            or kernel.lease is None
+        ):
+            return self._between(kernel)
+        if (
+            kernel.assignment.current_gpus != kernel.assignment.assigned_gpus
+            and kernel.memory.used_mib
         ):  # on its way out: it keeps what it has and cannot grow
-            return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu in book.site)
-        return tuple(zip(book.home, allowed, strict=True)) if allowed else ()
+            return tuple(
+                (gpu, kernel.memory.usage.held.get(gpu, 0))
+                for gpu in kernel.assignment.current_gpus
+            )
+        return tuple(zip(kernel.assignment.assigned_gpus, allowed, strict=True)) if allowed else ()
 
-    def _between(self, book: KernelRecord) -> tuple[tuple[int, int], ...]:
+    def _between(self, kernel: KernelRecord) -> tuple[tuple[int, int], ...]:
         """Without a lease, or not attached to it yet. A cell that began with a GPU keeps what it
         has and cannot grow, as long as its owner asks for one: its share was changed, or taken back
         in the middle of the cell. It stands still when its memory is away.
         """
-        asks = (book.lease is not None and not book.unwanted) or (book.asks() and not book.gave_up)
+        asks = (kernel.lease is not None and not kernel.assignment.lease_revoked) or (
+            kernel.wants_gpu() and not kernel.gate.gave_up
+        )
         runs = (
-            book.holding.suspended
-            or book.held()
-            or (book.computes(self._node.clock()) and book.has_gate(self._node.clock()))
+            kernel.memory.suspended
+            or kernel.memory.used_mib
+            or (kernel.computes(self._node.clock()) and kernel.has_gate(self._node.clock()))
         )
-        if not asks or not runs or book.main is None:
+        if not asks or not runs or kernel.process.main is None:
             return ()
-        places = book.last_caps or (
-            ((0, 0),) if book.holding.suspended and book.lease is None else ()
+        places = kernel.memory.caps or (
+            ((0, 0),) if kernel.memory.suspended and kernel.lease is None else ()
         )
-        return tuple((gpu, book.holding.held.get(gpu, 0)) for gpu, _ in places)
+        return tuple((gpu, kernel.memory.usage.held.get(gpu, 0)) for gpu, _ in places)
 
 
-def _kin(book: KernelRecord) -> KernelProcesses:
+def _kin(kernel: KernelRecord) -> KernelProcesses:
     """By what its processes are known to the devices."""
-    main = (book.main.pid, book.main.start) if book.main is not None else None
+    main = (
+        (kernel.process.main.pid, kernel.process.main.start)
+        if kernel.process.main is not None
+        else None
+    )
     return KernelProcesses(
         main,
-        book.launch,
-        book.leaf,
-        guarantee_mib=book.lease.request_mib if book.lease is not None else 0,
-        uid=book.uid,
+        kernel.process.launch,
+        kernel.process.cgroup,
+        guarantee_mib=kernel.lease.request_mib if kernel.lease is not None else 0,
+        uid=kernel.registration.uid,
     )

@@ -35,42 +35,50 @@ class UsageSampler:
         now = self._node.clock()
         passed, self._last = min(now - self._last, LONGEST_MS), now
         lending = self._lending()
-        for book in self._node.books.values():
-            if book.lease is None or book.unwanted or not (book.attached or book.holding.suspended):
-                book.utilization = None
+        for kernel in self._node.kernels.values():
+            if (
+                kernel.lease is None
+                or kernel.assignment.lease_revoked
+                or not (kernel.assignment.attached or kernel.memory.suspended)
+            ):
+                kernel.memory.utilization = None
                 continue
-            row = self._node.tally.row(book.lease.id)
-            before = self._busy.get(book.kernel_id, book.holding.busy_ms)
-            self._busy[book.kernel_id] = book.holding.busy_ms
-            used, share = book.held(), book.lease.request_mib * max(1, len(book.home))
-            row.held_ms += passed * max(1, len(book.home))
-            row.busy_ms += max(0, book.holding.busy_ms - before)
-            book.utilization = (
-                _share(max(0, book.holding.busy_ms - before), passed)
-                if book.holding.is_timed
+            row = self._node.usage_outbox.row(kernel.lease.id)
+            before = self._busy.get(kernel.kernel_id, kernel.memory.usage.busy_ms)
+            self._busy[kernel.kernel_id] = kernel.memory.usage.busy_ms
+            used, share = (
+                kernel.memory.used_mib,
+                kernel.lease.request_mib * max(1, len(kernel.assignment.assigned_gpus)),
+            )
+            row.held_ms += passed * max(1, len(kernel.assignment.assigned_gpus))
+            row.busy_ms += max(0, kernel.memory.usage.busy_ms - before)
+            kernel.memory.utilization = (
+                _share(max(0, kernel.memory.usage.busy_ms - before), passed)
+                if kernel.memory.usage.is_timed
                 else None
             )
             row.used_mib_ms += used * passed
             row.borrowed_mib_ms += max(0, used - share) * passed
-            row.lent_mib_ms += lending.get(book.kernel_id, 0) * passed
-        self._busy = {name: busy for name, busy in self._busy.items() if name in self._node.books}
+            row.lent_mib_ms += lending.get(kernel.kernel_id, 0) * passed
+        self._busy = {name: busy for name, busy in self._busy.items() if name in self._node.kernels}
 
     def _lending(self) -> dict[str, int]:
         """MiB that each lends, over its GPUs."""
         found: dict[str, int] = {}
-        books = [
-            book
-            for book in self._node.books.values()
-            if book.lease is not None and not book.unwanted
+        kernels = [
+            kernel
+            for kernel in self._node.kernels.values()
+            if kernel.lease is not None and not kernel.assignment.lease_revoked
         ]
         for gpu in self._node.totals:
             shares = {
-                book.kernel_id: book.lease.request_mib
-                for book in books
-                if gpu in book.home and book.lease is not None
+                kernel.kernel_id: kernel.lease.request_mib
+                for kernel in kernels
+                if gpu in kernel.assignment.assigned_gpus and kernel.lease is not None
             }
             held = {
-                book.kernel_id: book.holding.held.get(gpu, 0) for book in self._node.books.values()
+                kernel.kernel_id: kernel.memory.usage.held.get(gpu, 0)
+                for kernel in self._node.kernels.values()
             }
             for name, mib in lent(held, shares).items():
                 found[name] = found.get(name, 0) + mib
@@ -80,19 +88,23 @@ class UsageSampler:
         """Hand what was sampled to the scheduler, and once more what it has not taken yet; kept
         while the link is down.
         """
-        now, took, tally = self._node.clock(), self._node.took, self._node.tally
-        if tally.begin():
+        now, durations, usage_outbox = (
+            self._node.clock(),
+            self._node.durations,
+            self._node.usage_outbox,
+        )
+        if usage_outbox.begin():
             self._keep()
-        rows = tally.under_way()
-        if not rows and not any(took.values()) and not self._node.rungs:
+        rows = usage_outbox.under_way()
+        if not rows and not any(durations.values()) and not self._node.rungs:
             self._reported = now
             return
-        waits, outs, ins = (list(took[name]) for name in ("gate_wait", "suspend", "resume"))
+        waits, outs, ins = (list(durations[name]) for name in ("gate_wait", "suspend", "resume"))
         sent = UsageReport(
             since_ms=now - self._reported,
             rows=rows,
-            life=tally.life if rows else "",
-            number=tally.number if rows else 0,
+            life=usage_outbox.life if rows else "",
+            number=usage_outbox.number if rows else 0,
             gate_waits_ms=waits,
             suspends_ms=outs,
             resumes_ms=ins,
@@ -102,12 +114,12 @@ class UsageSampler:
         if delivered:
             self._reported = now
             self._node.rungs.clear()
-        for each in took.values():  # of these only the latest are worth keeping
+        for each in durations.values():  # of these only the latest are worth keeping
             del each[: None if delivered else -LONGEST_STORY]
 
-    def taken(self, order: UsageAcknowledged) -> None:
+    def acknowledged(self, order: UsageAcknowledged) -> None:
         """The scheduler has a report on its disk."""
-        if self._node.tally.taken(order.life, order.number):
+        if self._node.usage_outbox.taken(order.life, order.number):
             self._node.dirty = True
 
 

@@ -16,27 +16,33 @@ SLOW_MS: Final = 5_000
 """A copy that takes so long is said to; and again after each such time."""
 
 
-def why(node: NodeRuntime, book: KernelRecord, step: WaitStep, now: int) -> str:
+def why(node: NodeRuntime, kernel: KernelRecord, step: WaitStep, now: int) -> str:
     """For the cell of this book."""
-    story, left = node.story, None if step.until is None else max(0.0, (step.until - now) / 1000)
-    blockers = [found for name in step.blockers if (found := node.books.get(name)) is not None]
-    copying = next((one for one in [book, *blockers] if one.transit is not None), None)
+    text, left = node.text, None if step.until is None else max(0.0, (step.until - now) / 1000)
+    blockers = [found for name in step.blockers if (found := node.kernels.get(name)) is not None]
+    copying = next((one for one in [kernel, *blockers] if one.memory.transit is not None), None)
     if copying is not None and left is None:
-        return _copy(node, book, copying, now)
-    if not book.attached:
-        return story.waits_to_enter(left)
-    strangers = max((node.foreign.get(gpu, 0) for gpu in book.home), default=0)
-    return story.waits_for_room(
-        [b for b in blockers if b.computes(now)], left, book.image(), strangers
+        return _copy(node, kernel, copying, now)
+    if not kernel.assignment.attached:
+        return text.waits_to_enter(left)
+    strangers = max(
+        (node.foreign.get(gpu, 0) for gpu in kernel.assignment.assigned_gpus), default=0
+    )
+    return text.waits_for_room(
+        [b for b in blockers if b.computes(now)], left, kernel.memory.saved_mib, strangers
     )
 
 
-def _copy(node: NodeRuntime, book: KernelRecord, copying: KernelRecord, now: int) -> str:
+def _copy(node: NodeRuntime, kernel: KernelRecord, copying: KernelRecord, now: int) -> str:
     # The image may leave host memory before the copy is complete.
-    story, mib = node.story, (copying.image() if copying.transit == "in" else 0) or copying.held()
-    passed = now - copying.copying_since
-    what = story.waits_for_copy(mib, own=copying is book, back=copying.transit == "in")
+    text, mib = (
+        node.text,
+        (copying.memory.saved_mib if copying.memory.transit == "in" else 0)
+        or copying.memory.used_mib,
+    )
+    passed = now - copying.memory.copying_since
+    what = text.waits_for_copy(mib, own=copying is kernel, back=copying.memory.transit == "in")
     if passed < SLOW_MS:
         return what
     seconds = passed // SLOW_MS * SLOW_MS // 1000
-    return what + story.copy_is_slow(seconds, node.devices.copy_timeout_s(mib))
+    return what + text.copy_is_slow(seconds, node.devices.copy_timeout_s(mib))

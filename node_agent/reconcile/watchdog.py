@@ -1,9 +1,9 @@
-"""Kernels whose interpreter stands still because their GPU memory is away: they are brought back.
+"""Finds kernels whose interpreter is blocked because their GPU memory is saved: they are resumed.
 
 While a process is suspended its CUDA calls wait in the driver. Most libraries let other Python
-threads run meanwhile; one that does not stops the whole interpreter, and then no cell, no widget
-and no shutdown gets through. The kernel's line to the agent says every second that it is alive;
-silence while it is suspended is the sign. Pure: one book and a moment in, what to do out.
+threads run meanwhile; one that does not blocks the whole interpreter, and then no cell, no widget
+and no shutdown gets through. The kernel sends a heartbeat every second; silence while it is
+suspended is the sign. Pure: one record and a moment in, the finding out.
 """
 
 from __future__ import annotations
@@ -15,31 +15,31 @@ from ..state.kernel_record import KernelRecord
 __all__ = ["FROZEN_MS", "IMMUNE_MS", "SPARED", "watch"]
 
 FROZEN_MS: Final = 6_000
-"""Silence that counts: the kernel speaks every second, and a machine may be slow."""
+"""Silence that counts: the kernel sends a heartbeat every second, and a machine may be slow."""
 IMMUNE_MS: Final = 300_000
-"""It would stand still again: not suspended for so long."""
-SPARED: Final = "its interpreter stood still while its GPU memory was away"
+"""It would be blocked again: not suspended for so long."""
+SPARED: Final = "its interpreter was blocked while its GPU memory was saved"
 
 
-def watch(book: KernelRecord, now: int) -> bool:
-    """Note in the book whether it stands still; True when this has just been found out.
+def watch(kernel: KernelRecord, now: int) -> bool:
+    """Note in the record whether the interpreter is blocked; True when this has just been found.
 
-    It is suspended, its line stands, it has said before that it is alive, and it has not for too
-    long, nor since it was suspended.
+    It is blocked when the kernel is suspended and connected, has sent heartbeats before, and has
+    sent none for too long, nor since it was suspended.
     """
-    if not book.holding.suspended or book.transit is not None:
-        book.quiet_since = None
-        if book.frozen is not None and not book.holding.suspended:
-            book.frozen, book.no_suspend_until, book.no_suspend_why = None, now + IMMUNE_MS, SPARED
+    memory, heartbeat = kernel.memory, kernel.heartbeat
+    if not memory.suspended or memory.transit is not None:
+        heartbeat.quiet_since = None
+        if heartbeat.frozen_since is not None and not memory.suspended:
+            heartbeat.frozen_since = None
+            memory.forbid_suspend(now + IMMUNE_MS, SPARED)
         return False
-    if book.quiet_since is None or book.heard > book.quiet_since:
-        book.quiet_since = max(now, book.heard) if book.quiet_since is None else book.heard
-    if (
-        book.frozen is None
-        and book.connected
-        and book.heard
-        and now - book.quiet_since >= FROZEN_MS
-    ):
-        book.frozen = now
+    if heartbeat.quiet_since is None:
+        heartbeat.quiet_since = max(now, heartbeat.received_at)
+    elif heartbeat.received_at > heartbeat.quiet_since:
+        heartbeat.quiet_since = heartbeat.received_at
+    silent = kernel.gate.connected and heartbeat.received_at
+    if heartbeat.frozen_since is None and silent and now - heartbeat.quiet_since >= FROZEN_MS:
+        heartbeat.frozen_since = now
         return True
     return False

@@ -23,10 +23,10 @@ LONGEST: Final = 4096
 """Bytes: a file may be its owner's to write, and is read by root."""
 
 
-def token_matches(book: KernelRecord, token: str) -> bool:
+def token_matches(kernel: KernelRecord, token: str) -> bool:
     """Compared in constant time; a book without a token matches nothing."""
-    return bool(book.token) and hmac.compare_digest(
-        book.token, hashlib.sha256(token.encode()).hexdigest()
+    return bool(kernel.registration.token) and hmac.compare_digest(
+        kernel.registration.token, hashlib.sha256(token.encode()).hexdigest()
     )
 
 
@@ -36,26 +36,26 @@ class KernelTokens:
     def __init__(self, folder: Path, *, shared: bool) -> None:
         self._folder, self._shared = folder, shared
 
-    def make(self, book: KernelRecord) -> Path:
+    def make(self, kernel: KernelRecord) -> Path:
         """A fresh token for a kernel, in its file; the book keeps the hash."""
         mode = 0o711 if self._shared else 0o700
         self._folder.mkdir(mode=mode, parents=True, exist_ok=True)
         self._folder.chmod(mode)  # whatever the umask was, or an agent for fewer people left
-        token, path = secrets.token_urlsafe(32), self._folder / book.kernel_id
+        token, path = secrets.token_urlsafe(32), self._folder / kernel.kernel_id
         path.unlink(missing_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            if self._shared and book.uid is not None:
-                os.fchown(file.fileno(), book.uid, -1)
+            if self._shared and kernel.registration.uid is not None:
+                os.fchown(file.fileno(), kernel.registration.uid, -1)
             file.write(token)
-        book.token = hashlib.sha256(token.encode()).hexdigest()
+        kernel.registration.token = hashlib.sha256(token.encode()).hexdigest()
         return path
 
-    def recall(self, book: KernelRecord) -> None:
+    def recall(self, kernel: KernelRecord) -> None:
         """A kernel that runs already keeps its token, also when the journal is lost."""
-        path = self._folder / book.kernel_id
-        if not book.token and path.is_file():
+        path = self._folder / kernel.kernel_id
+        if not kernel.registration.token and path.is_file():
             with path.open("rb") as file:
-                book.token = hashlib.sha256(file.read(LONGEST)).hexdigest()
+                kernel.registration.token = hashlib.sha256(file.read(LONGEST)).hexdigest()
 
     def owner(self, kernel_id: str) -> int | None:
         """Whose token file there is, where that says whose the kernel is."""

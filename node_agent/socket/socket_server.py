@@ -6,7 +6,7 @@ whom is known by those credentials and reaches their own only; a kernel must als
 was launched with, and its peer process must belong to that kernel's process tree. Nobody can hold
 up the loop: lines have a longest length, hellos a deadline, a user's connections a number, floods
 are slowed down per user, and a peer that does not read is cut off. What lines mean is decided in
-`talk`.
+`handlers`.
 """
 
 from __future__ import annotations

@@ -39,9 +39,13 @@ class Draining:
         self.late: set[str] = set()
         """Kernels that were killed and do not die."""
 
-    def look(self, lagging: Mapping[int, int], books: Iterable[KernelRecord], now: int) -> None:
+    def look(self, lagging: Mapping[int, int], kernels: Iterable[KernelRecord], now: int) -> None:
         """One reading."""
-        killed = [book.kernel_id for book in books if book.killing and book.held()]
+        killed = [
+            kernel.kernel_id
+            for kernel in kernels
+            if kernel.process.killing and kernel.memory.used_mib
+        ]
         self._killed = {name: self._killed.get(name, now) for name in killed}
         self.late = {name for name, since in self._killed.items() if now - since > self._patience}
         for gpu in [gpu for gpu in self._lags if gpu not in lagging]:
@@ -54,8 +58,12 @@ class Draining:
             gpu: lagging[gpu] for gpu, lag in self._lags.items() if now - lag.since > self._patience
         }
 
-    def problem(self, gpu: int, books: Iterable[KernelRecord]) -> str:
+    def problem(self, gpu: int, kernels: Iterable[KernelRecord]) -> str:
         """A sentence for people when this GPU is draining; "" otherwise."""
-        undead = sum(book.holding.held.get(gpu, 0) for book in books if book.kernel_id in self.late)
+        undead = sum(
+            kernel.memory.usage.held.get(gpu, 0)
+            for kernel in kernels
+            if kernel.kernel_id in self.late
+        )
         mib = self.stuck.get(gpu, 0) + undead
         return f"Draining: {mib} MiB of processes that were ended are not free yet." if mib else ""

@@ -23,20 +23,18 @@ class EventText:
         return f"{self._gpu}{'s' if len(indexes) > 1 else ''} {names}"
 
     @staticmethod
-    def who(book: KernelRecord | None) -> str:
+    def who(kernel: KernelRecord | None) -> str:
         """For whom: a project, never another person's notebook by name."""
-        if book is None or book.lease is None:
+        if kernel is None or kernel.lease is None:
             return "another workload"
-        return f"a workload of project {book.lease.project}"
+        return f"a workload of project {kernel.lease.project}"
 
-    def attached(self, book: KernelRecord, home: tuple[int, ...]) -> str:
-        share = memory_text(book.lease.request_mib) if book.lease else "nothing"
+    def attached(self, kernel: KernelRecord, home: tuple[int, ...]) -> str:
+        share = memory_text(kernel.lease.request_mib) if kernel.lease else "nothing"
         return f"Attached to {self.gpus(home)}: {share} guaranteed."
 
-    def burst(self, book: KernelRecord, borrowed: int) -> str:
-        used = (
-            f"Uses {memory_text(book.held())}: {memory_text(borrowed)} above its share are borrowed"
-        )
+    def burst(self, kernel: KernelRecord, borrowed: int) -> str:
+        used = f"Uses {memory_text(kernel.memory.used_mib)}: {memory_text(borrowed)} above its share are borrowed"
         return f"{used}, and go back when their owner needs them."
 
     def notice(

@@ -1,10 +1,10 @@
 """What a restarted agent needs to find its kernels again: one JSON file, replaced as a whole.
 
-Replaced atomically, but not forced to the disk: it has to survive the death of the agent, and when
-the machine dies the kernels are gone as well. Kept are identities (pid and start time), marks,
-hashes of tokens, leases with their homes, and what the scheduler has not acknowledged: let-go's,
-and GPU time. Never kept: tokens, and what the driver knows better (who holds what, who is
-suspended).
+The file is replaced atomically but not synced to disk: it has to survive the death of the agent,
+and when the machine fails the kernels are gone as well. It holds process identities (pid and start
+time), launch marks, token hashes, leases with their GPUs, and what the scheduler has not
+acknowledged: ended leases and GPU time. It never holds tokens, nor what the driver knows better
+(memory, suspended processes). The names in the file are those of version 0.1.0.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from jupyter_gpushare.messages import (
 )
 
 from ..system.processes import ProcessId
+from .assignment import GpuAssignment
+from .kernel_process import Registration
 from .kernel_record import KernelRecord
 from .node import NodeRuntime, log
 from .usage_outbox import UsageOutbox
@@ -44,147 +46,152 @@ class _JournalKernel(Struct, kw_only=True):
     server: str = ""
     token: str = ""
     launch: str = ""
-    leaf: str = ""
+    cgroup: str = field(default="", name="leaf")
     pid: int | None = None
     start: int | None = None
     ever_connected: bool = False
     outlook: KernelRequestState | None = None
     lease: LeaseBody | None = None
-    home: list[int] = field(default_factory=list)
-    site: list[int] = field(default_factory=list)
+    assigned_gpus: list[int] = field(default_factory=list, name="home")
+    current_gpus: list[int] = field(default_factory=list, name="site")
     attached: bool = False
-    bound: list[int] = field(default_factory=list)
-    unwanted: bool = False
+    bound_gpus: list[int] = field(default_factory=list, name="bound")
+    lease_revoked: bool = field(default=False, name="unwanted")
     pinned: bool = False
-    held_back: bool = False
+    suspended_by_user: bool = field(default=False, name="held_back")
     generation: int = 0
     events: list[Event] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-    rested: LeaseBody | None = None
+    unsent: list[str] = field(default_factory=list, name="told")
+    released_lease: LeaseBody | None = field(default=None, name="rested")
+
+    def process_id(self) -> ProcessId | None:
+        """Its process when the file was written."""
+        if self.pid is None or self.start is None:
+            return None
+        return ProcessId(self.pid, self.start)
 
 
 class _JournalFile(Struct, kw_only=True):
     rules: NodeRules = NodeRules()
     kernels: list[_JournalKernel] = field(default_factory=list)
-    ends: list[LeaseReleased] = field(default_factory=list)
-    tally: UsageOutbox = field(default_factory=UsageOutbox)
+    unacknowledged: list[LeaseReleased] = field(default_factory=list, name="ends")
+    usage_outbox: UsageOutbox = field(default_factory=UsageOutbox, name="tally")
 
 
 class AgentJournal:
-    """Writes the books down, and opens them again."""
+    """Writes the node's state to its file and restores it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, node: NodeRuntime) -> None:
-        """Replace the file. A full disk is logged: the agent goes on, and tries again at the next
-        change.
+        """Replace the file. An error (a full disk) is logged: the agent continues and tries again
+        at the next change.
         """
-        kernels = [_kept(book) for book in node.books.values()]
-        data = encode(
-            _JournalFile(
-                rules=node.rules, kernels=kernels, ends=list(node.ends.values()), tally=node.tally
-            )
+        content = _JournalFile(
+            rules=node.rules,
+            kernels=[_entry(kernel) for kernel in node.kernels.values()],
+            unacknowledged=list(node.ends.values()),
+            usage_outbox=node.usage_outbox,
         )
-        fresh = self._path.with_suffix(".new")
         try:
-            with os.fdopen(
-                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
-            ) as file:
-                file.write(data)
-            fresh.replace(self._path)
+            self._replace(encode(content))
         except OSError as error:
             log.error("the journal %s cannot be written: %s", self._path, error)
             return
         node.dirty = False
 
+    def _replace(self, data: bytes) -> None:
+        fresh = self._path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+            file.write(data)
+        fresh.replace(self._path)
+
     def restore(self, node: NodeRuntime) -> list[tuple[KernelRecord, ProcessId]]:
-        """Open the books again; returns those whose process lives. A file that cannot be read is
-        set aside.
+        """Restore the node's state; returns the kernels whose process lives. An unreadable file is
+        moved aside.
         """
         try:
             file = decode(_JournalFile, self._path.read_bytes())
         except FileNotFoundError:
             return []
         except (OSError, GpuShareError) as error:
-            log.error("the journal %s cannot be read (%s); it is set aside", self._path, error)
+            log.error("the journal %s cannot be read (%s); it is moved aside", self._path, error)
             self._path.replace(self._path.with_suffix(".bad"))
             return []
         node.rules = file.rules
-        node.ends = {body.lease: body for body in file.ends}
-        node.tally = file.tally
+        node.ends = {body.lease: body for body in file.unacknowledged}
+        node.usage_outbox = file.usage_outbox
         alive = []
-        for kept in file.kernels:
-            book = _opened(node, kept)
-            ident = (
-                ProcessId(kept.pid, kept.start)
-                if kept.pid is not None and kept.start is not None
-                else None
-            )
+        for entry in file.kernels:
+            kernel, ident = _restored(node, entry), entry.process_id()
             if ident is not None and ident.is_alive():
-                alive.append((book, ident))
-            elif kept.registered or kept.lease is not None:
-                book.gone_at = node.clock()
+                alive.append((kernel, ident))
+            elif entry.registered or entry.lease is not None:
+                kernel.process.gone_at = node.clock()
         return alive
 
 
-def _kept(book: KernelRecord) -> _JournalKernel:
+def _entry(kernel: KernelRecord) -> _JournalKernel:
+    registration, process, assignment = kernel.registration, kernel.process, kernel.assignment
     return _JournalKernel(
-        kernel_id=book.kernel_id,
-        name=book.name,
-        user=book.user,
-        language=book.language,
-        wants_gpu=book.wants_gpu,
-        registered=book.registered,
-        uid=book.uid,
-        server=book.server,
-        token=book.token,
-        launch=book.launch,
-        leaf=book.leaf,
-        pid=book.main.pid if book.main else None,
-        start=book.main.start if book.main else None,
-        ever_connected=book.ever_connected,
-        outlook=book.outlook,
-        lease=book.lease,
-        home=list(book.home),
-        site=list(book.site),
-        bound=list(book.bound),
-        attached=book.attached,
-        unwanted=book.unwanted,
-        pinned=book.pinned,
-        held_back=book.held_back,
-        generation=book.generation,
-        events=list(book.events),
-        told=list(book.told),
-        rested=book.rest.lease,
+        kernel_id=kernel.kernel_id,
+        name=registration.name,
+        user=registration.user,
+        language=registration.language,
+        wants_gpu=registration.wants_gpu,
+        registered=registration.registered,
+        uid=registration.uid,
+        server=registration.server,
+        token=registration.token,
+        launch=process.launch,
+        cgroup=process.cgroup,
+        pid=process.main.pid if process.main else None,
+        start=process.main.start if process.main else None,
+        ever_connected=kernel.gate.ever_connected,
+        outlook=kernel.outlook,
+        lease=assignment.lease,
+        assigned_gpus=list(assignment.assigned_gpus),
+        current_gpus=list(assignment.current_gpus),
+        attached=assignment.attached,
+        bound_gpus=list(assignment.bound_gpus),
+        lease_revoked=assignment.lease_revoked,
+        pinned=kernel.preferences.pinned,
+        suspended_by_user=kernel.preferences.suspended_by_user,
+        generation=assignment.generation,
+        events=list(kernel.published.events),
+        unsent=list(kernel.published.unsent),
+        released_lease=kernel.idle.released_lease,
     )
 
 
-def _opened(node: NodeRuntime, kept: _JournalKernel) -> KernelRecord:
-    book = node.book(kept.kernel_id)
-    for name in (
-        "name",
-        "user",
-        "language",
-        "wants_gpu",
-        "registered",
-        "uid",
-        "server",
-        "token",
-        "launch",
-        "leaf",
-        "ever_connected",
-        "outlook",
-        "lease",
-        "attached",
-        "unwanted",
-        "pinned",
-        "held_back",
-        "generation",
-        "told",
-    ):
-        setattr(book, name, getattr(kept, name))
-    book.home, book.site, book.bound = tuple(kept.home), tuple(kept.site), tuple(kept.bound)
-    book.events.extend(kept.events)
-    book.rest.lease = kept.rested
-    return book
+def _restored(node: NodeRuntime, entry: _JournalKernel) -> KernelRecord:
+    kernel = node.open_kernel(entry.kernel_id)
+    kernel.registration = Registration(
+        name=entry.name,
+        user=entry.user,
+        language=entry.language,
+        wants_gpu=entry.wants_gpu,
+        registered=entry.registered,
+        uid=entry.uid,
+        server=entry.server,
+        token=entry.token,
+    )
+    kernel.process.launch, kernel.process.cgroup = entry.launch, entry.cgroup
+    kernel.gate.ever_connected, kernel.outlook = entry.ever_connected, entry.outlook
+    kernel.assignment = GpuAssignment(
+        lease=entry.lease,
+        lease_revoked=entry.lease_revoked,
+        assigned_gpus=tuple(entry.assigned_gpus),
+        current_gpus=tuple(entry.current_gpus),
+        attached=entry.attached,
+        bound_gpus=tuple(entry.bound_gpus),
+        generation=entry.generation,
+    )
+    kernel.preferences.pinned = entry.pinned
+    kernel.preferences.suspended_by_user = entry.suspended_by_user
+    kernel.published.events.extend(entry.events)
+    kernel.published.unsent = list(entry.unsent)
+    kernel.idle.released_lease = entry.released_lease
+    return kernel

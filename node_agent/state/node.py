@@ -16,8 +16,10 @@ from typing import Literal, Protocol
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import (
+    Event,
     EventKind,
     FromAgent,
+    Kernel,
     KernelDevice,
     KernelEvent,
     KernelReported,
@@ -30,14 +32,17 @@ from jupyter_gpushare.messages import (
     TiersFound,
     ToKernel,
     ToServer,
+    stamp,
 )
 from jupyter_gpushare.simnode import now_ms
 
 from ..devices.base.protocols import Devices
 from .draining import Draining
 from .event_text import EventText
-from .kernel_record import KernelRecord, about, event, is_stranded, report, view
+from .kernel_record import KernelRecord
+from .kernel_view import NodeFacts, kernel_view, lease_report
 from .usage_outbox import UsageOutbox
+from .wall_clock import wall_ms
 
 __all__ = ["AgentConfig", "NodeRuntime", "AgentPorts", "log"]
 
@@ -86,7 +91,7 @@ class AgentConfig:
         """Where kernels and servers connect."""
         return self.socket or (PUBLIC if self.users == "all" else self.state_dir) / "agent.sock"
 
-    def doors(self) -> Path:
+    def public_dir(self) -> Path:
         """The folder with what kernels and servers must reach: for all users beside the socket, for
         the state directory is closed to them.
         """
@@ -126,10 +131,10 @@ class NodeRuntime:
         self.uuids = [device.uuid for device in reports]
         self.totals = {device.index: device.total_mib for device in reports}
         self.rules = NodeRules()
-        self.books: dict[str, KernelRecord] = {}
+        self.kernels: dict[str, KernelRecord] = {}
         self.ends: dict[str, LeaseReleased] = {}
         """Let-go's that the scheduler has not acknowledged yet, by lease."""
-        self.tally = UsageOutbox()
+        self.usage_outbox = UsageOutbox()
         """GPU time that the scheduler has not acknowledged yet."""
         self.planned = False
         """Whether the scheduler has told its plan since this agent started."""
@@ -137,9 +142,9 @@ class NodeRuntime:
         self.draining = Draining(config.drain_ms)
         self.foreign: dict[int, int] = {}
         """MiB per GPU that processes hold which are no kernel's of ours: not offered to anybody."""
-        self.story = EventText(devices.traits.label)
+        self.text = EventText(devices.traits.label)
         self._tiers = devices.capabilities()
-        self.took: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
+        self.durations: dict[Timed, list[int]] = {"gate_wait": [], "suspend": [], "resume": []}
         """How long (ms) these took since the last report of usage."""
         self.rungs: Counter[str] = Counter()
         """How often each rung of the ladder was used for somebody else since then. What a kernel's
@@ -151,13 +156,12 @@ class NodeRuntime:
         """Something that the journal keeps has changed."""
         self.wake: Callable[[], None] = lambda: None
 
-    def book(self, kernel_id: str) -> KernelRecord:
-        """The book of a kernel, opened if there is none."""
-        found = self.books.get(kernel_id)
+    def open_kernel(self, kernel_id: str) -> KernelRecord:
+        """The record of a kernel, created if there is none."""
+        found = self.kernels.get(kernel_id)
         if found is None:
-            found = self.books[kernel_id] = KernelRecord(
-                kernel_id, idle_since=self.clock(), launched_at=self.clock()
-            )
+            found = self.kernels[kernel_id] = KernelRecord(kernel_id)
+            found.process.launched_at = found.gate.idle_since = self.clock()
             self.dirty = True
         return found
 
@@ -179,9 +183,9 @@ class NodeRuntime:
         """The book that has this lease."""
         return next(
             (
-                book
-                for book in self.books.values()
-                if book.lease is not None and book.lease.id == lease
+                kernel
+                for kernel in self.kernels.values()
+                if kernel.lease is not None and kernel.lease.id == lease
             ),
             None,
         )
@@ -190,36 +194,44 @@ class NodeRuntime:
         """How long borrowers who run are warned."""
         return self.rules.notice_ms if self.config.notice_ms is None else self.config.notice_ms
 
+    def view(self, kernel: KernelRecord) -> Kernel:
+        """The kernel as its user sees it."""
+        facts = NodeFacts(
+            self.config.node, self.devices.traits.simulated, self.uuids, dict(self.totals)
+        )
+        return kernel_view(kernel, facts)
+
     # ---- telling ---------------------------------------------------------------------------------
 
     def happened(
-        self, book: KernelRecord, kind: EventKind, message: str, *, tell: bool = False
+        self, kernel: KernelRecord, kind: EventKind, message: str, *, tell: bool = False
     ) -> None:
         """An event of one kernel: into its book, to its server, to the scheduler; `tell`: also into
         the notebook.
         """
-        made = event(kind, message)
-        book.events.append(made)
-        log.info("kernel %s: %s: %s", book.kernel_id, kind, message, extra=about(book))
-        self.ports.to_server(book.server, KernelEvent(kernel_id=book.kernel_id, event=made))
-        if book.lease is not None:
-            self.ports.to_scheduler(LeaseEvent(lease=book.lease.id, event=made))
+        made = Event(time=stamp(wall_ms()), kind=kind, message=message)
+        kernel.published.events.append(made)
+        log.info("kernel %s: %s: %s", kernel.kernel_id, kind, message, extra=kernel.log_fields())
+        self.ports.to_server(
+            kernel.registration.server, KernelEvent(kernel_id=kernel.kernel_id, event=made)
+        )
+        if kernel.lease is not None:
+            self.ports.to_scheduler(LeaseEvent(lease=kernel.lease.id, event=made))
         if tell:
-            self.tell(book, message)
+            self.tell(kernel, message)
 
-    def tell(self, book: KernelRecord, message: str) -> None:
+    def tell(self, kernel: KernelRecord, message: str) -> None:
         """Show it once in the notebook; kept until its kernel is connected."""
-        if not self.ports.to_kernel(book.kernel_id, NotebookMessage(message=message)):
-            book.told.append(message)
-            del book.told[:-10]
+        if not self.ports.to_kernel(kernel.kernel_id, NotebookMessage(message=message)):
+            kernel.published.keep_message(message)
             self.dirty = True
 
     def publish(self, *, memory_too: bool = True) -> None:
         """Tell servers, kernels and the scheduler what changed since they were last told."""
         now = self.clock()
-        for book in self.books.values():
-            self._publish_kernel(book, now, memory_too)
-            self._publish_lease(book, now)
+        for kernel in self.kernels.values():
+            self._publish_kernel(kernel, now, memory_too)
+            self._publish_lease(kernel, now)
         self._publish_tiers()
 
     def _publish_tiers(self) -> None:
@@ -228,52 +240,53 @@ class NodeRuntime:
             self._tiers = found
             self.ports.to_servers(TiersFound(tiers=found.tiers, tier_problems=found.problems))
 
-    def _publish_kernel(self, book: KernelRecord, now: int, memory_too: bool) -> None:
+    def _publish_kernel(self, kernel: KernelRecord, now: int, memory_too: bool) -> None:
         key = (
-            book.holding,
-            book.lease,
-            book.home,
-            book.site,
-            bool(book.cells),
-            _told(book),
-            book.notice,
-            book.generation,
-            book.transit,
-            book.pinned,
-            book.events[-1] if book.events else None,
-            book.outlook,
-            book.rest.stamp,
-            book.killing,
-            book.attached,
-            book.unwanted,
-            book.main,
-            book.utilization,
+            kernel.memory.usage,
+            kernel.lease,
+            kernel.assignment.assigned_gpus,
+            kernel.assignment.current_gpus,
+            bool(kernel.gate.running),
+            kernel.gate.text,
+            kernel.notice.deadline,
+            kernel.assignment.generation,
+            kernel.memory.transit,
+            kernel.preferences.pinned,
+            kernel.published.events[-1] if kernel.published.events else None,
+            kernel.outlook,
+            kernel.idle.stamp,
+            kernel.process.killing,
+            kernel.assignment.attached,
+            kernel.assignment.lease_revoked,
+            kernel.process.main,
+            kernel.memory.utilization,
         )
-        if key == book.last_key:
+        if key == kernel.published.key:
             return
         if (
-            book.last_key is not None
-            and key[1:] == book.last_key[1:]
-            and (not memory_too or now - book.last_sent < MEMORY_EVERY_MS)
+            kernel.published.key is not None
+            and key[1:] == kernel.published.key[1:]
+            and (not memory_too or now - kernel.published.sent_at < MEMORY_EVERY_MS)
         ):
             return
-        book.last_key, book.last_sent = key, now
-        seen = view(book, self.config.node, self.uuids, self.totals, self.devices.traits.simulated)
-        self.ports.to_server(book.server, KernelReported(kernel=seen))
-        cap = book.last_caps[0][1] if book.last_caps else 0
-        book.last_devices = self._devices_of(book)
+        kernel.published.key, kernel.published.sent_at = key, now
+        seen = self.view(kernel)
+        self.ports.to_server(kernel.registration.server, KernelReported(kernel=seen))
+        cap = kernel.memory.caps[0][1] if kernel.memory.caps else 0
+        kernel.published.devices = self._devices_of(kernel)
         self.ports.to_kernel(
-            book.kernel_id, KernelUpdate(kernel=seen, cap_mib=cap, devices=list(book.last_devices))
+            kernel.kernel_id,
+            KernelUpdate(kernel=seen, cap_mib=cap, devices=list(kernel.published.devices)),
         )
 
-    def unsavable(self, book: KernelRecord, now: int) -> str:
+    def unsavable(self, kernel: KernelRecord, now: int) -> str:
         """Why its memory cannot be saved and come back, as far as is known before trying; "" when
         it can.
         """
-        if is_stranded(book):
+        if kernel.is_stranded():
             return "this machine cannot move GPU memory to another GPU"
-        if now < book.no_suspend_until:
-            return book.no_suspend_why
+        if now < kernel.memory.no_suspend_until:
+            return kernel.memory.no_suspend_reason
         tiers, problems = self.devices.capabilities()
         return (
             ""
@@ -285,31 +298,29 @@ class NodeRuntime:
         """Send kernels that keep their caps themselves the caps that changed, before a cell that
         depends on them is released.
         """
-        for book in self.books.values():
-            devices = self._devices_of(book)
-            if devices and devices != book.last_devices:
-                book.last_devices = devices
-                seen = view(
-                    book, self.config.node, self.uuids, self.totals, self.devices.traits.simulated
-                )
+        for kernel in self.kernels.values():
+            devices = self._devices_of(kernel)
+            if devices and devices != kernel.published.devices:
+                kernel.published.devices = devices
+                seen = self.view(kernel)
                 self.ports.to_kernel(
-                    book.kernel_id,
+                    kernel.kernel_id,
                     KernelUpdate(kernel=seen, cap_mib=devices[0].cap_mib, devices=list(devices)),
                 )
 
-    def _devices_of(self, book: KernelRecord) -> tuple[KernelDevice, ...]:
+    def _devices_of(self, kernel: KernelRecord) -> tuple[KernelDevice, ...]:
         """Nothing while its memory is away or on its way: whoever asks the driver anything then
         waits until it is back.
         """
         if (
             not self.devices.traits.kernels_select_devices
-            or not book.attached
-            or book.transit is not None
-            or book.holding.suspended
-            or book.killing
+            or not kernel.assignment.attached
+            or kernel.memory.transit is not None
+            or kernel.memory.suspended
+            or kernel.process.killing
         ):
             return ()
-        caps = book.last_caps or ()
+        caps = kernel.memory.caps or ()
         own = [self.uuids[gpu] for gpu, _ in caps]
         others = (
             [uuid for uuid in self.uuids if uuid not in own]
@@ -324,11 +335,11 @@ class NodeRuntime:
             for gpu, cap in caps
         )
 
-    def _publish_lease(self, book: KernelRecord, now: int) -> None:
-        if book.lease is None:
+    def _publish_lease(self, kernel: KernelRecord, now: int) -> None:
+        if kernel.lease is None:
             return
-        made = report(book, self.uuids, now)
-        last = book.last_report
+        made = lease_report(kernel, self.uuids, now)
+        last = kernel.published.report
         if made == last:
             return
         same = last is not None and (made.lease, made.state, made.gpu_uuids, made.generation) == (
@@ -337,15 +348,15 @@ class NodeRuntime:
             last.gpu_uuids,
             last.generation,
         )
-        if same and now - book.reported_at < REPORT_EVERY_MS:
+        if same and now - kernel.published.reported_at < REPORT_EVERY_MS:
             return
         if self.ports.to_scheduler(LeaseChanged(report=made)):
-            book.last_report, book.reported_at = made, now
+            kernel.published.report, kernel.published.reported_at = made, now
 
     def forget_reports(self) -> None:
         """The scheduler's link is new: everything has to be said again."""
-        for book in self.books.values():
-            book.last_report = None
+        for kernel in self.kernels.values():
+            kernel.published.report = None
 
     def let_go(
         self,
@@ -363,8 +374,3 @@ class NodeRuntime:
         self.ends[lease] = body
         self.dirty = True
         self.ports.to_scheduler(body)
-
-
-def _told(book: KernelRecord) -> str | None:
-    """What the cell at the gate was told last."""
-    return book.question.told if book.question else None

@@ -76,7 +76,7 @@ class GpuNode(World):
         self.scheduler.grant(name, gpu=gpu, request=request, **more)
         child = await self.server.launch(name)
         await self.attached(name)
-        done = await child.run(PREPARE.format(gpu=self.book(name).site[0]))
+        done = await child.run(PREPARE.format(gpu=self.record(name).assignment.current_gpus[0]))
         assert "error" not in done, done
         return child
 

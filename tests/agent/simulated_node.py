@@ -399,7 +399,7 @@ class World:
         shutil.rmtree(self.state_dir, ignore_errors=True)
 
     async def start_agent(self) -> None:
-        public = self.config.doors() if self.config.users == "all" else None
+        public = self.config.public_dir() if self.config.users == "all" else None
         self.devices = SimulatedVendor().find(
             DiscoveryRequest(
                 "n0",
@@ -415,8 +415,8 @@ class World:
     def fault(self, name: str, argument: str = "*", *, on: bool = True) -> None:
         self.devices._node.fault(name, argument, on=on)
 
-    def book(self, kernel_id: str):
-        return self.agent.node.books[kernel_id]
+    def record(self, kernel_id: str):
+        return self.agent.node.kernels[kernel_id]
 
     async def until(self, done, what: str = "", timeout: float = 10):
         """Wait for a fact; says what was the case when it never came."""
@@ -428,7 +428,7 @@ class World:
                             return found
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            raise AssertionError(f"never came: {what}; books: {self.agent.node.books}") from None
+            raise AssertionError(f"never came: {what}; books: {self.agent.node.kernels}") from None
 
     def used(self) -> dict[int, int]:
         """MiB per GPU as the driver sees it."""
@@ -436,7 +436,9 @@ class World:
         return {gpu.index: reading.used[gpu.uuid] >> 20 for gpu in self.devices._gpus}
 
     async def attached(self, kernel_id: str):
-        await self.until(lambda: self.book(kernel_id).attached, f"{kernel_id} attached")
+        await self.until(
+            lambda: self.record(kernel_id).assignment.attached, f"{kernel_id} attached"
+        )
 
 
 def play(story) -> None:

@@ -18,8 +18,8 @@ class Overheard(GpuNode):
 
     async def start_agent(self) -> None:
         await super().start_agent()
-        to_kernel = self.agent.gate.to_kernel
-        self.agent.gate.to_kernel = lambda kernel_id, body: (
+        to_kernel = self.agent.socket_server.to_kernel
+        self.agent.socket_server.to_kernel = lambda kernel_id, body: (
             self.told.append((kernel_id, body)) or to_kernel(kernel_id, body)
         )
 

@@ -68,7 +68,7 @@ def test_notebooks_at_random(per_gpu, seed):
             for _ in range(40):
                 await asyncio.sleep(0.1)
                 assert all(used <= 80 * GIB for used in world.used().values())
-                homes = [world.book(name).home for name in names]
+                homes = [world.record(name).assignment.assigned_gpus for name in names]
                 assert all(sum(home == (gpu,) for home in homes) * SHARE <= 80 for gpu in (0, 1))
             await restart_agent(world)
             await asyncio.sleep(1.5)
@@ -103,7 +103,11 @@ def test_whole_gpus_come_and_go_between_halves_and_nothing_is_lost():
                 await child.end()
                 world.scheduler.end(name)
                 await world.until(
-                    lambda: world.book("a").home != world.book("b").home, "spread again"
+                    lambda: (
+                        world.record("a").assignment.assigned_gpus
+                        != world.record("b").assignment.assigned_gpus
+                    ),
+                    "spread again",
                 )
             stop.set()
             await asyncio.gather(*lives)

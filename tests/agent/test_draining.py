@@ -59,12 +59,13 @@ def test_patience_begins_anew_while_the_driver_makes_headway():
 def test_a_killed_kernel_has_its_time_to_die():
     from node_agent.devices.base.model import TenantMemory
 
-    draining, book = Draining(1000), KernelRecord("k", killing=True, holding=TenantMemory({0: 5}))
-    draining.look({}, (book,), 0)
+    draining, kernel = Draining(1000), KernelRecord("k")
+    kernel.process.killing, kernel.memory.usage = True, TenantMemory({0: 5})
+    draining.look({}, (kernel,), 0)
     assert draining.late == set()
-    draining.look({}, (book,), 1001)
+    draining.look({}, (kernel,), 1001)
     assert draining.late == {"k"}
-    assert "5 MiB" in draining.problem(0, (book,))
+    assert "5 MiB" in draining.problem(0, (kernel,))
 
 
 def test_a_gpu_whose_driver_does_not_give_memory_back_is_draining_and_the_owner_waits_for_facts():

@@ -55,7 +55,13 @@ def test_idle_kernel_is_evacuated_with_its_contents_and_goes_on_at_its_next_cell
 
             await c.end()
             world.scheduler.end("c")
-            await world.until(lambda: world.book("a").home != world.book("b").home, "spread again")
+            await world.until(
+                lambda: (
+                    world.record("a").assignment.assigned_gpus
+                    != world.record("b").assignment.assigned_gpus
+                ),
+                "spread again",
+            )
             assert (await a.run(INTACT.format(v=3)))["result"][0] is True
             assert (await b.run(INTACT.format(v=5)))["result"][0] is True
             assert world.used() == {0: 70 * GIB, 1: 70 * GIB}
@@ -111,6 +117,9 @@ def test_one_that_cannot_be_saved_is_warned_relaunched_elsewhere_and_told():
             child = world.server.kernels[killed[0]]
             told = (await child.hear("note"))["note"]
             assert "lost" in told["message"]
-            assert world.book("c").home != world.book(killed[0]).home
+            assert (
+                world.record("c").assignment.assigned_gpus
+                != world.record(killed[0]).assignment.assigned_gpus
+            )
 
     play(story())

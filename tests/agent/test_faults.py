@@ -282,7 +282,8 @@ def test_a_driver_that_does_not_answer_for_a_while_delays_and_breaks_nothing():
             assert (await a.hear("done", mark))["result"] == "ran"
             assert (await b.hear("done", other))["result"] == "too"
             await world.until(
-                lambda: not world.book("a").cells and not world.book("b").cells, "both idle"
+                lambda: not world.record("a").gate.running and not world.record("b").gate.running,
+                "both idle",
             )
 
     play(story())

@@ -139,8 +139,8 @@ def test_an_idle_kernel_waits_for_the_budget_and_is_saved_when_it_is_free():
             a = await world.server.launch("a")
             await a.run("bufs.append(simgpu.alloc('12GiB'))")
             await a.ask("suspend")
-            book = world.book("a")
-            assert "do not fit into the host memory" in book.no_suspend_why
-            assert book.no_suspend_until < world.agent.node.clock() + 60_000
+            kernel = world.record("a")
+            assert "do not fit into the host memory" in kernel.memory.no_suspend_reason
+            assert kernel.memory.no_suspend_until < world.agent.node.clock() + 60_000
 
     play(story())

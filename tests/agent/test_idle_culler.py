@@ -19,7 +19,7 @@ from jupyter_gpushare.messages import (
     stamp,
     stamp_ms,
 )
-from node_agent.state.kernel_record import wall_ms
+from node_agent.state.wall_clock import wall_ms
 from tests.agent.simulated_node import GIB, World, play
 
 HALF = 40 * GIB
@@ -86,9 +86,9 @@ def test_cells_and_pinning_keep_the_memory_where_it_is():
             await world.until(
                 lambda: messages(world, "suspended", "a"), "a is suspended once it stops"
             )
-            for event in world.book(
-                "a"
-            ).events:  # on a slow machine also between two cells; never sooner than the rule says
+            for event in (
+                world.record("a").published.events
+            ):  # on a slow machine also between two cells; never sooner than the rule says
                 if event.kind == "suspended":
                     at = stamp_ms(event.time)
                     assert not [end for end in worked if at - 600 < end < at], (at, worked)
@@ -146,7 +146,7 @@ def test_what_was_given_back_survives_the_agent():
             world.server.send(
                 KernelRequestState(kernel_id="a", pending=True, request=Share(gpu=0.5))
             )
-            await world.until(lambda: world.book("a").connected, "the kernel is back")
+            await world.until(lambda: world.record("a").gate.connected, "the kernel is back")
             mark = a.start(INTACT)
             await world.until(
                 lambda: any(isinstance(body, WorkloadRequeued) for body in world.scheduler.heard),
@@ -164,7 +164,8 @@ def test_what_cannot_be_saved_is_not_taken_for_being_idle():
             world.fault("unsupported", "a")
             a = await working(world, suspend=300, release=600)
             await world.until(
-                lambda: world.book("a").no_suspend_why, "found out that it cannot be saved"
+                lambda: world.record("a").memory.no_suspend_reason,
+                "found out that it cannot be saved",
             )
             await asyncio.sleep(1.2)  # long after both steps
             assert messages(world, "released") == []
@@ -183,7 +184,7 @@ def test_the_kernel_goes_last_and_by_its_server():
                 "announced before"
             )
             world.server.send(KernelGone(kernel_id="a", restarting=False))
-            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+            await world.until(lambda: "a" not in world.agent.node.kernels, "forgotten")
             await world.until(
                 lambda: (
                     [b.ended for b in world.scheduler.heard if isinstance(b, LeaseReleased)]
@@ -201,7 +202,7 @@ def test_a_server_that_does_not_end_it_does_not_keep_it_either():
         async with World(notice_ms=100, grace_ms=300) as world:
             a = await working(world, end=300)
             await asyncio.wait_for(a.process.wait(), 20)
-            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+            await world.until(lambda: "a" not in world.agent.node.kernels, "forgotten")
 
     play(story())
 

@@ -49,7 +49,7 @@ def test_a_killed_kernel_is_let_go_with_everything_it_started():
             await world.until(lambda: let_gos(world), "let go")
             assert (let_gos(world)[0].lease, let_gos(world)[0].ended) == ("a.1/kernel", True)
             await world.until(lambda: is_gone(orphan), "its children are gone")
-            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+            await world.until(lambda: "a" not in world.agent.node.kernels, "forgotten")
 
     play(story())
 
@@ -60,10 +60,13 @@ def test_a_restarted_kernel_keeps_its_lease_and_its_generation_grows():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("bufs.append(simgpu.alloc('10GiB'))")
-            before = world.book("a").generation
+            before = world.record("a").assignment.generation
             await world.server.relaunch("a")
             await world.until(
-                lambda: world.book("a").generation > before and world.book("a").attached,
+                lambda: (
+                    world.record("a").assignment.generation > before
+                    and world.record("a").assignment.attached
+                ),
                 "attached again",
             )
             assert world.used() == {0: 0, 1: 0}
@@ -122,12 +125,10 @@ async def restart_agent(world: World) -> None:
     """
     await asyncio.sleep(0.1)
     agent = world.agent
-    for task in agent._tasks:
-        task.cancel()
-    await agent.gate.stop()
+    await agent._tasks.close()
+    await agent.socket_server.stop()
     await agent.lifecycle.close()
     agent.devices.close()
-    agent._tasks = []
     await world.start_agent()
     await world.server.connect()
 
@@ -142,18 +143,19 @@ def test_a_new_agent_finds_its_kernels_and_they_go_on():
             await a.run("bufs.append(simgpu.alloc('50GiB')); bufs[0].fill(3)")
             await b.run("bufs.append(simgpu.alloc('50GiB')); bufs[0].fill(4)")
             await b.ask("suspend")
-            homes = {name: world.book(name).home for name in "ab"}
+            homes = {name: world.record(name).assignment.assigned_gpus for name in "ab"}
             mark = a.start("simgpu.busy(1); result = bufs[0].sum() / bufs[0].nbytes")
             await a.hear("running", mark)
             await restart_agent(world)
             await world.until(
-                lambda: world.book("a").connected and world.book("b").connected, "both are back"
+                lambda: world.record("a").gate.connected and world.record("b").gate.connected,
+                "both are back",
             )
             await world.until(
-                lambda: world.book("a").cells and not world.book("b").cells,
+                lambda: world.record("a").gate.running and not world.record("b").gate.running,
                 "a says that its cell is running",
             )
-            assert {name: world.book(name).home for name in "ab"} == homes
+            assert {name: world.record(name).assignment.assigned_gpus for name in "ab"} == homes
             assert (await a.hear("done", mark))["result"] == 3
             assert (await b.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 4
             assert {
@@ -177,14 +179,14 @@ def test_copies_that_a_dead_agent_left_half_done_are_settled():
                 await child.run("bufs.append(simgpu.alloc('30GiB')); bufs[0].fill(9)")
             await asyncio.sleep(0.1)
             node = world.devices._node
-            pids = {name: world.book(name).main for name in "ab"}
-            world.agent.desk.try_step = lambda: None
+            pids = {name: world.record(name).process.main for name in "ab"}
+            world.agent.reconciler.try_step = lambda: None
             node.lock(pids["a"].pid, pids["a"].start)
             node.lock(pids["b"].pid, pids["b"].start)
             node.checkpoint(pids["b"].pid, pids["b"].start)
             await restart_agent(world)
             for name in "ab":
-                await world.until(lambda name=name: world.book(name).connected, "back")
+                await world.until(lambda name=name: world.record(name).gate.connected, "back")
                 result = await world.server.kernels[name].run(
                     "result = bufs[0].sum() == 9 * bufs[0].nbytes"
                 )
@@ -246,11 +248,11 @@ def test_a_plan_without_a_lease_takes_it_back_and_keeps_what_was_on_the_gpu():
             world.scheduler.end("a")
             world.server.outlook("a", False)
             await world.until(
-                lambda: world.used()[0] == 0 and world.book("a").lease is None, "taken back"
+                lambda: world.used()[0] == 0 and world.record("a").lease is None, "taken back"
             )
             assert "%gpu request" in (await a.run("result = bufs[0].sum()"))["error"]
             world.scheduler.grant("a", gpu=0, request=HALF, lease="a.2/kernel")
-            await world.until(lambda: world.book("a").lease is not None, "granted again")
+            await world.until(lambda: world.record("a").lease is not None, "granted again")
             assert (await a.run("result = bufs[0].sum() == 2 * bufs[0].nbytes"))["result"] is True
             assert let_gos(world) == []
 
@@ -296,7 +298,7 @@ def test_a_share_that_is_changed_while_a_cell_runs_breaks_nothing_in_it():
             )
             await world.until(turns.exists, "it computes")
             world.scheduler.end("a")
-            await world.until(lambda: world.book("a").lease is None, "between two leases")
+            await world.until(lambda: world.record("a").lease is None, "between two leases")
             begun = turns.stat().st_size
             await world.until(
                 lambda: turns.stat().st_size > begun + 5 or "error" in a.said[-1], "it computes on"
@@ -324,7 +326,7 @@ def test_servers_come_and_go_and_kernels_stay():
             assert [kernel.kernel_id for kernel in welcome.kernels] == ["a"]
             await second.register("a", wants_gpu=True, pid=a.pid)
             await asyncio.sleep(0.4)
-            assert world.book("a").attached
+            assert world.record("a").assignment.attached
             assert (await a.run("result = 1"))["result"] == 1
             await second.close()
             await world.server.connect()
@@ -368,7 +370,7 @@ def test_a_pid_that_was_launched_and_is_already_gone_is_not_adopted():
             gone = await asyncio.create_subprocess_exec("true")
             await gone.wait()
             world.server.send(KernelLaunched(kernel_id="a", pid=gone.pid))
-            await world.until(lambda: "a" not in world.agent.node.books, "forgotten")
+            await world.until(lambda: "a" not in world.agent.node.kernels, "forgotten")
 
     play(story())
 
@@ -385,11 +387,12 @@ def test_idle_suspended_kernels_stay_suspended_when_the_agent_restarts():
                 await child.run("bufs.append(simgpu.alloc('70GiB')); bufs[0].fill(1)")
             await restart_agent(world)
             await world.until(
-                lambda: world.book("a").connected and world.book("b").connected, "both are back"
+                lambda: world.record("a").gate.connected and world.record("b").gate.connected,
+                "both are back",
             )
             await asyncio.sleep(0.5)
-            assert world.book("a").holding.suspended
-            assert world.book("b").held() == 70 * GIB
+            assert world.record("a").memory.suspended
+            assert world.record("b").memory.used_mib == 70 * GIB
             assert (
                 await world.server.kernels["a"].run("result = bufs[0].sum() == bufs[0].nbytes")
             )["result"] is True
@@ -415,7 +418,7 @@ def test_an_interrupted_cell_of_a_suspended_kernel_does_not_come_back_for_nothin
             assert "KeyboardInterrupt" in (await a.hear("done", mark))["error"]
             await b.hear("done", busy)
             await asyncio.sleep(0.3)
-            assert world.book("a").holding.suspended
+            assert world.record("a").memory.suspended
             assert world.used() == {0: 40 * GIB}
 
     play(story())

@@ -50,13 +50,13 @@ def test_kernels_in_containers_are_known_saved_brought_back_and_ended(boxed):
         async with GpuNode() as world:
             world.server.wrap, world.server.environ = boxed
             a = await world.kernel("a", request=40 * GIB)
-            main = world.book("a").main
+            main = world.record("a").process.main
             assert main is not None
             assert started(main.pid) == main, "by the machine's number"
             assert (await a.run("import os\nresult = os.getpid()"))["result"] == 1
             assert "error" not in await a.run(FILL.format(gib=60))
             await world.until(
-                lambda: world.book("a").held() == 60 * GIB + 256,
+                lambda: world.record("a").memory.used_mib == 60 * GIB + 256,
                 "its memory is its own, and no stranger's",
             )
             assert world.agent.node.foreign == {0: 0}

@@ -16,7 +16,7 @@ from node_agent.app import Agent, AgentConfig
 from node_agent.devices.base.model import DevicesBusy, KernelProcesses
 from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
-from node_agent.state.kernel_record import is_stranded, lodger, occupant
+from node_agent.reconcile.tenants import placed_tenant, tenant
 from node_agent.system.processes import ProcessId
 from tests.agent.fake_driver_kernels import loaded
 from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
@@ -236,14 +236,21 @@ def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(
         agent = Agent(AgentConfig("n0", tmp_path), found)
         assert agent.node.binds(), "nothing is proven yet"
         toy = found.kernel("a", 2)
-        book = agent.node.book("a")
-        book.lease, book.home, book.bound = lease("a", 0), (0,), (0,)
-        book.main, book.holding = ProcessId(toy.pid, start_of(toy.pid)), found.read().kernels["a"]
-        assert not lodger(book, 0).movable
-        assert occupant(book, 0, 30_000, 5_000).suspendable
-        book.home = (1,)
-        assert is_stranded(book)
-        assert not occupant(book, 0, 30_000, 5_000).suspendable
+        kernel = agent.node.open_kernel("a")
+        kernel.assignment.lease, kernel.assignment.assigned_gpus, kernel.assignment.bound_gpus = (
+            lease("a", 0),
+            (0,),
+            (0,),
+        )
+        kernel.process.main, kernel.memory.usage = (
+            ProcessId(toy.pid, start_of(toy.pid)),
+            found.read().kernels["a"],
+        )
+        assert not placed_tenant(kernel, 0).movable
+        assert tenant(kernel, 0, 30_000, 5_000).suspendable
+        kernel.assignment.assigned_gpus = (1,)
+        assert kernel.is_stranded()
+        assert not tenant(kernel, 0, 30_000, 5_000).suspendable
 
 
 class Line:
@@ -294,16 +301,16 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
 
             world.toy().do("alloc", 0, GIB)
             found.look()
-            agent.session.tell_node()
+            agent.session.report_node()
             await asyncio.sleep(0.05)
             assert told() == [], "a measurement alone waits"
             now += 5_000
-            agent.session.tell_node()
+            agent.session.report_node()
             assert (await settled(1))[0].devices[0].foreign_processes == 1
-            agent.session.tell_node()
+            agent.session.report_node()
             world.event(1, 8, 79)
             found.look()
-            agent.session.tell_node()
+            agent.session.report_node()
             assert "fallen off the bus" in (await settled(2))[1].devices[1].health
             link.cancel()
             await asyncio.gather(link, return_exceptions=True)

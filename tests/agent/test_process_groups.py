@@ -88,7 +88,7 @@ def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goe
     async def story():
         async with Enclosed(subtree, grace_ms=200) as world:
             a = await half(world, "a")
-            leaf = world.book("a").leaf
+            leaf = world.record("a").process.cgroup
             assert world.leaves() == [leaf]
             await world.until(lambda: a.pid in world.devices.cgroups.members(leaf), "moved in")
             hidden = await world.escape(a, "hidden")
@@ -105,13 +105,15 @@ def test_a_relaunch_has_a_cgroup_of_its_own_and_nothing_of_the_old_one_is_left(s
     async def story():
         async with Enclosed(subtree) as world:
             a = await half(world, "a")
-            old = world.book("a").leaf
+            old = world.record("a").process.cgroup
             hidden = await world.escape(a, "hidden")
             await world.server.relaunch("a")
             await world.attached("a")
             assert started(hidden) is None
-            await world.until(lambda: world.leaves() == [world.book("a").leaf], "one is left")
-            assert world.book("a").leaf != old
+            await world.until(
+                lambda: world.leaves() == [world.record("a").process.cgroup], "one is left"
+            )
+            assert world.record("a").process.cgroup != old
 
     play(story())
 
@@ -120,7 +122,7 @@ def test_an_agent_that_comes_back_keeps_the_living_and_tidies_up_after_the_dead(
     async def story():
         async with Enclosed(subtree) as world:
             a, b = await half(world, "a"), await half(world, "b")
-            leaf, other = world.book("a").leaf, world.book("b").leaf
+            leaf, other = world.record("a").process.cgroup, world.record("b").process.cgroup
             await world.agent.stop()
             (world.state_dir / "agent.journal.json").unlink()  # the worst case: it knows nobody
             await b.end()
@@ -132,7 +134,8 @@ def test_an_agent_that_comes_back_keeps_the_living_and_tidies_up_after_the_dead(
             await world.server.connect()
             await world.server.register("a", pid=a.pid)
             await world.until(
-                lambda: world.book("a").leaf == leaf, "its kernel is found again where it lives"
+                lambda: world.record("a").process.cgroup == leaf,
+                "its kernel is found again where it lives",
             )
 
     play(story())

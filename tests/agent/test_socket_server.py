@@ -76,7 +76,7 @@ def test_strangers_are_turned_away():
             assert await knock(world, hello("a", token)) == b""
             assert await knock(world, b"GET / HTTP/1.1\r\n") == b""
             assert await knock(world, b'{"type": "cell_start", "n": 1}\n') == b""
-            assert not world.book("a").connected
+            assert not world.record("a").gate.connected
 
     play(story())
 
@@ -111,7 +111,7 @@ def test_a_kernel_id_that_is_a_path_is_refused():
         async with World() as world:
             for bad in ("../etc/x", "", "a/b", ".hidden", "x" * 200):
                 assert (await world.server.register(bad)).env == {}
-            assert world.agent.node.books == {}
+            assert world.agent.node.kernels == {}
 
     play(story())
 
@@ -147,7 +147,9 @@ def test_a_line_that_is_too_long_ends_the_conversation_of_a_kernel():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF)
             await a.run("import __main__; __main__.link.send({'type': 'ping', 'x': 'y' * 300_000})")
-            await world.until(lambda: world.book("a").connected, "the kernel comes back by itself")
+            await world.until(
+                lambda: world.record("a").gate.connected, "the kernel comes back by itself"
+            )
             assert (await a.run("result = 2"))["result"] == 2
 
     play(story())
@@ -211,7 +213,7 @@ def test_questions_of_a_notebook_are_answered_here_or_by_its_server():
                 )
                 assert (await asked)["error"]["message"] == "no scheduler"
             await world.server.disconnect()
-            await world.until(lambda: not world.agent.gate.servers)
+            await world.until(lambda: not world.agent.socket_server.servers)
             assert (await a.ask("history"))["body"]["events"][0]["kind"] == "attached", (
                 "what the agent knows is better than nothing"
             )
@@ -232,7 +234,7 @@ def test_suspend_and_resume_by_word_keep_the_contents():
             assert (await a.run("result = bufs[0].sum() == 7 * bufs[0].nbytes"))["result"] is True
             world.server.send(KernelActionRequest(n=9, kernel_id="a", action="pin"))
             assert (await world.server.answers.get()).error is None
-            assert world.book("a").pinned
+            assert world.record("a").preferences.pinned
 
     play(story())
 
@@ -246,9 +248,7 @@ def test_a_cell_that_waits_for_its_own_memory_is_told_how_much_comes_back():
             assert (await a.ask("suspend"))["body"]["state"] == "suspended"
             cell = asyncio.ensure_future(a.run("result = 1"))
             told = await world.until(
-                lambda: (
-                    "Bringing" in world.book("a").question.told and world.book("a").question.told
-                )
+                lambda: "Bringing" in world.record("a").gate.text and world.record("a").gate.text
             )
             assert told == "Bringing 10 GiB of saved GPU memory back."
             assert (await cell)["result"] == 1

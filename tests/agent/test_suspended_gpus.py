@@ -33,7 +33,7 @@ def test_a_burster_is_saved_when_the_owner_comes_and_is_back_at_its_next_cell():
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await b.run(FILL.format(gib=30, name="b"), timeout=30)
             assert world.state(a) == "checkpointed"
-            assert world.book("a").holding.image == (60 * GIB + 256,)
+            assert world.record("a").memory.usage.image == (60 * GIB + 256,)
             world.scheduler.end("b")
             await b.end()
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
@@ -52,10 +52,12 @@ def test_the_agent_is_restarted_while_a_kernel_is_saved():
             await world.agent.stop()
             await world.start_agent()
             await world.until(
-                lambda: world.book("a").holding.suspended and world.book("a").transit is None,
+                lambda: (
+                    world.record("a").memory.suspended and world.record("a").memory.transit is None
+                ),
                 "found again",
             )
-            assert world.book("a").holding.image == (60 * GIB + 256,)
+            assert world.record("a").memory.usage.image == (60 * GIB + 256,)
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
 
     play(story())
@@ -80,21 +82,19 @@ def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent(
                 await world.agent.stop()
                 await world.start_agent()
                 asked = b.start("result = 1")
-                await world.until(lambda: world.book("b").question is not None, "it asks")
+                await world.until(lambda: world.record("b").gate.waiting, "it asks")
                 await world.until(
                     lambda: (
                         world.agent.node.planned
-                        and not any(world.book(one).transit for one in "ab")
+                        and not any(world.record(one).memory.transit for one in "ab")
                     ),
                     "settled",
                 )
                 for _ in range(5):
                     await asyncio.to_thread(world.devices._sampler.look)
-                    world.agent.desk.try_step()
-                    assert world.book("b").question is not None, (
-                        "let in beside one who may still grow"
-                    )
-                    assert not world.book("a").connected
+                    world.agent.reconciler.try_step()
+                    assert world.record("b").gate.waiting, "let in beside one who may still grow"
+                    assert not world.record("a").gate.connected
             finally:
                 os.kill(a.pid, signal.SIGCONT)
             assert "error" not in await b.hear("done", asked)
@@ -195,7 +195,7 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
             fault = world.machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG)
             asking = asyncio.ensure_future(a.ask("suspend"))
             await world.until(lambda: world.machine.hits(fault), "it hangs")
-            await world.until(lambda: world.book("a").transit is None, "given up", 20)
+            await world.until(lambda: world.record("a").memory.transit is None, "given up", 20)
             await asking
             assert world.state(a) == "running"
             pid = world.devices.checkpointer.helper_pid()
@@ -220,14 +220,14 @@ def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_un
             coming = asyncio.ensure_future(world.kernel("b", request=39 * GIB))
             await world.until(lambda: world.machine.hits(fault), "it hangs")
             await world.until(
-                lambda: "of another notebook are being saved" in world.book("b").question.told,
+                lambda: "of another notebook are being saved" in world.record("b").gate.text,
                 "it says what it waits for",
             )
-            assert "60.2 GiB" in world.book("b").question.told
+            assert "60.2 GiB" in world.record("b").gate.text
             await world.until(
                 lambda: (
                     "at it for 2 s; if it does not answer, it is given up after 4 s"
-                    in world.book("b").question.told
+                    in world.record("b").gate.text
                 ),
                 "and how long",
             )
@@ -257,7 +257,7 @@ def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
             a = await burst(world, 20)
             hold = "import ctypes, threading; frozen = ctypes.PyDLL('libcuda.so.1'); frozen.cuCtxSetCurrent(gpu._context)"
             await a.run(hold)
-            await world.until(lambda: world.book("a").heard, "its pulse", 20)
+            await world.until(lambda: world.record("a").heartbeat.received_at, "its pulse", 20)
             code = (
                 "threading.Timer(1.5, lambda: (gpu._here(), frozen.cuCtxSynchronize()), ()).start()"
             )
@@ -266,7 +266,7 @@ def test_a_frozen_interpreter_gets_its_gpu_back(monkeypatch):
             assert world.state(a) == "checkpointed"
             await world.until(lambda: world.state(a) == "running", "brought back", 30)
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
-            assert "stood still" in world.book("a").no_suspend_why
+            assert "was blocked" in world.record("a").memory.no_suspend_reason
 
     play(story())
 
@@ -284,7 +284,10 @@ def test_two_gpus_a_saved_kernel_follows_its_home():
             a = await burst(world, 20)
             b = await world.kernel("b", request=39 * GIB)
             assert "error" not in await b.run(FILL.format(gib=10, name="b"))
-            assert (world.book("a").site, world.book("b").site) == ((0,), (1,))
+            assert (
+                world.record("a").assignment.current_gpus,
+                world.record("b").assignment.current_gpus,
+            ) == ((0,), (1,))
             c = await world.kernel("c", gpu=1, request=79 * GIB)
             assert "error" not in await c.run(FILL.format(gib=78, name="c"), timeout=30)
             assert world.used()[1] == 78 * GIB + 256
@@ -325,7 +328,9 @@ def test_a_worker_in_a_session_of_its_own_is_saved_with_its_kernel():
                 "q = tell('alloc', 0, 8 << 30); tell('write', q, 'batch'); result = worker.pid"
             )
             worker = (await a.run("result = worker.pid"))["result"]
-            await world.until(lambda: world.book("a").held() == 12 * GIB + 512, "both are seen")
+            await world.until(
+                lambda: world.record("a").memory.used_mib == 12 * GIB + 512, "both are seen"
+            )
             await a.ask("suspend")
             assert [world.state(a), world.machine.state(worker)] == ["checkpointed", "checkpointed"]
             assert world.used() == {0: 0}
@@ -343,7 +348,10 @@ def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
             await a.end()
             await world.until(lambda: not world.devices._copies.parked(), "forgotten")
             await world.until(
-                lambda: sum(book.image() for book in world.agent.node.books.values()) == 0,
+                lambda: (
+                    sum(kernel.memory.saved_mib for kernel in world.agent.node.kernels.values())
+                    == 0
+                ),
                 "no image is booked",
             )
             b = await world.kernel("b", request=79 * GIB)
@@ -362,7 +370,7 @@ def test_a_machine_without_room_for_the_image_says_so_and_nobody_is_killed_for_n
             a = await burst(world)
             assert "not enough free memory" in str(await a.ask("suspend"))
             assert world.state(a) == "running"
-            assert world.book("a").transit is None
+            assert world.record("a").memory.transit is None
 
     play(story())
 
@@ -381,10 +389,12 @@ def test_an_interrupt_brings_back_a_kernel_that_its_owner_suspended_in_a_cell():
             await a.hear("running", mark)
             world.server.send(KernelActionRequest(n=76, kernel_id="a", action="suspend"))
             await world.until(
-                lambda: world.state(a) == "checkpointed" and world.book("a").transit is None,
+                lambda: (
+                    world.state(a) == "checkpointed" and world.record("a").memory.transit is None
+                ),
                 "saved",
             )
-            assert world.book("a").held_back
+            assert world.record("a").preferences.suspended_by_user
             world.server.send(KernelActionRequest(n=77, kernel_id="a", action="resume"))
             await world.until(lambda: world.state(a) == "running", "brought back")
             os.kill(a.pid, signal.SIGINT)

@@ -20,7 +20,7 @@ def test_usage_is_sampled_added_up_and_reported_once():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=40 * GIB)
             await a.run("bufs.append(simgpu.alloc('70GiB')); simgpu.busy(0.3)")
-            await world.until(lambda: world.book("a").holding.busy_ms, "the work is seen")
+            await world.until(lambda: world.record("a").memory.usage.busy_ms, "the work is seen")
             node = world.agent.node
             node.clock = lambda: now[0]
             usage = UsageSampler(node)
@@ -30,7 +30,7 @@ def test_usage_is_sampled_added_up_and_reported_once():
                 usage.sample()
             world.scheduler.heard.clear()
             usage.report()
-            await world.until(lambda: not node.tally.sent, "reported and taken")
+            await world.until(lambda: not node.usage_outbox.sent, "reported and taken")
             usage.report()
             (body,) = [b for b in world.scheduler.heard if isinstance(b, UsageReport)]
             (row,) = body.rows
@@ -64,10 +64,10 @@ def test_a_machine_that_slept_books_no_use_and_a_link_that_is_down_loses_none():
             world.scheduler.silent = False
             world.scheduler.heard.clear()
             await world.until(world.agent.session.connected.is_set, "the link is up")
-            tally = world.agent.node.tally
+            usage_outbox = world.agent.node.usage_outbox
             for _ in range(2):  # what was under way when the link broke, and what came after it
                 usage.report()
-                await world.until(lambda: not tally.sent, "reported and taken")
+                await world.until(lambda: not usage_outbox.sent, "reported and taken")
             told = {b.number: b.rows for b in world.scheduler.heard if isinstance(b, UsageReport)}
             assert sum(row.held_ms for rows in told.values() for row in rows) == LONGEST_MS + 1000
 
@@ -85,10 +85,10 @@ def test_waits_and_copies_are_timed(pinned):
                 if pinned:
                     await child.ask("pin")
                 await child.run("bufs.append(simgpu.alloc('70GiB'))")
-            took = world.agent.node.took
-            assert len(took["suspend"]) == 1
-            assert len(took["gate_wait"]) == 2
-            assert (max(took["gate_wait"]) >= 200) == pinned
+            durations = world.agent.node.durations
+            assert len(durations["suspend"]) == 1
+            assert len(durations["gate_wait"]) == 2
+            assert (max(durations["gate_wait"]) >= 200) == pinned
             assert rungs(world) == (
                 {"notice": 1, "suspended": 1} if pinned else {"caches": 1, "suspended": 1}
             )
@@ -113,7 +113,7 @@ def test_what_an_owner_wants_themselves_is_no_rung_of_the_ladder():
             await world.attached("a")
             await child.run("bufs.append(simgpu.alloc('70GiB'))")
             assert (await child.ask("suspend"))["body"]["state"] == "suspended"
-            assert len(world.agent.node.took["suspend"]) == 1
+            assert len(world.agent.node.durations["suspend"]) == 1
             assert rungs(world) == {}
 
     play(story())

@@ -12,18 +12,18 @@ from tests.agent.simulated_node import GIB, World, play
 
 
 def test_one_report_is_under_way_until_it_is_taken():
-    tally = UsageOutbox()
-    tally.row("a").held_ms += 5
-    assert tally.begin()
-    tally.row("a").held_ms += 7
-    assert not tally.begin()
-    assert [(row.lease, row.held_ms) for row in tally.under_way()] == [("a", 5)]
-    assert not tally.taken(tally.life, 2)
-    assert not tally.taken("another", 1)
-    assert tally.taken(tally.life, 1)
-    assert not tally.taken(tally.life, 1)
-    assert tally.begin()
-    assert [(tally.number, row.held_ms) for row in tally.under_way()] == [(2, 7)]
+    usage_outbox = UsageOutbox()
+    usage_outbox.row("a").held_ms += 5
+    assert usage_outbox.begin()
+    usage_outbox.row("a").held_ms += 7
+    assert not usage_outbox.begin()
+    assert [(row.lease, row.held_ms) for row in usage_outbox.under_way()] == [("a", 5)]
+    assert not usage_outbox.taken(usage_outbox.life, 2)
+    assert not usage_outbox.taken("another", 1)
+    assert usage_outbox.taken(usage_outbox.life, 1)
+    assert not usage_outbox.taken(usage_outbox.life, 1)
+    assert usage_outbox.begin()
+    assert [(usage_outbox.number, row.held_ms) for row in usage_outbox.under_way()] == [(2, 7)]
 
 
 def told(world: World) -> list[UsageReport]:
@@ -35,9 +35,9 @@ def test_what_is_not_taken_is_said_again_and_what_came_since_comes_after_it():
         async with World() as world:
             world.scheduler.acknowledges = False
             node, usage = world.agent.node, UsageSampler(world.agent.node)
-            node.tally.row("gone").held_ms += 3
+            node.usage_outbox.row("gone").held_ms += 3
             usage.report()
-            node.tally.row("a").held_ms += 4
+            node.usage_outbox.row("a").held_ms += 4
             usage.report()
             await world.until(lambda: len(told(world)) == 2, "said again")
             first, again = told(world)
@@ -63,12 +63,12 @@ def test_a_later_life_of_the_agent_says_the_same_under_the_same_number():
             usage.sample()
             usage.report()
             usage.sample()
-            before = world.agent.node.tally
+            before = world.agent.node.usage_outbox
             world.agent.journal.write = lambda _node: None  # killed: it writes no farewell
             await world.agent.stop()
             await world.start_agent()
-            assert world.agent.node.tally.life == before.life
-            assert (world.agent.node.tally.number, world.agent.node.tally.sent) == (
+            assert world.agent.node.usage_outbox.life == before.life
+            assert (world.agent.node.usage_outbox.number, world.agent.node.usage_outbox.sent) == (
                 before.number,
                 before.sent,
             )
@@ -86,6 +86,9 @@ def test_a_journal_of_an_older_agent_begins_a_tally(tmp_path):
     async def story():
         async with World() as world:
             AgentJournal(tmp_path / "j.json").restore(world.agent.node)
-            assert (world.agent.node.tally.number, world.agent.node.tally.sent) == (0, {})
+            assert (world.agent.node.usage_outbox.number, world.agent.node.usage_outbox.sent) == (
+                0,
+                {},
+            )
 
     play(story())

@@ -126,7 +126,7 @@ def test_alice_lends_to_nobody_what_bob_is_owed(people: People):
                 "bufs.append(simgpu.alloc('40GiB')); bufs[0].fill(5); result = os.getuid(), bufs[0].sum() / bufs[0].nbytes"
             )
             assert done["result"] == [people.bob.pw_uid, 5]
-            assert box.book("a").holding.suspended
+            assert box.record("a").memory.suspended
             assert box.hers.reported["a"].state == "suspended"
             assert (await b.run("bufs[0].free(); bufs.clear()"))["result"] is None
             assert (await a.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 3
@@ -154,14 +154,17 @@ def test_each_hears_of_their_own_and_acts_on_their_own(people: People):
                 "not-allowed",
                 "kernel_id",
             )
-            assert "belongs to somebody else" in taken.error.message
+            assert "belongs to another user" in taken.error.message
             box.his.send(KernelRequestState(kernel_id="a", pending=False, refuses="by bob"))
             box.his.send(KernelGone(kernel_id="a", restarting=False))
             assert (await box.his.register("b2")).error is None, (
                 "what was said before has been heard by now"
             )
             assert (await a.run("result = 1"))["result"] == 1
-            assert (box.book("a").uid, box.book("a").outlook) == (people.alice.pw_uid, None)
+            assert (box.record("a").registration.uid, box.record("a").outlook) == (
+                people.alice.pw_uid,
+                None,
+            )
             assert set(box.his.reported) == {"b", "b2"}
 
     play(story())
@@ -185,7 +188,7 @@ def test_a_lease_without_a_kernel_is_nobodys_to_take(people: People):
                 request=Share(gpu=0.5),
             )
             box.scheduler.grant_again(body)
-            await box.until(lambda: "w" in box.agent.node.books, "the lease is known")
+            await box.until(lambda: "w" in box.agent.node.kernels, "the lease is known")
             assert (await box.his.register("w")).error.code == "not-allowed"
 
     play(story())
@@ -240,7 +243,7 @@ def test_what_opens_her_kernel_is_closed_to_him(people: People):
             0o600,
             people.alice.pw_uid,
         )
-        doors = box.config.doors()
+        doors = box.config.public_dir()
         with acting_as(people.alice):
             assert token.read_text()
         for closed in (
@@ -269,11 +272,11 @@ def test_he_cannot_have_her_process_watched_or_ended_as_his(people: People):
                 box.his.send(KernelLaunched(kernel_id="b", pid=pid))
             assert (await box.his.register("b", pid=a.pid)).env == {}
             assert (await box.his.register("c", pid=a.pid)).env == {}
-            assert [box.book(kernel_id).main for kernel_id in ("b", "c")] == [None, None]
+            assert [box.record(kernel_id).process.main for kernel_id in ("b", "c")] == [None, None]
             for kernel_id in ("b", "c"):
                 box.his.send(KernelGone(kernel_id=kernel_id, restarting=False))
             await box.until(
-                lambda: not {"b", "c"} & set(box.agent.node.books), "his kernels are over"
+                lambda: not {"b", "c"} & set(box.agent.node.kernels), "his kernels are over"
             )
             assert (await a.ask("status"))["body"]["kernel_id"] == "a"
 
@@ -320,7 +323,7 @@ def test_an_agent_that_comes_back_knows_whose_each_kernel_is(people: People, jou
                 await box.attached(kernel)
             assert (await a.run("result = bufs[0].sum() / bufs[0].nbytes"))["result"] == 3
             assert (await b.run("bufs.append(simgpu.alloc('30GiB')); result = 1"))["result"] == 1
-            assert [box.book(kernel).uid for kernel in ("a", "b")] == [
+            assert [box.record(kernel).registration.uid for kernel in ("a", "b")] == [
                 people.alice.pw_uid,
                 people.bob.pw_uid,
             ]
@@ -392,21 +395,23 @@ def test_her_command_ends_with_all_that_it_started(people: People):
                 lambda: len(commands_of(box)) == 3, "the command runs, with both that it started"
             )
             tree = commands_of(box)
-            assert box.book("w").uid == people.alice.pw_uid
-            box.agent.lifecycle.end_processes(box.book("w"))
+            assert box.record("w").registration.uid == people.alice.pw_uid
+            box.agent.lifecycle.end_processes(box.record("w"))
             await box.until(
                 lambda: not any(one.is_alive() for one in tree), "nothing is left of it"
             )
-            await box.until(lambda: "w" not in box.agent.node.books, "its folders are gone as well")
+            await box.until(
+                lambda: "w" not in box.agent.node.kernels, "its folders are gone as well"
+            )
 
     def commands_of(box: Box) -> set[ProcessId]:
-        book = box.book("w")
+        kernel = box.record("w")
         sleepers = {
             one
-            for one in tree_of(book.launch, book.main, book.uid)
+            for one in tree_of(kernel.process.launch, kernel.process.main, kernel.registration.uid)
             if "sleep" in Path(f"/proc/{one.pid}/comm").read_text()
         }
-        return sleepers | {book.main} if book.main else set()
+        return sleepers | {kernel.process.main} if kernel.process.main else set()
 
     play(story())
 

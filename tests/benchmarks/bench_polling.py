@@ -69,9 +69,9 @@ def settle_in(agent: Agent, pids: list[int]) -> None:
     for number, pid in enumerate(pids):
         ident = started(pid)
         assert isinstance(ident, ProcessId)
-        book = agent.node.book(f"kernel-{number:02}")
-        book.registered, book.language = True, "python"
-        agent.lifecycle.watch(book, ident)
+        kernel = agent.node.open_kernel(f"kernel-{number:02}")
+        kernel.registration.registered, kernel.registration.language = True, "python"
+        agent.lifecycle.watch(kernel, ident)
 
 
 async def measure(world: GpuWorld, pids: list[int]) -> bool:
@@ -84,7 +84,9 @@ async def measure(world: GpuWorld, pids: list[int]) -> bool:
         settle_in(agent, pids)
         await agent.start()
         await asyncio.sleep(WARM_S)  # the self-test is through
-        assert sum(len(book.holding.held) for book in agent.node.books.values()) == KERNELS
+        assert (
+            sum(len(kernel.memory.usage.held) for kernel in agent.node.kernels.values()) == KERNELS
+        )
         for _ in range(ROUNDS):
             cpu, made, begun = cpu_s(), world.calls(), time.monotonic()
             await asyncio.sleep(ROUND_S)

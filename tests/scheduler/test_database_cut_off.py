@@ -145,7 +145,7 @@ async def agreed(node: Node, client: SchedulerClient) -> None:
         while set(node.holds) != await leases():
             await asyncio.sleep(0.05)
         node.rests = True
-        while node.tally.sent or node.tally.rows:
+        while node.usage_outbox.sent or node.usage_outbox.rows:
             await asyncio.sleep(0.05)
 
 

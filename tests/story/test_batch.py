@@ -99,7 +99,10 @@ async def lab(folder: Path) -> AsyncIterator[Lab]:
             await here.client.end(one.id)
         deadline = time.monotonic() + PATIENCE
         while (
-            any(book.main is not None for book in here.server._agent.node.books.values())
+            any(
+                kernel.process.main is not None
+                for kernel in here.house._agent.node.kernels.values()
+            )
             and time.monotonic() < deadline
         ):
             await asyncio.sleep(0.05)
@@ -227,8 +230,8 @@ def test_who_is_cancelled_before_the_command_has_begun_is_asked_when_it_has(
     async def told(here: Lab) -> None:
         await here.submit("trap 'echo asked > asked; exit 0' TERM; while :; do sleep 0.05; done")
         await here.until("w", lambda view: view.state == "running")
-        node, runs = here.server._agent.node, here.server._agent.batch._runs
-        while not any(book.main is not None for book in node.books.values()):
+        node, runs = here.house._agent.node, here.house._agent.batch._runs
+        while not any(kernel.process.main is not None for kernel in node.kernels.values()):
             await asyncio.sleep(0.01)
         await here.client.end("w")
         run = next(iter(runs.values()))

@@ -1,0 +1,71 @@
+"""Who a kernel belongs to, and its process. Owners: `reconcile.lifecycle`, and `reconcile.batch` for
+commands.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..system.processes import ProcessId, WatchedProcess
+
+__all__ = ["KernelProcess", "Registration"]
+
+
+@dataclass(slots=True)
+class Registration:
+    """What the kernel's Jupyter server said when it registered the kernel."""
+
+    name: str = ""
+    user: str = ""
+    language: str = "python"
+    wants_gpu: bool = False
+    registered: bool = False
+    uid: int | None = None
+    """The unix user whose Jupyter server registered it; None: not registered yet."""
+    server: str = ""
+    token: str = ""
+    """SHA-256 of the kernel's token; the token itself is only in its file."""
+
+
+@dataclass(slots=True)
+class KernelProcess:
+    """The process of one launch, and whether it starts, runs, is being ended or is gone."""
+
+    launch: str = ""
+    """Marks the processes of one launch, so that remains of an older one are not mixed up with it."""
+    cgroup: str = ""
+    """The cgroup of this launch, where kernels have one."""
+    main: ProcessId | None = None
+    watch: WatchedProcess | None = None
+    launched_at: int = 0
+    gone_at: int | None = None
+    """Since when there is no process; None while it lives or was never launched."""
+    starting: bool = False
+    """Its server is about to launch it."""
+    ending: bool = False
+    killing: bool = False
+    unrestorable: str = ""
+    """Why its saved memory cannot be restored, so that it has to be restarted."""
+    relaunched: bool = False
+    """The next attachment is that of a new process that replaces an old one."""
+
+    def follow(self, ident: ProcessId, watch: WatchedProcess) -> None:
+        """This is the process from now on."""
+        self.stop_watching()
+        self.main, self.watch, self.gone_at = ident, watch, None
+
+    def stop_watching(self) -> None:
+        """Close the pidfd; the process lives on."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+
+    def started(self, now: int, *, relaunched: bool) -> None:
+        """A new process: nothing that happened to an older one counts for it."""
+        self.launched_at, self.relaunched = now, relaunched
+        self.killing, self.unrestorable = False, ""
+
+    def exited(self, now: int) -> None:
+        """The process is gone; a later one replaces it."""
+        self.main, self.watch, self.gone_at = None, None, now
+        self.killing, self.unrestorable, self.relaunched = False, "", True

@@ -1,0 +1,107 @@
+"""What the agent sends about one kernel: the state that people see, the view for its server and its
+notebook, and the lease report for the scheduler. Reads the record, changes nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from jupyter_gpushare.messages import Kernel, KernelState, LeaseReport, MemoryMib, Share
+
+from .kernel_record import KernelRecord
+
+__all__ = ["NodeFacts", "kernel_state", "kernel_view", "lease_report"]
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a view says about the node. `uuids` and `totals` (MiB) are by GPU index."""
+
+    name: str
+    simulated: bool
+    uuids: list[str]
+    totals: dict[int, int]
+
+    def gpu_name(self, index: int) -> str:
+        """UUID of a planned GPU; a plan may name a GPU that this node has lost."""
+        return self.uuids[index] if index < len(self.uuids) else f"{self.name}/{index}"
+
+
+def kernel_state(kernel: KernelRecord) -> KernelState:
+    """The state that people see."""
+    memory = kernel.memory
+    if kernel.assignment.active_lease is None:
+        return "pending" if kernel.wants_gpu() else "detached"
+    if kernel.assignment.evicted or kernel.process.killing:
+        return "reclaiming"
+    if memory.suspended or (memory.transit == "out" and not memory.usage.held):
+        return "suspended"
+    is_attached = kernel.assignment.attached and kernel.process.main is not None
+    return "attached" if is_attached else "granted"
+
+
+def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
+    """The kernel as its user sees it: the agent's part."""
+    lease, outlook = kernel.assignment.active_lease, kernel.outlook
+    gpus = _visible_gpus(kernel) if lease else ()
+    waits = lease is None and outlook is not None and outlook.pending
+    known = lease or outlook
+    return Kernel(
+        kernel_id=kernel.kernel_id,
+        name=kernel.registration.name,
+        state=kernel_state(kernel),
+        project=known.project if known else None,
+        request=known.request if known else Share(),
+        limit=known.limit if known else Share(),
+        node=node.name,
+        planned_gpu=", ".join(map(node.gpu_name, lease.planned_gpus)) if lease else None,
+        gpu_uuid=node.uuids[gpus[0]] if gpus else None,
+        simulated=node.simulated,
+        pinned=kernel.preferences.pinned,
+        busy=bool(kernel.gate.running),
+        cell_waits=kernel.gate.text or None,
+        memory_mib=_memory(kernel),
+        gpu_memory_total_mib=node.totals[gpus[0]] if gpus else 0,
+        saved_mib=kernel.memory.saved_mib,
+        reason=outlook.reason if waits and outlook else None,
+        queue_position=outlook.position if waits and outlook else None,
+        expected_wait=outlook.expected_wait if waits and outlook else None,
+        notice_deadline=_next_deadline(kernel),
+        generation=kernel.assignment.generation,
+        workload=lease.workload if lease else None,
+        utilization=kernel.memory.utilization,
+        events=list(kernel.published.events),
+    )
+
+
+def lease_report(kernel: KernelRecord, uuids: list[str], now: int) -> LeaseReport:
+    """The lease as reported to the scheduler. The kernel must have one."""
+    assert kernel.lease is not None
+    return LeaseReport(
+        lease=kernel.lease.id,
+        state=kernel_state(kernel),
+        gpu_uuids=[uuids[gpu] for gpu in _visible_gpus(kernel)],
+        memory_mib=_memory(kernel),
+        generation=kernel.assignment.generation,
+        busy=kernel.is_running(now),
+        utilization=kernel.memory.utilization,
+    )
+
+
+def _visible_gpus(kernel: KernelRecord) -> tuple[int, ...]:
+    present = kernel.assignment.attached or kernel.memory.suspended
+    return kernel.assignment.gpus if present else ()
+
+
+def _memory(kernel: KernelRecord) -> MemoryMib:
+    """Guaranteed, used and borrowed, over all its devices."""
+    lease, used = kernel.assignment.active_lease, kernel.memory.used_mib
+    guaranteed = lease.request_mib * max(1, len(lease.planned_gpus)) if lease else 0
+    return MemoryMib(guaranteed=guaranteed, used=used, borrowed=max(0, used - guaranteed))
+
+
+def _next_deadline(kernel: KernelRecord) -> str | None:
+    """When it loses its GPU or its memory next, as far as its user was notified."""
+    ends_at = kernel.lease.ends_at if kernel.lease else None
+    stamps = (kernel.notice.stamp, kernel.idle.stamp, ends_at)
+    return min((stamp for stamp in stamps if stamp), default=None)
