@@ -1,5 +1,5 @@
-"""Writes docs/reference/commands.md, rest.md and access.md from the tables of commands, routes and
-access, so that page and code cannot part.
+"""Writes pages of docs/reference from the tables in the code (commands, routes, permissions, columns,
+node pool options), so that page and code agree.
 
 Run `make schema` after a change of either; `--check` writes nothing and exits with 1 while a page
 is stale, and names it.
@@ -14,6 +14,9 @@ from pathlib import Path
 import click
 
 from jupyter_gpushare.cli import COMMANDS, gpushare
+from jupyter_gpushare.core.model.pool_option import Choice, Duration, WholeNumber
+from jupyter_gpushare.core.pool_options import registered
+from jupyter_gpushare.messages import NodeRow, PoolRow, ProjectRow, QueueRow, WaitingRow, columns_of
 from jupyter_gpushare.routes import JUPYTER_ROUTES, ROUTES, Route
 from jupyter_gpushare.scheduler.auth.permissions import CALLERS, REACH, WORDS, Caller, opens, reach
 from jupyter_gpushare.scheduler.policy.policy_file import policy_schema
@@ -118,7 +121,59 @@ def policy_schema_text() -> str:
     return json.dumps(policy_schema(), indent=2) + "\n"
 
 
+def pool_options() -> str:
+    """The page of named options of node pools: the registry in `core.pool_options`."""
+    head = (
+        "Keys of `node_pools[]` in policy and scenario files. Each is off unless it is set."
+        " `jupyter gpushare policy diff` shows what a change of one means."
+    )
+    rows = ["| option | values | default | |", "|---|---|---|---|"]
+    for key, option in registered().items():
+        default = "off" if option.default is None else f"`{option.default}`"
+        rows.append(f"| `{key}` | {_values(option.values)} | {default} | {option.documentation} |")
+    return "\n\n".join(["# Options of node pools", WRITTEN, head, "\n".join(rows)]) + "\n"
+
+
+def _values(values: object) -> str:
+    match values:
+        case Choice(words):
+            return " or ".join(f"`{word}`" for word in words)
+        case Duration():
+            return "a time such as `30m`"
+        case WholeNumber(minimum, maximum):
+            return f"{minimum} to {maximum}"
+    return "`true` or `false`"
+
+
+def tables() -> str:
+    """The page of tables and their columns."""
+    head = (
+        "The columns of REST answers, of CSV (`?format=csv&columns=a,b`), of `jupyter gpushare`"
+        " (`--columns a,b`) and of the dashboard. A dot selects a field of a field"
+        " (`reason.code`). In CSV, null is `unlimited` where the table below says so and empty"
+        " elsewhere; a list of words is joined with `;`; deeper values are JSON; text that a"
+        " spreadsheet would execute gets a leading apostrophe."
+    )
+    parts = ["# Tables", WRITTEN, head]
+    for title, row in TABLES.items():
+        rows = ["| column | dashboard | null means | |", "|---|---|---|---|"]
+        for column in columns_of(row).values():
+            null = f"`{column.null}`" if column.null else ""
+            rows.append(f"| `{column.name}` | {column.label} | {null} | {column.description} |")
+        parts += [f"## {title}", "\n".join(rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+TABLES = {
+    "Queues": QueueRow,
+    "Nodes": NodeRow,
+    "Node pools": PoolRow,
+    "Projects": ProjectRow,
+    "Pending workloads": WaitingRow,
+}
 PAGES = {
+    FOLDER / "pool-options.md": pool_options,
+    FOLDER / "tables.md": tables,
     FOLDER / "access.md": access,
     FOLDER / "commands.md": commands,
     FOLDER / "rest.md": rest,

@@ -5,6 +5,7 @@ the same decisions. `docs/explanation/scheduling.md` describes the rules. Packag
 bottom, each importing only those below it:
 
     cycle        one scheduling cycle: its actions, and its projection into the future
+    pool_options the options of node pools, one module each
     reasons      why a pending workload waits, and what would help
     eviction     making room: reclaim, preemption, consolidation, and the solver they share
     queueing     which workload is next: fair shares in force, queue order, reservations

@@ -35,6 +35,7 @@ from jupyter_gpushare.core.model.model import (
     TimeBased,
     Workload,
 )
+from jupyter_gpushare.core.pool_options import chosen
 from tests.benchmarks.replay import HOUR, Job, Replay
 
 Row = dict[str, str | float]
@@ -61,7 +62,7 @@ def crowded(
     """
     chooser = random.Random(seed)
     policy = Policy(
-        (NodePool("default", victims=victims),),
+        (NodePool("default", options=chosen(victims=victims)),),
         (Department("d", pools={"default": EVERYTHING}),),
         (
             Project("guests", "d", {"default": quota(0)}),
@@ -162,7 +163,7 @@ def reserving() -> list[Row]:
         busy = started = 0.0
         for seed in range(2):
             policy = Policy(
-                (NodePool("default", reserve_after=reserve_after),),
+                (NodePool("default", options=chosen(reserve_after=reserve_after)),),
                 (Department("d", pools={"default": EVERYTHING}),),
                 (Project("p", "d", {"default": quota(64)}),),
             )
@@ -205,7 +206,7 @@ def endless(project: str, gpus: int, since: int, until: int) -> list[Job]:
 def sharing() -> list[Row]:
     rows: list[Row] = []
     for usage in ("cluster", "siblings"):
-        pool = NodePool("default", time_based=TimeBased(1000, 7 * DAY), usage=usage)  # type: ignore[arg-type]  # the loop's two literals
+        pool = NodePool("default", time_based=TimeBased(1000, 7 * DAY), options=chosen(usage=usage))
         departments = (
             Department("small", pools={"default": quota(8, 8)}),
             Department("large", pools={"default": quota(72, 72)}),

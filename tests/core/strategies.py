@@ -36,6 +36,7 @@ from jupyter_gpushare.core.model.model import (
     TopologyConstraint,
     Workload,
 )
+from jupyter_gpushare.core.pool_options import chosen
 
 FREE = Amounts(UNLIMITED, UNLIMITED, UNLIMITED)
 
@@ -229,10 +230,12 @@ def policies(draw: st.DrawFn) -> Policy:
             NodePool(
                 "default",
                 gpu=strategy,
-                victims=draw(st.sampled_from(["fair", "fair", "smallest"])),
-                usage=draw(st.sampled_from(["cluster", "siblings"])),
                 defragment=draw(st.sampled_from([False, False, True])),
-                reserve_after=draw(st.sampled_from([None, None, 3000])),
+                options=chosen(
+                    victims=draw(st.sampled_from(["fair", "fair", "smallest"])),
+                    usage=draw(st.sampled_from(["cluster", "siblings"])),
+                    reserve_after=draw(st.sampled_from([None, None, 3000])),
+                ),
             ),
             NodePool("big"),
         ),

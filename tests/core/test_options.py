@@ -10,11 +10,13 @@ from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.events import UsageMeasured, WorkloadEnded, WorkloadSubmitted
 from jupyter_gpushare.core.model.model import Node, NodePool, Policy, TimeBased
 from jupyter_gpushare.core.model.reason import ReasonCode
+from jupyter_gpushare.core.pool_options import chosen
 from tests.core.strategies import policy_of, release, run, workload, world
 
 
 def pool(**options: object) -> tuple[NodePool, ...]:
-    return (NodePool("default", **options),)  # type: ignore[arg-type]
+    fixed = {name: options.pop(name) for name in ("time_based", "defragment") if name in options}
+    return (NodePool("default", options=chosen(**options), **fixed),)  # type: ignore[arg-type]
 
 
 def with_pool(policy: Policy, **options: object) -> Policy:

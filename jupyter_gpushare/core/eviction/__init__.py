@@ -3,5 +3,5 @@
 `reclaim` (between projects, by fairness), `preempt` (inside a project, by priority) and
 `consolidation` (moves only) decide which pods may be evicted. `victim_candidates` lists them in
 order, `solver` (`topology_solver` for topology and sub-groups) finds how many are needed,
-`rescheduling` places victims again, and `smallest_victims` is the option `victims: smallest`.
+`rescheduling` places victims again; `hooks` are the places where options of a node pool act.
 """

@@ -21,8 +21,8 @@ from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import Member, Work
 from ..model.amounts import NOTHING, Amounts
+from .hooks import EVICTION_LIMIT, VICTIM_SELECTION, SelectVictims, VictimSelection
 from .rescheduling import TentativeChanges, VictimRescheduler, is_affected, is_evicted, is_moved
-from .smallest_victims import SmallestVictimSet
 from .topology_solver import place_structured
 from .victim_candidates import EvictionUnit, VictimCandidates
 
@@ -68,7 +68,7 @@ class Solver:
         self.by_host: dict[str, list[EvictionUnit]] = {}
         self.position = 0
         self.need: object = None
-        self.smallest_sets: SmallestVictimSet | None = None
+        self.selection: VictimSelection | None = None
         self.is_outranked = False
         """Whether a victim precedes the workload in queue order."""
 
@@ -129,6 +129,8 @@ class Solver:
             and len({u.work for u in (*evicted, *affected)}) > self.max_moved
         ):
             return False
+        if not all(allows(evicted) for allows in EVICTION_LIMIT.all(self.pool.config)):
+            return False
         return self.validator(evicted, self.ask)
 
     # -- one pod
@@ -178,8 +180,8 @@ class Solver:
         """
         if member.need is not self.need:
             self.need, self.position, self.by_host = member.need, 0, {}
-        if self.pool.config.victims == "smallest":
-            return self._make_room_smallest(member)
+        if (select := VICTIM_SELECTION.first(self.pool.config)) is not None:
+            return self._make_room_with(select, member)
         is_bound_only = (
             best_assignment(self.pool, member.need) is not None
         )  # if a node has room, the obstacle is a limit or quota, which any victim may lift
@@ -209,16 +211,16 @@ class Solver:
         if len(unit.hosts) > 1:
             self.position, self.by_host = 0, {}
 
-    def _make_room_smallest(self, member: Member) -> bool:
-        """The same with the cheapest victims, by node (option `victims: smallest`)."""
+    def _make_room_with(self, select: SelectVictims, member: Member) -> bool:
+        """The same with the victims that an option of the pool selects."""
         while self._unit_at(len(self.units)) is not None:
             continue
-        if self.smallest_sets is None or self.smallest_sets.need is not member.need:
-            self.smallest_sets = SmallestVictimSet(self.pool, member.need, self.units)
-        while self.tries > 0 and (units := self.smallest_sets.next()) is not None:
+        if self.selection is None or self.selection.need is not member.need:
+            self.selection = select(self.pool, member.need, self.units)
+        while self.tries > 0 and (units := self.selection.next()) is not None:
             if self._try(member, units):
                 for host in {h for u in units for h in u.hosts}:
-                    self.smallest_sets.requeue(host)
+                    self.selection.requeue(host)
                 return True
         return False
 

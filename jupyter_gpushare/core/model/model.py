@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
 from .amounts import MILLI, UNLIMITED, Amounts
+from .pool_option import OptionValue
 
 __all__ = [
     "ACTIONS",
@@ -136,10 +137,9 @@ class NodePool:
     workloads_per_gpu: int | None = None
     time_based: TimeBased | None = None
     topology: str | None = None
-    victims: Literal["fair", "smallest"] = "fair"
-    reserve_after: int | None = None
-    usage: Literal["cluster", "siblings"] = "cluster"
     defragment: bool = False
+    options: tuple[tuple[str, OptionValue], ...] = ()
+    """Named options that are not at their default; see `pool_option.chosen`."""
 
 
 @dataclass(frozen=True, slots=True)

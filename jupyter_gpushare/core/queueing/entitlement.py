@@ -6,7 +6,7 @@ docs/explanation/scheduling.md, Fair share.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..cluster.pools import PoolState
@@ -14,13 +14,18 @@ from ..cluster.queues import QueueState
 from ..cluster.state import State
 from ..fairness.fairshare import Claim, divide
 from ..model.amounts import GPU, Amounts, is_unlimited
+from ..model.pool_option import Hook
 
-__all__ = ["entitle"]
+__all__ = ["USAGE_REFERENCE", "WHOLE", "entitle"]
 
 UNITS: Final = (GPU, 1, 1)
 """Surplus is divided in whole GPUs, milli-cores and MiB."""
 WHOLE: Final = 1_000_000
 """Usage that equals the capacity, in millionths."""
+USAGE_REFERENCE: Final[Hook[Callable[[Sequence[QueueState], int], dict[QueueState, int]]]] = Hook(
+    "usage reference"
+)
+"""Past usage of queues of one resource, in millionths of what the option compares it with."""
 
 
 def entitle(state: State, pool: PoolState) -> None:
@@ -77,15 +82,8 @@ def _as_requested(
 
 
 def _usage(pool: PoolState, queues: list[QueueState], resource: int) -> dict[QueueState, int]:
-    """Historical usage as a part of the capacity, or (`usage: siblings`) of what the siblings
-    used.
-    """
-    if pool.config.usage == "cluster":
-        return {queue: queue.usage[resource] for queue in queues}
-    sums: defaultdict[QueueState | None, int] = defaultdict(int)
-    for queue in queues:
-        sums[queue.parent] += queue.usage[resource]
-    return {
-        queue: queue.usage[resource] * WHOLE // sums[queue.parent] if sums[queue.parent] else 0
-        for queue in queues
-    }
+    """Past usage as a part of the pool's capacity, unless an option compares it otherwise."""
+    compare = USAGE_REFERENCE.first(pool.config)
+    if compare is not None:
+        return compare(queues, resource)
+    return {queue: queue.usage[resource] for queue in queues}

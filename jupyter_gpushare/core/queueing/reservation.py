@@ -9,15 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from ..cluster.pools import PoolState
 from ..cluster.quota import refusal
 from ..cluster.state import State
 from ..cluster.work import EquivalenceClass, Work
 from ..model.amounts import GPU
+from ..model.pool_option import Hook
 from .order import NextWorkload, total_request
 
-__all__ = ["excluding_reserved_nodes", "reserved_free_gpu", "reserve", "reserved_turn"]
+__all__ = [
+    "STARVATION_MS",
+    "excluding_reserved_nodes",
+    "reserve",
+    "reserved_free_gpu",
+    "reserved_turn",
+]
+
+STARVATION_MS: Final[Hook[int]] = Hook("starvation time")
+"""After how many ms of waiting a workload gets a reservation; none without an option."""
 
 
 def reserve(state: State, pool: PoolState, now: int) -> None:
@@ -30,7 +41,8 @@ def reserve(state: State, pool: PoolState, now: int) -> None:
 
 
 def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, ...]] | None:
-    if pool.config.reserve_after is None:
+    starvation_ms = STARVATION_MS.first(pool.config)
+    if starvation_ms is None:
         return None
     if pool.reservation is not None:
         id_, nodes = pool.reservation
@@ -45,7 +57,7 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
         for eq_class in state.eq_class.values()
         if eq_class.ready
         and pool.name in eq_class.pools
-        and now - eq_class.members[0][0] >= pool.config.reserve_after
+        and now - eq_class.members[0][0] >= starvation_ms
     ]
     for (_, id_), eq_class in sorted(starving, key=lambda entry: entry[0]):
         nodes = _nodes_for(state, pool, eq_class)

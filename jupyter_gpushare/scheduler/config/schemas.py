@@ -9,9 +9,17 @@ a mistake.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    create_model,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from jupyter_gpushare.core.model.amounts import MILLI, UNLIMITED, Amounts
@@ -25,6 +33,8 @@ from jupyter_gpushare.core.model.model import (
     TimeBased,
     Topology,
 )
+from jupyter_gpushare.core.model.pool_option import Choice, PoolOption, Switch, WholeNumber
+from jupyter_gpushare.core.model.pool_option import Duration as DurationValues
 from jupyter_gpushare.core.model.units import (
     duration_text,
     exact_gpu,
@@ -33,6 +43,7 @@ from jupyter_gpushare.core.model.units import (
     read_gpu,
     read_memory,
 )
+from jupyter_gpushare.core.pool_options import chosen, registered
 
 __all__ = [
     "Age",
@@ -301,8 +312,8 @@ class TopologySchema(StrictSchema):
         return Topology(self.name, tuple(self.levels or ()))
 
 
-class BaseNodePoolSchema(StrictSchema):
-    """One node pool."""
+class _PoolKeysSchema(StrictSchema):
+    """The keys of a node pool that are no named options."""
 
     name: Name
     label: NodeLabelSchema | None = None
@@ -310,9 +321,40 @@ class BaseNodePoolSchema(StrictSchema):
     workloads_per_gpu: Annotated[int, Field(strict=True, ge=2, le=5)] | None = None
     time_based_fairshare: TimeBasedFairShareSchema | None = None
     topology: Annotated[TopologySchema, BeforeValidator(_topology_by_name)] | None = None
-    victims: Literal["fair", "smallest"] = "fair"
-    reserve_after: Duration | None = None
-    usage: Literal["cluster", "siblings"] = "cluster"
+
+
+def _option_type(option: PoolOption[Any]) -> Any:
+    match option.values:
+        case Choice(words):
+            return Literal[words]
+        case DurationValues():
+            return Duration | None
+        case Switch():
+            return bool
+        case WholeNumber(minimum, maximum):
+            return Annotated[int, Field(strict=True, ge=minimum, le=maximum)] | None
+
+
+def _option_fields() -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    for key, option in registered().items():
+        described = Field(option.default, description=option.documentation)
+        fields[key] = (_option_type(option), described)
+    return fields
+
+
+if TYPE_CHECKING:
+
+    class _PoolOptionsSchema(_PoolKeysSchema): ...
+
+else:  # a field per registered option
+    _PoolOptionsSchema = create_model(
+        "_PoolOptionsSchema", __base__=_PoolKeysSchema, **_option_fields()
+    )
+
+
+class BaseNodePoolSchema(_PoolOptionsSchema):
+    """One node pool. Its named options are listed in `core.pool_options`."""
 
     def to_core(self) -> NodePool:
         """The pool as the scheduler knows it."""
@@ -328,10 +370,8 @@ class BaseNodePoolSchema(StrictSchema):
             if timed and timed.enabled
             else None,
             topology=self.topology.name if self.topology else None,
-            victims=self.victims,
-            reserve_after=self.reserve_after,
-            usage=self.usage,
             defragment=placement.gpu == "defragment",
+            options=chosen(**{key: getattr(self, key) for key in registered()}),
         )
 
 

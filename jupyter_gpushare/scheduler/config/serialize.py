@@ -11,6 +11,8 @@ from typing import Any
 
 from jupyter_gpushare.core.model.amounts import MILLI, is_unlimited
 from jupyter_gpushare.core.model.model import NodePool, Options, Quota, TimeBased
+from jupyter_gpushare.core.model.pool_option import Duration, PoolOption
+from jupyter_gpushare.core.pool_options import registered
 
 __all__ = ["Body", "options_body", "pool_body", "quota_body", "seconds"]
 
@@ -43,10 +45,15 @@ def pool_body(pool: NodePool) -> Body:
         "workloads_per_gpu": pool.workloads_per_gpu,
         "time_based_fairshare": _time_based(pool.time_based),
         "topology": pool.topology,
-        "victims": pool.victims,
-        "reserve_after": None if pool.reserve_after is None else seconds(pool.reserve_after),
-        "usage": pool.usage,
+        **{key: _option(option, pool) for key, option in registered().items()},
     }
+
+
+def _option(option: PoolOption[Any], pool: NodePool) -> object:
+    value = option.of(pool)
+    if isinstance(option.values, Duration) and isinstance(value, int):
+        return seconds(value)
+    return value
 
 
 def _time_based(timed: TimeBased | None) -> Body | None:

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
 
 from ..cluster.pools import PoolState
+from ..eviction.hooks import VICTIM_SELECTION
+from ..eviction.victim_candidates import EvictionUnit
+from ..model.pool_option import Choice, PoolOption
 from ..model.requirements import PodRequirements
-from .victim_candidates import EvictionUnit
 
-__all__ = ["SmallestVictimSet"]
+__all__ = ["VICTIMS", "SmallestVictimSet"]
 
 Cost = tuple[int, int, int, str]
 """The price (`_price`), and the node."""
@@ -107,3 +109,16 @@ def _price(units: list[EvictionUnit]) -> tuple[int, int, int]:
         -sum(u.charge.gpu * u.work.created for u in units),
         len(units),
     )
+
+
+VICTIMS = PoolOption(
+    key="victims",
+    values=Choice(("fair", "smallest")),
+    default="fair",
+    documentation=(
+        "Whose pods make room: the first in the order of fairness (`fair`), or the set that loses"
+        " the fewest GPUs and the least work (`smallest`)."
+    ),
+    hook=VICTIM_SELECTION,
+    supply=lambda value: SmallestVictimSet if value == "smallest" else None,
+)
