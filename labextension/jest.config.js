@@ -1,4 +1,4 @@
-// The tested files know nothing of JupyterLab's run time, so the tests run in plain node, in about a second.
+// The tested modules do not import JupyterLab at run time, so plain Node is enough.
 module.exports = {
   testEnvironment: 'node',
   testRegex: 'src/__tests__/.*\\.spec\\.ts$',

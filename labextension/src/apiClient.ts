@@ -1,8 +1,4 @@
-/**
- * The only file that talks to the server: one snapshot by REST, then one WebSocket for everything, resumed by revision.
- *
- * It says facts (`IStreamListener`) and decides nothing about what they mean.
- */
+/** Talks to the server: one snapshot by REST, then one WebSocket stream, resumed by revision. */
 import { URLExt } from '@jupyterlab/coreutils';
 import { ServerConnection } from '@jupyterlab/services';
 
@@ -13,11 +9,11 @@ export interface IStreamListener {
   onSnapshot(status: Status): void;
   onFrame(frame: StreamFrame): void;
   onDisconnected(problem: string): void;
-  /** The revision to resume from; null asks for everything. */
+  /** The revision to resume from; null: from the start. */
   readonly revision: number | null;
 }
 
-/** A request that the server refused, in its own words. */
+/** A request that the server refused, with the server's message. */
 export class RequestError extends Error implements IRequestError {
   constructor(
     message: string,
@@ -31,7 +27,7 @@ export class RequestError extends Error implements IRequestError {
 const FIRST_DELAY_MS = 500;
 const MAX_DELAY_MS = 30_000;
 
-/** Full jitter (as in AWS's article on back-off): many tabs that lost one server do not come back in step. */
+/** Full jitter (AWS, "Exponential Backoff And Jitter"), so that tabs do not reconnect in step. */
 export function backoffMs(attempt: number, random: () => number = Math.random): number {
   const ceiling = Math.min(MAX_DELAY_MS, FIRST_DELAY_MS * 2 ** attempt);
   return ceiling * (0.5 + random() / 2);
@@ -43,7 +39,7 @@ export class ApiClient {
     private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()
   ) {}
 
-  /** Connect, and stay connected while the page can be seen. */
+  /** Connect, and stay connected while the page is visible. */
   start(): void {
     document.addEventListener('visibilitychange', this.onVisibility);
     this.onVisibility();
@@ -54,7 +50,7 @@ export class ApiClient {
     this.pause();
   }
 
-  /** Try again now, whatever the back-off says. */
+  /** Reconnect now instead of after the back-off delay. */
   retry(): void {
     this.pause();
     this.attempt = 0;
@@ -73,7 +69,7 @@ export class ApiClient {
     return this.call(ROUTES.act, { names: { kernel_id: kernelId, action }, body: {} });
   }
 
-  /** `kernelId`: whose share would give way to it. */
+  /** `kernelId`: the request would replace the share of this kernel. */
   whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer> {
     return this.call(ROUTES.whatIf, {
       body,
@@ -100,7 +96,7 @@ export class ApiClient {
   };
 
   private pause(): void {
-    this.epoch += 1; // whatever is under way now belongs to the past
+    this.epoch += 1; // results of calls in flight are ignored
     if (this.timer !== null) {
       window.clearTimeout(this.timer);
       this.timer = null;
@@ -112,7 +108,8 @@ export class ApiClient {
   private async connect(): Promise<void> {
     const epoch = ++this.epoch;
     try {
-      // the stream begins with a full state; asking first is how we learn *why* when there is no stream
+      // the stream begins with the full state too, but only a REST answer says why there is no
+      // stream
       const status = await this.call<Status>(ROUTES.status);
       if (epoch === this.epoch) {
         if (this.listener.revision === null) {
@@ -177,8 +174,8 @@ export interface ICall {
 }
 
 /**
- * One REST call; the answer's text. Rejects with `RequestError` when the server said no, with ServerConnection.NetworkError
- * when it said nothing.
+ * One REST call; returns the response text. Rejects with `RequestError` when the server refused,
+ * with `ServerConnection.NetworkError` when it did not respond.
  */
 export async function rest(
   settings: ServerConnection.ISettings,
@@ -206,24 +203,26 @@ interface INames {
   readonly [name: string]: string;
 }
 
-/** A route's path with its names pathWith in: kernels/{kernel_id} → kernels/0123. */
+/** A route's path with its parameters: kernels/{kernel_id} → kernels/0123. */
 function pathWith(path: string, names: INames): string {
   return path.replace(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(names[name]));
 }
 
-/** The server's error body (`{"error": {"code", "message", "field"?}}`), or what the status line says. */
+/** The server's error body (`{"error": {"code", "message", "field"?}}`), else its status line. */
 function refusal(response: Response, text: string): RequestError {
   try {
     const { message, field } = JSON.parse(text).error;
     return new RequestError(String(message), field ?? null, response.status);
   } catch {
     const what =
-      response.status === 404 ? 'The server has no GPU share extension' : response.statusText;
+      response.status === 404
+        ? 'The GPU share server extension is not enabled'
+        : response.statusText;
     return new RequestError(`${what} (HTTP ${response.status}).`, null, response.status);
   }
 }
 
-/** One sentence for a person about a call that failed. */
+/** A failed call as one sentence. */
 export function errorText(error: unknown): string {
   if (error instanceof RequestError) {
     return error.message;

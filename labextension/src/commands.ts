@@ -1,4 +1,4 @@
-/** Ids of our commands, and what each does to the notebook in front. */
+/** Command ids, and the commands that act on the current notebook. */
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -23,7 +23,9 @@ export function actionCommand(action: Act): string {
   return `gpushare:${action}`;
 }
 
-/** One command per action, on the kernel of the notebook in front; enabled where the action makes sense. */
+/**
+ * One command per action on the current notebook's kernel; enabled while the action is possible.
+ */
 export function addActionCommands(
   app: JupyterFrontEnd,
   gpushare: IGpuShare,
@@ -57,7 +59,7 @@ function isPossible(action: Act, kernel: Kernel | null): boolean {
 
 const NOBODY = { state: 'attached', pinned: false } as Kernel;
 
-/** In a palette the words stand alone, so they say of what. */
+/** Labels for menus and palette, where the notebook is not visible beside them. */
 function menuLabel(action: Act, trans: TranslationBundle): string {
   switch (action) {
     case 'release':
@@ -67,7 +69,7 @@ function menuLabel(action: Act, trans: TranslationBundle): string {
     case 'resume':
       return trans.__("Resume This Notebook's GPU Memory");
     case 'move':
-      return trans.__('Move This Notebook to Another GPU if There Is Room');
+      return trans.__('Move This Notebook to Another GPU');
     case 'pin':
       return trans.__("Pin This Notebook's GPU Memory");
     case 'unpin':

@@ -1,13 +1,13 @@
-/** How much longer a request waits, in words that are no more exact than what is known. Pure. */
+/** The expected wait of a request, no more precise than the estimate. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { ExpectedWait, WhatIfAnswer } from './schema';
 
-/** Less than a minute, 6 min, 25 min, 2.5 h, 3 days. */
+/** under 1 min, 6 min, 25 min, 2.5 h, 3 days */
 export function aboutText(seconds: number, trans: TranslationBundle): string {
   const minutes = seconds / 60;
   if (isMoment(seconds)) {
-    return trans.__('less than a minute');
+    return trans.__('under 1 min');
   }
   if (minutes < 88) {
     return trans.__(
@@ -25,7 +25,7 @@ function isMoment(seconds: number): boolean {
   return seconds < 45;
 }
 
-/** "about 6 min", "at most 1.5 h": where there is room for a few words; null when nothing is known. */
+/** "about 6 min", "at most 1.5 h"; null when there is no estimate. */
 export function expectedShort(
   wait: ExpectedWait | null | undefined,
   trans: TranslationBundle
@@ -44,7 +44,7 @@ export function expectedShort(
     : trans.__('at most %1', aboutText(wait.seconds_at_most, trans));
 }
 
-/** What a share that is offered would mean now: "starts now", "about 6 min", "waits". */
+/** When a preset would start: "starts now", "about 6 min", "would wait". */
 export function offerText(answer: WhatIfAnswer, trans: TranslationBundle): string {
   return answer.starts_now
     ? trans.__('starts now')

@@ -1,9 +1,7 @@
-/** Amounts, times and states in words. Pure; sentences that need translation take the bundle as an argument. */
-import { TranslationBundle } from '@jupyterlab/translation';
-
+/** Amounts, times and states as text. Pure. */
 import { Kernel, KernelRequest, Share } from './schema';
 
-/** 512 MiB, 40 GiB, 1.5 GiB: at most one decimal, binary units as everywhere in this product. */
+/** 512 MiB, 40 GiB, 1.5 GiB: at most one decimal. */
 export function memoryText(mib: number): string {
   if (mib < 1024) {
     return `${Math.round(mib)} MiB`;
@@ -25,7 +23,7 @@ export function gpuText(gpu: number): string {
   return `${gpuNumber(gpu)} ${gpu > 1 || gpu === 0 ? 'GPUs' : 'GPU'}`;
 }
 
-/** ½ GPU, 0.3 GPU, 2 GPUs, 20 GiB; null when nothing was asked. */
+/** ½ GPU, 0.3 GPU, 2 GPUs, 20 GiB; null when nothing was requested. */
 export function shareText(share: Share): string | null {
   if (share.gpu_memory_mib !== null) {
     return memoryText(share.gpu_memory_mib);
@@ -33,7 +31,7 @@ export function shareText(share: Share): string | null {
   return share.gpu === null || share.gpu === 0 ? null : gpuText(share.gpu);
 }
 
-/** A request as a person would say it: ½ GPU, 20GiB, the name of a preset. */
+/** A request as text: ½ GPU, 20GiB, the name of a preset. */
 export function requestText(request: KernelRequest): string {
   const { gpu, gpu_memory, preset } = request;
   const amount = Number(gpu);
@@ -43,44 +41,24 @@ export function requestText(request: KernelRequest): string {
   return String(gpu_memory ?? preset ?? '');
 }
 
-/** Enough of a kernel's id to tell two of them apart. */
+/** Enough of a kernel id to tell two kernels apart. */
 export function shortId(id: string): string {
   return id.slice(0, 8);
 }
 
-/** A GPU beside its node's name: its number where the id ends in one (SIM-GPU-n0-1, n0/1), else the beginning of its UUID. */
+/** A GPU's short name: its index where the id ends in one, else the start of its UUID. */
 export function gpuName(id: string): string {
   const number = /^SIM-GPU-.*-(\d+)$|\/(\d+)$/.exec(id);
   return number === null ? id.replace(/^GPU-/i, '').slice(0, 8) : (number[1] ?? number[2]);
 }
 
-/** The notebook's file name; the whole path is the tooltip. */
+/** The notebook's file name. */
 export function kernelName(kernel: Kernel): string {
   const name = kernel.name.split('/').pop() ?? '';
   return name === '' ? `kernel ${shortId(kernel.kernel_id)}` : name;
 }
 
-/** What a kernel's state means to its owner, in a few words. */
-export function stateText(kernel: Kernel, trans: TranslationBundle): string {
-  switch (kernel.state) {
-    case 'detached':
-      return trans.__('no GPU');
-    case 'pending':
-      return trans.__('waiting');
-    case 'granted':
-      return trans.__('granted');
-    case 'attached':
-      return kernel.memory_mib.borrowed > 0 ? trans.__('bursting') : trans.__('on GPU');
-    case 'suspended':
-      return trans.__('suspended');
-    case 'reclaiming':
-      return trans.__('moving');
-    case 'lost':
-      return trans.__('lost');
-  }
-}
-
-/** 37 %: a part of one. */
+/** A fraction as a percentage: 37 %. */
 export function percentText(part: number): string {
   return `${Math.round(100 * part)} %`;
 }
@@ -90,13 +68,13 @@ export function secondsLeft(deadline: string, now: number): number {
   return Math.max(0, Math.ceil((Date.parse(deadline) - now) / 1000));
 }
 
-/** How long there is until a deadline: 12 s, 10 min. Rules for idle GPUs warn long before. */
+/** Time until a deadline: 12 s, 10 min. */
 export function timeLeft(deadline: string, now: number): string {
   const seconds = secondsLeft(deadline, now);
   return seconds < 120 ? `${seconds} s` : `${Math.round(seconds / 60)} min`;
 }
 
-/** 14:03:27 in the reader's own time zone and manner. */
+/** 14:03:27 in the local time zone and format. */
 export function timeText(time: string | number): string {
   return new Date(time).toLocaleTimeString();
 }

@@ -1,6 +1,6 @@
 import { LabIcon } from '@jupyterlab/ui-components';
 
-/** A chip that is half pathWith: half a GPU. */
+/** A half-filled chip: half a GPU. */
 export const gpuIcon = new LabIcon({
   name: 'jupyter-gpushare:gpu',
   svgstr: `<svg xmlns="http://www.w3.org/2000/svg" width="16" viewBox="0 0 24 24">
@@ -12,5 +12,5 @@ export const gpuIcon = new LabIcon({
 </svg>`
 });
 
-/** The same as an address, for the launcher's cards; a picture does not follow the theme, so its colour suits light and dark. */
+/** The icon as a URL for launcher cards. It does not follow the theme; the color suits both. */
 export const gpuIconUrl = `data:image/svg+xml,${encodeURIComponent(gpuIcon.svgstr.replace('#616161', '#1e88e5'))}`;

@@ -1,4 +1,4 @@
-/** Wires the plugins, one per capability; decides nothing. */
+/** The plugins of this extension, one per capability. */
 import { dashboard } from './plugins/dashboard';
 import { launcher } from './plugins/launcher';
 import { model } from './plugins/model';

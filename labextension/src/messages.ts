@@ -1,4 +1,4 @@
-/** Which events a person is told about while looking elsewhere, and in which words. Pure. */
+/** Which events are shown as notifications, and their texts. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { kernelName, secondsLeft, timeLeft } from './format';
@@ -12,7 +12,9 @@ export interface IMessage {
   readonly text: string;
 }
 
-/** Only what changes the notebook's GPU without its owner having asked; the rest is in the sidebar. */
+/**
+ * Events that change a notebook's GPU without a request of its owner; others are in the sidebar.
+ */
 const TONES: { readonly [kind in EventKind]?: Tone } = {
   notice: 'warning',
   moved: 'info',
@@ -22,7 +24,7 @@ const TONES: { readonly [kind in EventKind]?: Tone } = {
   lost: 'error'
 };
 
-/** The message for an event; null when it is none of those worth interrupting for. */
+/** The notification for an event; null when the event is shown in the sidebar only. */
 export function messageOf(
   { kernel, event }: IKernelEvent,
   trans: TranslationBundle
@@ -34,18 +36,18 @@ export function messageOf(
 }
 
 /**
- * The event's own sentences; only a kill has shorter ones. JupyterLab cuts a notification after 140 characters, and what
- * was lost must not be cut off; the whole story is in the sidebar.
+ * The event's message. A kill has a shorter one: JupyterLab cuts notifications after 140
+ * characters, and the loss of the variables must not be cut.
  */
 function words(event: Event, trans: TranslationBundle): string {
   return event.kind === 'killed'
     ? trans.__(
-        'restarted, because its GPU memory was needed and could not be saved. Its variables are lost.'
+        'restarted: its GPU memory was reclaimed and could not be saved. Its variables are lost.'
       )
     : event.message;
 }
 
-/** The words of a notice while it counts down; null when it is over or was withdrawn. */
+/** The text of a notice while it counts down; null when it is over or was withdrawn. */
 export function countdown(kernel: Kernel, now: number, trans: TranslationBundle): string | null {
   if (kernel.notice_deadline === null) {
     return null;
@@ -53,45 +55,43 @@ export function countdown(kernel: Kernel, now: number, trans: TranslationBundle)
   return secondsLeft(kernel.notice_deadline, now) === 0
     ? null
     : trans.__(
-        '%1: GPU memory will be taken back in %2.',
+        '%1: GPU memory will be reclaimed in %2.',
         kernelName(kernel),
         timeLeft(kernel.notice_deadline, now)
       );
 }
 
 const DEATHS = ['killed', 'lost', 'evicted'];
-/** What happened longer ago is no reason for a death now. */
+/** An older event does not explain why the kernel died now. */
 const RECENT_MS = 60_000;
 
-/** Why a kernel died, as far as its GPU share is concerned. Pure. */
+/** Why a kernel died, as far as GPU sharing is concerned. */
 export function deathReason(kernel: Kernel | null, now: number, trans: TranslationBundle): string {
   const event =
     kernel === null ? undefined : [...kernel.events].reverse().find(one => isDeath(one, now));
   if (event !== undefined) {
     return trans.__('GPU share: %1', event.message);
   }
-  return trans.__(
-    'GPU share did not do this: no GPU memory was taken from this kernel. Often the machine ran out of memory (RAM), or the program crashed.'
-  );
+  return trans.__('GPU share did not cause this. The kernel may have run out of RAM, or crashed.');
 }
 
 function isDeath(event: Event, now: number): boolean {
   return DEATHS.includes(event.kind) && now - Date.parse(event.time) < RECENT_MS;
 }
 
-/** A problem in the reader's language where its words are ours. */
+/** A problem, translated where the text is ours. */
 export function problemText(problem: string | null, trans: TranslationBundle): string {
   switch (problem) {
     case LOST:
       return trans.__('The connection to the Jupyter server was lost.');
     case SILENT:
-      return trans.__('The Jupyter server does not answer.');
+      return trans.__('The Jupyter server does not respond.');
     default:
       return sentence(problem ?? '');
   }
 }
 
-/** What a server says, as a sentence: errors of programs begin small and end without a full stop. */
+/** A server's message as a sentence: capitalized, with a full stop. */
 export function sentence(text: string): string {
   const words = text.trim();
   return words === ''

@@ -1,4 +1,4 @@
-/** State, kept true by the client and changed by facts only. */
+/** The state of the front end, updated by the API client. */
 import { DisposableDelegate, IDisposable } from '@lumino/disposable';
 import { ISignal, Signal } from '@lumino/signaling';
 
@@ -89,7 +89,7 @@ export class GpuShare implements IGpuShare, IStreamListener {
     switch (action) {
       case 'release':
         return this.client.release(kernelId);
-      case 'move': // saved first; what is brought back goes where there is room
+      case 'move': // the driver restores the memory on a GPU with room
         await this.client.act(kernelId, 'suspend');
         return this.client.act(kernelId, 'resume');
       default:

@@ -1,13 +1,13 @@
-/** Which kernel belongs to which notebook, and which share the notebook remembers. */
+/** Which kernel belongs to which notebook, and the share saved in the notebook. */
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 
 import { Kernel, KernelRequest } from './schema';
 import { IState } from './state';
 
-/** The key in a notebook's metadata under which its choice is kept. */
+/** The key in the notebook metadata. */
 export const METADATA_KEY = 'gpushare';
 
-/** Of a savedRequest request only these words are believed: a notebook may come from anywhere. */
+/** The only fields read from a saved request: a notebook may come from anywhere. */
 const WORDS = [
   'preset',
   'gpu',
@@ -22,7 +22,7 @@ export function kernelIdOf(panel: NotebookPanel): string | null {
   return panel.sessionContext.session?.kernel?.id ?? null;
 }
 
-/** What is known of this notebook's kernel; null while it has none, or none that we heard of. */
+/** The state of this notebook's kernel; null while it has none or it is not known yet. */
 export function kernelOf(panel: NotebookPanel, state: IState): Kernel | null {
   const id = kernelIdOf(panel);
   return state.status?.kernels.find(kernel => kernel.kernel_id === id) ?? null;
@@ -35,7 +35,7 @@ export function notebooksOf(notebooks: INotebookTracker, kernelId: string): Note
   return found;
 }
 
-/** The share that the notebook was last given by choice; null when it remembers none. */
+/** The share saved in the notebook, or null. */
 export function savedRequest(panel: NotebookPanel): KernelRequest | null {
   const kept: unknown = panel.model?.sharedModel.getMetadata(METADATA_KEY);
   if (typeof kept !== 'object' || kept === null) {
@@ -47,10 +47,10 @@ export function savedRequest(panel: NotebookPanel): KernelRequest | null {
   return words.length === 0 ? null : (Object.fromEntries(words) as KernelRequest);
 }
 
-/** Paths of notebooks whose share was chosen in this page. A notebook that is renamed later has asked long before. */
+/** Paths of notebooks whose share was chosen in this page. */
 const chosenHere = new Set<string>();
 
-/** Take note that a share was chosen for the notebook at this path, by somebody who need not be told of it. */
+/** Note that the share of this notebook was chosen in this page and needs no notification. */
 export function markChosen(path: string): void {
   chosenHere.add(path);
 }
@@ -59,7 +59,7 @@ export function isChosenInThisPage(panel: NotebookPanel): boolean {
   return chosenHere.has(panel.context.path);
 }
 
-/** Keep a choice in the notebook (null: none), unless it is kept already: an unchanged notebook must not look changed. */
+/** Save a request in the notebook (null: remove it). Does not touch an unchanged notebook. */
 export function saveRequest(panel: NotebookPanel, request: KernelRequest | null): void {
   const shared = panel.model?.sharedModel;
   markChosen(panel.context.path);
@@ -73,7 +73,7 @@ export function saveRequest(panel: NotebookPanel, request: KernelRequest | null)
   }
 }
 
-/** Whether nobody has asked anything for this kernel yet: what was released must not come back by a reload of the page. */
+/** Whether no share was ever requested for this kernel: a reload must not undo a release. */
 export function hasNoHistory(kernel: Kernel): boolean {
   return (
     kernel.state === 'detached' &&

@@ -1,4 +1,4 @@
-/** Tells people about events of their kernels in JupyterLab's own notifications; a notice counts down in place. */
+/** Shows kernel events as JupyterLab notifications; a notice counts down in place. */
 import { Notification } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 
@@ -12,9 +12,9 @@ const SHOWN_MS = 15_000;
 interface IOptions {
   readonly gpushare: IGpuShare;
   readonly showPanel: () => void;
-  /** Whether a notebook of this kernel can be seen: it shows its notice itself. */
+  /** Whether a notebook of this kernel is visible and shows the notice itself. */
   readonly isInSight: (kernelId: string) => boolean;
-  /** Whether the person wants notifications. */
+  /** Whether notifications are switched on. */
   readonly isWanted: () => boolean;
   readonly trans: TranslationBundle;
 }
@@ -30,12 +30,12 @@ export class Notifier {
   private tell(item: IKernelEvent): void {
     const message = messageOf(item, this.trans);
     if (message === null || item.event.kind === 'notice' || !this.options.isWanted()) {
-      return; // a notice is told by its countdown, which ends when the notice does
+      return; // shown by its countdown, which ends with the notice
     }
     Notification.emit(message.text, message.tone, { autoClose: SHOWN_MS, actions: [this.show()] });
   }
 
-  /** Begin, continue or end the countdowns as the kernels' deadlines say. */
+  /** Start, update or end the countdowns. */
   private follow(): void {
     const kernels = this.gpushare.state.status?.kernels ?? [];
     const noticed = kernels.filter(
@@ -60,7 +60,7 @@ export class Notifier {
         label,
         callback: () => void this.gpushare.act(kernel.kernel_id, action)
       });
-      const save = choice('suspend', this.trans.__('Save and let go'));
+      const save = choice('suspend', this.trans.__('Suspend now'));
       const move = choice('move', this.trans.__('Move now'));
       this.open.set(
         kernel.kernel_id,
@@ -77,7 +77,7 @@ export class Notifier {
     }
   }
 
-  /** The second hand runs only while something counts down; a notebook may go out of sight meanwhile. */
+  /** The timer runs only while something counts down; a notebook may be hidden meanwhile. */
   private wind(counting: boolean): void {
     if (counting && this.hand === null) {
       this.hand = window.setInterval(() => this.follow(), 1000);

@@ -1,4 +1,4 @@
-/** The panel as a Lumino widget: it draws when the state changed and somebody can see it. */
+/** The sidebar panel as a Lumino widget: it renders only while it is visible. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import { IDisposable } from '@lumino/disposable';
@@ -11,7 +11,7 @@ import { IGpuShare } from './tokens';
 import { IKernelActions } from './views/kernelCard';
 import { Panel } from './views/panel';
 
-/** What the views of a kernel ask for, answered by the model. The same functions always, so that cards are not drawn for nothing. */
+/** The actions of kernel views. Created once, so that memoized cards do not render again. */
 export function kernelActions(
   gpushare: IGpuShare,
   openNotebook: (path: string) => void
@@ -29,7 +29,7 @@ interface IOptions {
   readonly gpushare: IGpuShare;
   readonly openNotebook: (path: string) => void;
   readonly openDashboard: () => void;
-  /** Whether there is a dashboard: its command may come after us. */
+  /** Whether the dashboard command exists; it may be registered later. */
   readonly hasDashboard: () => boolean;
   readonly trans: TranslationBundle;
 }
@@ -88,7 +88,7 @@ export class GpuSharePanel extends ReactWidget {
 
   private redraw(): void {
     if (this.isVisible) {
-      this.update(); // Lumino folds several of these into one drawing
+      this.update(); // Lumino merges several updates into one
     }
   }
 

@@ -1,7 +1,6 @@
 /**
- * A small window below a button. It closes by Escape and by a press elsewhere; focus goes in and back.
- *
- * `anchor` is the widget's node that holds the button: a toolbar that runs out of room makes its buttons anew.
+ * A popover below a button. Escape or a click outside closes it, and focus returns to the button.
+ * `anchor` contains the button, which an overflowing toolbar creates again.
  */
 import { Message } from '@lumino/messaging';
 import { PanelLayout, Widget } from '@lumino/widgets';
@@ -60,12 +59,12 @@ export class Popover extends Widget {
     this.observer = new ResizeObserver(() => {
       this.place();
       if (document.activeElement === document.body) {
-        this.node.focus(); // a control that had the focus is gone: the form was sent
+        this.node.focus(); // the focused element was removed
       }
     });
     this.observer.observe(this.body.node);
     this.place();
-    this.node.focus(); // a form in it takes the focus when it is drawn
+    this.node.focus(); // a form takes the focus when it is rendered
   }
 
   protected onBeforeDetach(msg: Message): void {
@@ -76,7 +75,7 @@ export class Popover extends Widget {
     super.onBeforeDetach(msg);
   }
 
-  /** Escape closes it, wherever the focus is: what had it may be disabled by now, or a notebook took it. Tabbing out of it leaves it. */
+  /** Escape closes the popover wherever the focus is; tabbing out of it closes it too. */
   private onKey(event: KeyboardEvent): void {
     const inside = this.node.contains(event.target as Node);
     if (event.key === 'Escape') {
@@ -87,7 +86,7 @@ export class Popover extends Widget {
     }
   }
 
-  /** Below its button, inside the window. */
+  /** Place it below the button, inside the window. */
   private place(): void {
     const at = this.anchor.getBoundingClientRect();
     const left = Math.max(

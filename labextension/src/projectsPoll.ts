@@ -1,7 +1,4 @@
-/**
- * Keeps the table of projects true while somebody looks at it: asked anew when a kernel of mine changed hands, and now and
- * then for what others did. Nothing is asked while nobody looks or the page is hidden.
- */
+/** Polls the projects while they are visible, and refreshes when one of my kernels changes. */
 import { Poll } from '@lumino/polling';
 
 import { Projects, Status } from './schema';
@@ -10,7 +7,7 @@ import { errorText } from './apiClient';
 
 const INTERVAL_MS = 20_000;
 const MAX_INTERVAL_MS = 120_000;
-/** A change of a lease comes in several frames. */
+/** A lease changes in several frames. */
 const SETTLE_MS = 250;
 
 export class ProjectsPoll {
@@ -45,7 +42,7 @@ export class ProjectsPoll {
     }
   }
 
-  /** Ask anew when what my kernels hold or want is not what it was. */
+  /** Refresh when the workloads of my kernels changed. */
   follow(before: Status | null, after: Status | null): void {
     if (
       this.watchers > 0 &&
@@ -67,7 +64,7 @@ export class ProjectsPoll {
   private timer: number | null = null;
 }
 
-/** What the table depends on, as a text to compare: also whether there is a scheduler to ask. */
+/** Everything that the table depends on, as a text to compare. */
 function held(status: Status | null): string {
   const kernels = (status?.kernels ?? []).map(kernel => `${kernel.workload} ${kernel.state}`);
   return [status?.scheduler.reachable, ...kernels].join();

@@ -1,24 +1,24 @@
-/** What a person may set (schema/plugin.json), with its defaults where there is no registry. */
+/** The settings (schema/plugin.json), with defaults where there is no registry. */
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
 
-/** The plugin that the settings belong to. */
+/** The plugin that owns the settings. */
 export const PLUGIN_ID = 'jupyter-gpushare:plugin';
 
 export interface ISettings {
-  /** Tell in notifications what happened to my kernels. */
+  /** Show notifications about my kernels. */
   readonly notifications: boolean;
-  /** Cards with a share in the launcher. */
+  /** Show launcher cards for notebooks with a share. */
   readonly launcherCards: boolean;
-  /** Ask at opening for the share that a notebook remembers. */
+  /** Request the share saved in a notebook when it is opened. */
   readonly useRemembered: boolean;
 }
 
 const DEFAULTS: ISettings = { notifications: true, launcherCards: true, useRemembered: true };
 
-/** The settings now, read again at each call. */
+/** Returns the current settings. */
 export type ReadSettings = () => ISettings;
 
-/** Loads them; until they are there, and without a registry, the defaults hold. `changed` is called after each change. */
+/** Load the settings; defaults until then. `changed` is called after each change. */
 export function followSettings(
   registry: ISettingRegistry | null,
   changed: () => void = () => undefined

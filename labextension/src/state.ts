@@ -1,26 +1,22 @@
-/**
- * What the front end knows, and how each fact changes it. Pure: no network, no clock, no JupyterLab.
- *
- * A view never has to guess whether what it shows is true: `connection` says it.
- */
+/** The state of the front end, and how each event changes it. Pure. */
 import { Event, Kernel, ProjectRow, Status, StreamFrame } from './schema';
 
-/** What is wrong with the connection, in words of ours (a server's own words stand for themselves). */
+/** Connection problems, in our words. */
 export const LOST = 'The connection to the Jupyter server was lost.';
-export const SILENT = 'The Jupyter server does not answer.';
+export const SILENT = 'The Jupyter server does not respond.';
 
 /**
- * - loading: nothing is known yet
- * - live: what is shown is what the server says now
- * - stale: the server was there and is not now; what is shown was true at `staleSince`
- * - failed: the server never answered; `problem` says how
+ * - loading: no response yet
+ * - live: the state is the server's current one
+ * - stale: the server is unavailable; the state is that of `staleSince`
+ * - failed: the server never responded; `problem` says why
  */
 export type Connection = 'loading' | 'live' | 'stale' | 'failed';
 
-/** `move`: save its memory and bring it back where there is room. */
+/** `move`: suspend, then resume on a GPU with room. */
 export type Action = 'request' | 'release' | 'suspend' | 'resume' | 'pin' | 'unpin' | 'move';
 
-/** An action on one kernel that was asked and not answered, or that was refused. */
+/** An action on one kernel that is in flight or was refused. */
 export interface IPendingAction {
   readonly action: Action;
   readonly refusal: IRequestError | null;
@@ -28,11 +24,13 @@ export interface IPendingAction {
 
 export interface IRequestError {
   readonly message: string;
-  /** The field of the request that is wrong, when one is. */
+  /** The invalid field of the request, if one is. */
   readonly field: string | null;
 }
 
-/** A table that is asked for while somebody looks at it. `problem`: why what it shows may be old; rows null: nothing is known. */
+/**
+ * A table that is polled while visible. `problem`: why rows may be stale; rows null: not loaded.
+ */
 export interface ITable<Row> {
   readonly rows: readonly Row[] | null;
   readonly problem: string | null;
@@ -75,10 +73,10 @@ export const INITIAL: IState = {
   projects: { rows: null, problem: null }
 };
 
-/** Events kept per kernel: as many as the server keeps is more than a panel shows. */
+/** Events kept per kernel, as on the server. */
 const EVENTS_KEPT = 200;
 
-/** The state after a fact. An unknown or outdated frame changes nothing and gives back the same object. */
+/** The next state. An unknown or outdated frame returns the same object. */
 export function reduce(state: IState, fact: Fact): IState {
   switch (fact.type) {
     case 'frame':
@@ -89,7 +87,8 @@ export function reduce(state: IState, fact: Fact): IState {
       return disconnected(state, fact.at, fact.problem);
     case 'asked':
       return withAsked(state, fact.kernelId, { action: fact.action, refusal: null });
-    case 'answered': // what became of it comes by the stream: an answer may be older than what the stream said since
+    case 'answered':
+      // the result arrives by the stream, which may be newer than this answer
       return withAsked(state, fact.kernelId, null);
     case 'refused':
       return withAsked(state, fact.kernelId, { action: fact.action, refusal: fact.refusal });
@@ -111,7 +110,7 @@ function withFrame(state: IState, frame: StreamFrame): IState {
     revision: frame.revision
   };
   if (frame.type === 'state') {
-    // a full state counts even with a smaller revision: the server was restarted and counts anew
+    // a full state counts even with a smaller revision: a restarted server counts from zero
     return { ...live, status: frame.status };
   }
   if (state.status === null || (state.revision !== null && frame.revision <= state.revision)) {
@@ -127,7 +126,7 @@ function withFrame(state: IState, frame: StreamFrame): IState {
     case 'status':
       return { ...live, status: { ...frame.status, kernels: state.status.kernels } };
     default:
-      return state; // a newer server says more than we know
+      return state; // sent by a newer server
   }
 }
 
@@ -182,10 +181,8 @@ export interface IKernelEvent {
 }
 
 /**
- * The events that `after` has and `before` lacks, oldest first per kernel.
- *
- * Nothing is news in the first state, nor of a kernel seen for the first time: its past is no message to anybody.
- * After a lost connection everything that happened meanwhile is.
+ * The events in `after` that are not in `before`, oldest first per kernel. Events of kernels that
+ * were not known before are not new; events during a lost connection are.
  */
 export function news(before: IState, after: IState): IKernelEvent[] {
   const known = new Map((before.status?.kernels ?? []).map(kernel => [kernel.kernel_id, kernel]));

@@ -1,4 +1,4 @@
-/** The item in the status bar. It is drawn only when its words change. */
+/** The status bar item. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';

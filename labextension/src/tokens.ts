@@ -1,4 +1,4 @@
-/** The public face of this extension: what other extensions may ask for. */
+/** The public API of this extension. */
 import { Token } from '@lumino/coreutils';
 import { IDisposable } from '@lumino/disposable';
 import { ISignal } from '@lumino/signaling';
@@ -6,7 +6,7 @@ import { ISignal } from '@lumino/signaling';
 import { KernelRequest, WhatIfAnswer } from './schema';
 import { Action, IKernelEvent, IState } from './state';
 
-/** What was asked for a kernel and accepted: a request, or null for giving its share back. */
+/** An accepted request for a kernel, or null for a release. */
 export interface IChoice {
   readonly kernelId: string;
   readonly request: KernelRequest | null;
@@ -14,20 +14,20 @@ export interface IChoice {
 
 export interface IGpuShare {
   readonly state: IState;
-  /** After every change of `state`. */
+  /** Emitted after every change of `state`. */
   readonly changed: ISignal<IGpuShare, void>;
-  /** Every event of my kernels, once, as it becomes known. */
+  /** Emitted once for every new event of my kernels. */
   readonly news: ISignal<IGpuShare, IKernelEvent>;
-  /** After a person's request or release was accepted. */
+  /** Emitted after a request or release was accepted. */
   readonly chosen: ISignal<IGpuShare, IChoice>;
-  /** Ask for a share for this kernel. What became of it is in `state`; this never rejects. Resolves to whether it was accepted. */
+  /** Request a share for this kernel. Never rejects; resolves to whether it was accepted. */
   request(kernelId: string, body: KernelRequest): Promise<boolean>;
   act(kernelId: string, action: Exclude<Action, 'request'>): Promise<boolean>;
-  /** Would it start now? Of a kernel that has a share: in place of that. Changes nothing. Rejects when the server refuses or does not answer. */
+  /** Whether a request would start now, replacing the share of `kernelId`. Rejects on errors. */
   whatIf(body: KernelRequest, kernelId?: string): Promise<WhatIfAnswer>;
-  /** Keep `state.projects` true until the result is disposed. */
+  /** Keep `state.projects` up to date until the result is disposed. */
   watchProjects(): IDisposable;
-  /** Take note of a refusal, so that it is no longer shown. */
+  /** Dismiss the error of a refused action. */
   dismiss(kernelId: string): void;
   retry(): void;
 }

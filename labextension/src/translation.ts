@@ -1,7 +1,7 @@
-/** The catalogue of our strings. */
+/** The translation catalog. */
 import { ITranslator, nullTranslator, TranslationBundle } from '@jupyterlab/translation';
 
-/** The name under which a language pack carries our strings. */
+/** The domain of language packs. */
 export const DOMAIN = 'jupyter_gpushare';
 
 export function bundle(translator: ITranslator | null): TranslationBundle {

@@ -1,4 +1,5 @@
 import './base.css';
 import './dashboard.css';
+import './dashboardMap.css';
 import './sidebar.css';
 import './notebook.css';

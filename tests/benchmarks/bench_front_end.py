@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.ui.lab import ROOT, demo, play, scripted
+from tests.ui.lab import ROOT, demo, run_script, scripted
 
 REPORT = ROOT / "docs" / "measurements" / "front-end.md"
 BUNDLE = ROOT / "jupyter_gpushare" / "labextension" / "static"
@@ -43,7 +43,7 @@ def bundle_bytes(folder: Path = BUNDLE) -> int:
 
 def measured(what: str) -> Any:
     with scripted() if what == "many" else demo() as url:
-        return json.loads(play("measure.mjs", url, what))
+        return json.loads(run_script("measure.mjs", url, what))
 
 
 def main() -> int:

@@ -1,11 +1,14 @@
-/** No serious problem for anybody, in any theme: sidebar, control, notice, dialog, status bar: node accessibility.mjs URL (scripted) */
+/**
+ * axe-core finds no serious problem in any theme, with the scripted server.
+ * Usage: node accessibility.mjs URL
+ */
 import assert from 'node:assert/strict';
 
 import { seriousProblems, THEMES, useTheme } from './axe.mjs';
 import { inLab } from './browser.mjs';
 import { kernel, scriptedServer } from './scripted_server.mjs';
 
-const { say } = scriptedServer(process.argv[2]);
+const { configure } = scriptedServer(process.argv[2]);
 const NONE = {
   request: { gpu: null, gpu_memory_mib: null },
   node: null,
@@ -22,7 +25,7 @@ const reason = {
   code: 'WaitingForQuota',
   message: 'Project vision uses all of its quota.',
   numbers: { quota: 1 },
-  helps: [{ change: 'priority_class', to: 'train', message: 'Ask with priority train.' }]
+  helps: [{ change: 'priority_class', to: 'train', message: 'Use priority train.' }]
 };
 const project = {
   name: 'vision',
@@ -47,7 +50,7 @@ await inLab(
           widget => widget.context?.path === 'a.ipynb'
         ).sessionContext.session.kernel.id
     );
-    await say({
+    await configure({
       status: {
         scheduler: { reachable: false, version: null, problem: 'the scheduler cannot be reached' },
         kernels: [
@@ -105,7 +108,7 @@ await inLab(
     }
     assert.deepEqual(problems, {});
     assert.ok((await panel.locator('.jp-GpuShare-card').count()) === 4);
-    assert.deepEqual(lab.complaints, []);
+    assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1360, height: 900 }
 );

@@ -1,4 +1,4 @@
-/** What axe-core finds in a part of the page. */
+/** Runs axe-core on a part of the page. */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
@@ -6,7 +6,7 @@ import { createRequire } from 'node:module';
 const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
 const SOURCE = readFileSync(require.resolve('axe-core/axe.min.js'), 'utf8');
 
-/** Fail on every serious or critical problem inside this part of the page, naming rule and element. */
+/** Fail on every serious or critical problem inside this part of the page. */
 export async function noSeriousProblems(page, selector, what = selector) {
   assert.deepEqual(await seriousProblems(page, selector), [], what);
 }
@@ -17,9 +17,10 @@ export async function seriousProblems(page, selector) {
     await page.evaluate(SOURCE);
   }
   return page.evaluate(async selector => {
-    // JupyterLab's body has no height and hides what overflows; axe then takes all text to be invisible and checks no contrast
+    // JupyterLab's body has no height and hides overflow, so axe would take all text for invisible
+    // and skip contrast
     document.body.style.height = '100vh';
-    // what is outside of our part is JupyterLab's own; only our elements are asked about
+    // only our elements are checked
     const { violations, passes, incomplete } = await window.axe.run({ include: [[selector]] });
     document.body.style.height = '';
     const contrasts = [...passes, ...violations, ...incomplete]
@@ -41,12 +42,13 @@ export async function seriousProblems(page, selector) {
 
 export const THEMES = ['JupyterLab Light', 'JupyterLab Dark', 'JupyterLab Dark High Contrast'];
 
-/** Change JupyterLab's theme and wait until the page has it. */
+/** Change JupyterLab's theme and wait until it is applied. */
 export async function useTheme(page, name) {
   await page.evaluate(
     name => window.jupyterapp.commands.execute('apputils:change-theme', { theme: name }),
     name
   );
   await page.waitForFunction(name => document.body.dataset.jpThemeName === name, name);
-  await page.locator('#jupyterlab-splash').waitFor({ state: 'detached' }); // it hides the page meanwhile
+  // it hides the page meanwhile
+  await page.locator('#jupyterlab-splash').waitFor({ state: 'detached' });
 }

@@ -1,13 +1,13 @@
-/** A browser with JupyterLab in it, and the few things that a person does there. */
+/** A browser with JupyterLab, and the usual actions of a person. */
 import { createRequire } from 'node:module';
 import { mkdirSync } from 'node:fs';
 import { join } from 'node:path';
 
-// playwright-core is a development dependency of the extension; there is one node_modules in this repository
+// playwright-core is a development dependency of the extension
 const require = createRequire(new URL('../../labextension/package.json', import.meta.url));
 const { chromium } = require('playwright-core');
 
-// what Chromium itself writes when a server refuses or is away, and JupyterLab when a kernel is killed; the scripts make all of it happen
+// expected console errors: refused and unavailable servers, killed kernels
 const NOISE = [
   /favicon/,
   /source map/i,
@@ -19,34 +19,37 @@ const NOISE = [
   /Directory not found/
 ];
 
-/** Open JupyterLab, run the story in it, and fail on whatever the page complains about. */
+/** Open JupyterLab, run the test function, and fail on page errors. */
 export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium',
     args: ['--no-sandbox', '--disable-dev-shm-usage']
   });
-  const complaints = [];
+  const pageErrors = [];
   try {
     const page = await browser.newPage({ viewport: { width, height } });
     page.setDefaultTimeout(30_000);
-    const complain = text => NOISE.some(pattern => pattern.test(text)) || complaints.push(text);
-    // Jupyter's server answers 404 for a folder while a file in it is being renamed, as every save does; a person closes that and goes on
+    const recordError = text => NOISE.some(pattern => pattern.test(text)) || pageErrors.push(text);
+    // the server answers 404 for a folder while a file in it is renamed, as every save does
     await page.addLocatorHandler(
       page.locator('.jp-Dialog', { hasText: 'Directory not found' }),
       dialog => dialog.locator('.jp-Dialog-button').last().click()
     );
-    page.on('pageerror', error => complain(String(error)));
+    page.on('pageerror', error => recordError(String(error)));
     const ofSaving = line =>
       /status of 404/.test(line.text()) && line.location().url.includes('/api/contents');
-    page.on('console', line => line.type() === 'error' && !ofSaving(line) && complain(line.text()));
+    page.on(
+      'console',
+      line => line.type() === 'error' && !ofSaving(line) && recordError(line.text())
+    );
     await page.goto(url, { timeout: 60_000 });
     await page.waitForFunction(() => window.jupyterapp !== undefined, undefined, {
       timeout: 60_000
     });
     await page.evaluate(() => window.jupyterapp.restored);
-    const lab = new Lab(page, complaints);
-    await lab.learn();
-    await lab.declineNews();
+    const lab = new Lab(page, pageErrors);
+    await lab.installCellReader();
+    await lab.closeNewsQuestion();
     try {
       await story(lab);
     } catch (error) {
@@ -59,13 +62,13 @@ export async function inLab(url, story, { width = 1280, height = 800 } = {}) {
 }
 
 export class Lab {
-  constructor(page, complaints) {
+  constructor(page, pageErrors) {
     this.page = page;
-    this.complaints = complaints;
+    this.pageErrors = pageErrors;
     this.panel = page.locator('#jupyter-gpushare');
   }
 
-  /** Run a command of JupyterLab's. */
+  /** Run a JupyterLab command. */
   command(id, args = {}) {
     return this.page.evaluate(
       ([id, args]) => window.jupyterapp.commands.execute(id, args).then(() => undefined),
@@ -78,7 +81,7 @@ export class Lab {
     await this.panel.waitFor();
   }
 
-  /** As somebody arranges it who looks at notebooks and their shares: no file browser, a wider sidebar. */
+  /** Layout for screenshots: no file browser, a wider sidebar. */
   async arrange(widerBy = 90) {
     await this.command('application:toggle-left-area');
     const box = await this.panel.boundingBox();
@@ -100,7 +103,7 @@ export class Lab {
   async notebook(name) {
     await this.page.evaluate(async name => {
       const app = window.jupyterapp;
-      // not made and then renamed: a listing of the folder in between makes Jupyter's server say that the folder is not there
+      // saved under its final name: renaming makes the server answer 404 for the folder
       const content = { cells: [], metadata: {}, nbformat: 4, nbformat_minor: 5 };
       await app.serviceManager.contents.save(name, { type: 'notebook', format: 'json', content });
       const widget = await app.commands.execute('docmanager:open', {
@@ -113,7 +116,7 @@ export class Lab {
     }, name);
   }
 
-  /** A launcher in sight: the one there is, or a new one. */
+  /** Show a launcher. */
   async launcher() {
     await this.page.evaluate(async () => {
       const app = window.jupyterapp;
@@ -125,7 +128,7 @@ export class Lab {
     await this.page.locator('.jp-LauncherCard:visible').first().waitFor();
   }
 
-  /** Give the notebook in front, which has just been made, another name; its kernel runs and its server knows it by that name. */
+  /** Rename the new current notebook, once its kernel runs. */
   async rename(name) {
     await this.page.waitForFunction(
       () =>
@@ -140,12 +143,12 @@ export class Lab {
     await this.card(name).waitFor();
   }
 
-  /** Bring a notebook to the front. */
+  /** Activate a notebook. */
   async front(name) {
     await this.command('docmanager:open', { path: name });
   }
 
-  /** Append a cell with this code and run it; gives the cell's number at once, while it runs. */
+  /** Append a cell with this code and run it; returns its index at once. */
   run(name, code) {
     return this.page.evaluate(
       async ([name, code]) => {
@@ -168,7 +171,7 @@ export class Lab {
     );
   }
 
-  /** Wait until a cell is done; gives {prompt, text}. */
+  /** Wait until a cell is done; returns {prompt, text}. */
   async done(name, index, timeout = 60_000) {
     await this.page.waitForFunction(
       ([name, index]) => window.__cell(name, index)?.busy === false,
@@ -178,13 +181,13 @@ export class Lab {
     return this.cell(name, index);
   }
 
-  /** What a cell shows now. */
+  /** The current output of a cell. */
   async cell(name, index) {
     return this.page.evaluate(([name, index]) => window.__cell(name, index), [name, index]);
   }
 
-  /** Teach the page to read cells of any open notebook, also hidden ones. */
-  async learn() {
+  /** Define `window.__cell`, which reads cells of open notebooks, also of hidden ones. */
+  async installCellReader() {
     await this.page.evaluate(() => {
       window.__cell = (name, index) => {
         const widgets = [...window.jupyterapp.shell.widgets('main')];
@@ -209,8 +212,8 @@ export class Lab {
     });
   }
 
-  /** JupyterLab asks a newcomer about its news in a corner where the sidebar's buttons are. */
-  async declineNews() {
+  /** Close JupyterLab's question about news, which covers buttons of the sidebar. */
+  async closeNewsQuestion() {
     const question = this.page.locator('.Toastify__toast', { hasText: 'official Jupyter news' });
     await question.waitFor({ timeout: 3000 }).then(
       () => question.getByRole('button', { name: 'No', exact: true }).click(),
@@ -229,7 +232,7 @@ export class Lab {
 
   async shot(name, folder) {
     mkdirSync(folder, { recursive: true });
-    // notifications fly in and out: a picture in between shows half of them
+    // wait for the animation of notifications
     await this.page
       .waitForFunction(() => document.querySelector('.Toastify--animate') === null, undefined, {
         timeout: 5000

@@ -1,4 +1,4 @@
-/** A cluster as a server may describe it (scripted_server.py): name only what a test is about. */
+/** Builders of rows of the cluster tables: name only what a test is about. */
 export const device = changes => ({
   uuid: 'SIM-GPU-n0-0',
   model: 'Simulated A100-80GB',
@@ -62,7 +62,7 @@ export const workload = changes => ({
   ...changes
 });
 
-/** A pod that runs on this GPU with 70 GiB, 30 of them borrowed. */
+/** A pod that runs on this GPU with 70 GiB, 30 GiB of them borrowed. */
 export const pod = (node, uuid) => ({
   name: '0',
   state: 'running',
@@ -74,7 +74,7 @@ export const pod = (node, uuid) => ({
   }
 });
 
-/** So many nodes, every GPU with a workload that borrows. */
+/** A cluster of this size; every GPU has a workload that borrows memory. */
 export function largeCluster(nodes, gpus) {
   const names = Array.from({ length: nodes }, (_, i) => `n${i}`);
   const numbers = Array.from({ length: gpus }, (_, i) => i);

@@ -1,4 +1,7 @@
-/** The dashboard of a running product: node dashboard.mjs URL [FOLDER FOR PICTURES] */
+/**
+ * The dashboard of the demo.
+ * Usage: node dashboard.mjs URL [SCREENSHOT FOLDER]
+ */
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 
@@ -14,17 +17,17 @@ await inLab(
     const { page } = lab;
     const board = page.locator('.jp-GpuShareDashboard');
     const picture = async name => shots && lab.shot(`dashboard-${name}`, shots);
-    const turnTo = async name => board.getByRole('tab', { name, exact: true }).click();
-    const shows = (what, where = board) => where.getByText(what).first().waitFor();
+    const openView = async name => board.getByRole('tab', { name, exact: true }).click();
+    const expectText = (what, where = board) => where.getByText(what).first().waitFor();
     const gpu = number => board.locator(`[data-uuid$="-${number}"]`);
     const row = name => board.getByRole('row').filter({ hasText: name }).first();
 
-    // it is found where people look, before anything runs
+    // the launcher opens it, before anything runs
     await page.locator('.jp-LauncherCard', { hasText: 'GPU dashboard' }).click();
-    await shows('Nobody is here.', gpu(0));
-    await shows('simulated');
+    await expectText('No workloads.', gpu(0));
+    await expectText('simulated');
 
-    // two halves burst, planned on one GPU; a third waits
+    // two workloads of half a GPU burst, planned on one GPU; a third one waits
     for (const name of ['a.ipynb', 'b.ipynb']) {
       await lab.notebook(name);
       await lab.done(name, await lab.run(name, '%gpu request 0.5'));
@@ -36,34 +39,34 @@ await inLab(
       await lab.run('c.ipynb', '%gpu request 2 --priority build --no-wait')
     );
     await lab.command('gpushare:dashboard');
-    await shows('1 / 2 GPUs allocated');
-    await shows('1 workload waits');
-    await shows(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(0));
-    await shows(/70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed/, gpu(1));
-    await shows('planned here: b.ipynb (½ GPU)', gpu(0));
+    await expectText('1 / 2 GPUs allocated');
+    await expectText('1 workload waiting');
+    await expectText(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(0));
+    await expectText(/70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed/, gpu(1));
+    await expectText('planned here: b.ipynb (½ GPU)', gpu(0));
     await picture('map');
 
-    // tabs by keyboard alone
+    // tabs by keyboard
     await board.getByRole('tab', { name: 'Map' }).focus();
     await page.keyboard.press('ArrowRight');
     assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Queues');
-    await shows(/allocated 1 GPUs now/);
+    await expectText(/1 GPUs allocated/);
     await board.getByRole('button', { name: 'vision' }).press('Enter');
-    await shows('vision in node pool default, GPUs over time');
+    await expectText('vision in node pool default: GPUs over time');
     await board
-      .getByRole('img', { name: /^vision in node pool default: allocated 1 GPUs now/ })
+      .getByRole('img', { name: /^vision in node pool default: 1 GPUs allocated/ })
       .waitFor();
     assert.equal(
       await row('vision').getAttribute('data-depth'),
       '1',
       'a project stands below its department'
     );
-    if (shots) await happenings(lab);
+    if (shots) await releaseAndRequestAgain(lab);
     await picture('queues');
 
-    // why somebody waits; sorted by a header; filtered
-    await turnTo('Workloads');
-    await shows(/non-preemptible request needs 2 more/, row('c.ipynb'));
+    // reasons, sorting and filter
+    await openView('Workloads');
+    await expectText(/non-preemptible request needs 2 more/, row('c.ipynb'));
     const names = () => board.locator('td[data-column=name]').allTextContents();
     const sort = board.getByRole('button', { name: 'Name' });
     await sort.click();
@@ -79,17 +82,9 @@ await inLab(
     await board.getByRole('searchbox').fill('');
     await picture('workloads');
 
-    // chosen columns are shown and downloaded, exactly and in the table's order
+    // the visible columns are downloaded, in the order of the table
     await board.getByRole('button', { name: 'Columns' }).click();
-    for (const label of [
-      'State',
-      'Person',
-      'Node',
-      'Place',
-      'Still waits about',
-      'Asked',
-      'Why it waits'
-    ]) {
+    for (const label of ['State', 'User', 'Node', 'Position', 'Expected wait', 'Requested at', 'Reason']) {
       await board.getByRole('checkbox', { name: label, exact: true }).uncheck();
     }
     await page.keyboard.press('Escape');
@@ -111,17 +106,17 @@ await inLab(
       ['name,project,request.gpu', 'a.ipynb,vision,0.5', 'b.ipynb,vision,0.5', 'c.ipynb,vision,2']
     );
 
-    // every other view has its rows or says that there are none
-    await turnTo('Nodes');
-    await shows('Ready', board.getByRole('row').nth(1));
-    await turnTo('Node pools');
-    await shows('default', board.getByRole('row').nth(1));
-    await turnTo('Projects');
-    await shows('course', row('course'));
-    await turnTo('Evictions');
-    await shows(/Nobody has been evicted/);
+    // the other views
+    await openView('Nodes');
+    await expectText('Ready', board.getByRole('row').nth(1));
+    await openView('Node pools');
+    await expectText('default', board.getByRole('row').nth(1));
+    await openView('Projects');
+    await expectText('course', row('course'));
+    await openView('Evictions');
+    await expectText(/No evictions recorded/);
 
-    // what is seen by nobody is asked by nobody
+    // a hidden dashboard does not poll
     const calls = [];
     page.on(
       'request',
@@ -130,15 +125,15 @@ await inLab(
         calls.push(request.url())
     );
     await lab.front('a.ipynb');
-    await page.waitForTimeout(300); // what was on its way when it was hidden
+    await page.waitForTimeout(300); // requests in flight
     calls.length = 0;
     await lab.done('a.ipynb', await lab.run('a.ipynb', 'data.free()'));
     await lab.card('a.ipynb').count();
     assert.deepEqual(calls, []);
     await lab.command('gpushare:dashboard', { view: 'map' });
-    await shows(/^a\.ipynb \(½ GPU\) · 0 MiB/, gpu(0));
+    await expectText(/^a\.ipynb \(½ GPU\) · 0 MiB/, gpu(0));
 
-    // themes, a narrow window, and no serious problem for anybody in any of them
+    // themes and a narrow window
     for (const theme of THEMES) {
       await useTheme(page, theme);
       for (const view of ['map', 'queues', 'workloads']) {
@@ -155,21 +150,23 @@ await inLab(
     assert.ok(overflow <= 0, `nothing sticks out of a narrow dashboard (${overflow} px do)`);
     await page.setViewportSize({ width: 1280, height: 800 });
 
-    // the server goes away: what is shown is said to be old; it comes back by itself
+    // an unavailable server: stale rows are marked, and a retry loads them again
     await page.route(/gpushare\/api\//, route => route.abort('connectionfailed'));
     await lab.command('gpushare:dashboard', { view: 'nodes' });
-    await shows(/Below is what was true at/);
+    await expectText(/Last updated at/);
     await page.unroute(/gpushare\/api\//);
-    await board.getByRole('button', { name: 'Try again' }).click();
+    await board.getByRole('button', { name: 'Retry' }).click();
     await board.locator('[data-freshness=live]').waitFor();
 
-    assert.deepEqual(lab.complaints, []);
+    assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1360, height: 820 }
 );
 
-/** Something to see over time: one gives its share back, and asks again. A picture of time takes time: the scheduler samples every five seconds. */
-async function happenings(lab) {
+/**
+ * For the screenshot of the history: release and request again. The scheduler samples every 5 s.
+ */
+async function releaseAndRequestAgain(lab) {
   await lab.page.locator('.jp-GpuShareDashboard-time select').selectOption('15');
   for (const ask of ['%gpu release', '%gpu request 0.5']) {
     await lab.page.waitForTimeout(14_000);

@@ -1,11 +1,14 @@
-/** What the dashboard says of a cluster that is ill, foreign, empty, large or gone: node dashboard_states.mjs URL (scripted) */
+/**
+ * The dashboard of unhealthy, shared, empty, large and unavailable clusters (scripted server).
+ * Usage: node dashboard_states.mjs URL
+ */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
 import { device, largeCluster, node, pod, pool, workload } from './cluster_fixtures.mjs';
 import { scriptedServer } from './scripted_server.mjs';
 
-const { say } = scriptedServer(process.argv[2]);
+const { configure } = scriptedServer(process.argv[2]);
 const eviction = {
   time: new Date().toISOString(),
   workload: 'w1',
@@ -48,13 +51,13 @@ await inLab(
   async lab => {
     const { page } = lab;
     const board = page.locator('.jp-GpuShareDashboard');
-    const turnTo = view => lab.command('gpushare:dashboard', { view });
-    const shows = (what, where = board) => where.getByText(what).first().waitFor();
+    const openView = view => lab.command('gpushare:dashboard', { view });
+    const expectText = (what, where = board) => where.getByText(what).first().waitFor();
 
-    // a server that does not know these tables: that, and nothing else, is said; then there is nothing to show
-    await turnTo('map');
-    await shows(/The server has no GPU share extension/);
-    await say({
+    // a server without these tables: the error; then empty tables
+    await openView('map');
+    await expectText(/The GPU share server extension is not enabled/);
+    await configure({
       tables: {
         nodes: [],
         pools: [],
@@ -65,20 +68,21 @@ await inLab(
         'history/queues': []
       }
     });
-    await shows('No node has reported yet.');
+    await expectText('No node has reported yet.');
     const empty = {
-      workloads: /Nobody has a share of a GPU/,
-      pools: /has no node pools/,
-      projects: /You are in no project/,
-      evictions: /Nobody has been evicted/,
-      queues: /no queues that you may see/
+      workloads: /No workloads/,
+      pools: /No node pools in the policy/,
+      projects: /not a member of any project/,
+      evictions: /No evictions recorded/,
+      queues: /No queues visible to you/
     };
     for (const [view, words] of Object.entries(empty)) {
-      await turnTo(view);
-      await shows(words);
+      await openView(view);
+      await expectText(words);
     }
 
-    // an ill GPU, foreign memory, others' notebooks, a node that is away, a cordoned one, an empty pool
+    // an unhealthy GPU, memory of other processes, other users, an offline and a cordoned node, an
+    // empty pool
     const devices = [
       device({ uuid: 'SIM-GPU-n0-0', healthy: false, health: 'fell off the bus (Xid 79)' }),
       device({
@@ -91,7 +95,7 @@ await inLab(
         planned: ['k1', 'k2']
       })
     ];
-    await say({
+    await configure({
       tables: {
         nodes: [
           node({
@@ -136,57 +140,57 @@ await inLab(
         evictions: [eviction]
       }
     });
-    await turnTo('map');
+    await openView('map');
     const gpu = number => board.locator(`[data-uuid$="-${number}"]`);
-    await shows('Not healthy: fell off the bus (Xid 79)', gpu(0));
-    await shows(/10 GiB held by 2 foreign processes · busy 42\s%/, gpu(1));
-    await shows(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(1));
-    await shows('somebody', gpu(1));
-    await shows('planned here: somebody in project course (½ GPU)', gpu(1));
-    await shows(/cordoned · can observe, suspend · driver 570\.86/);
-    await board.getByText('cannot relocate').click();
-    await shows('relocate: driver 570.86 cannot restore on another GPU; 580 can');
-    await shows('Not ready', board.locator('section', { hasText: 'n1' }));
-    await shows(/agent silent/);
-    await shows(/Node pool a100/);
-    await turnTo('evictions');
-    await shows(
+    await expectText('Unhealthy: fell off the bus (Xid 79)', gpu(0));
+    await expectText(/10 GiB used by 2 other processes · utilization 42\s%/, gpu(1));
+    await expectText(/^a\.ipynb \(½ GPU\) · 70 GiB · 30 GiB borrowed/, gpu(1));
+    await expectText('another user', gpu(1));
+    await expectText('planned here: another user in project course (½ GPU)', gpu(1));
+    await expectText(/cordoned · capabilities: observe, suspend · driver 570\.86/);
+    await board.getByText('unavailable: relocate').click();
+    await expectText('relocate: driver 570.86 cannot restore on another GPU; 580 can');
+    await expectText('Not ready', board.locator('section', { hasText: 'n1' }));
+    await expectText(/agent silent/);
+    await expectText(/Node pool a100/);
+    await openView('evictions');
+    await expectText(
       'Project vision takes back what it lent.',
       board.getByRole('row').filter({ hasText: 'b.ipynb' })
     );
-    await turnTo('queues');
+    await openView('queues');
     await board.getByRole('button', { name: 'vision' }).click();
-    await board.getByRole('img', { name: /allocated 1.5 GPUs now, between 0 and 1.5/ }).waitFor();
+    await board.getByRole('img', { name: /1.5 GPUs allocated \(min 0, max 1.5\)/ }).waitFor();
 
-    // thousands of rows: few are in the page, all are counted, and the last one is there when somebody goes to it
-    await say({ tables: largeCluster(500, 8) });
-    await turnTo('workloads');
-    await shows('4000 rows');
+    // 4000 rows: few are rendered, all are counted, and the last one can be reached
+    await configure({ tables: largeCluster(500, 8) });
+    await openView('workloads');
+    await expectText('4000 rows');
     const table = board.getByRole('table');
     assert.equal(await table.getAttribute('aria-rowcount'), '4001');
     assert.ok((await table.getByRole('row').count()) < 120);
     const scroller = board.getByRole('region', { name: 'Workloads' });
     await scroller.focus();
     await page.keyboard.press('End');
-    await shows('n499-7.ipynb', table);
+    await expectText('n499-7.ipynb', table);
     await board.getByRole('searchbox').fill('n250-3.ipynb');
-    await shows('n250-3.ipynb', table);
+    await expectText('n250-3.ipynb', table);
     assert.equal(await table.getAttribute('aria-rowcount'), '2');
     await board.getByRole('searchbox').fill('no such words');
-    await shows('No row has these words.');
-    await turnTo('map');
-    await shows('2000 / 4000 GPUs allocated');
+    await expectText('No matching rows.');
+    await openView('map');
+    await expectText('2000 / 4000 GPUs allocated');
     assert.ok((await board.locator('.jp-GpuShareDashboard-node').count()) < 40);
 
-    // everything is gone: what is shown is said to be old, and then it is true again by itself
-    await say({ down: true });
-    await turnTo('nodes');
-    await shows(/Below is what was true at/);
-    await say({});
+    // an unavailable server: stale rows are marked, then live again
+    await configure({ down: true });
+    await openView('nodes');
+    await expectText(/Last updated at/);
+    await configure({});
     await board.locator('[data-freshness=live]').waitFor();
-    // Chromium's own word for what we asked for above: a server without these tables
+    // the 404s of the server without these tables
     assert.deepEqual(
-      lab.complaints.filter(line => !/status of 404/.test(line)),
+      lab.pageErrors.filter(line => !/status of 404/.test(line)),
       []
     );
   },

@@ -1,7 +1,8 @@
 /**
- * A notebook whose GPU memory cannot be saved is warned, killed and goes on: node kernel_killed.mjs URL [FOLDER FOR PICTURES]
+ * A kernel whose GPU memory cannot be saved is warned, killed and restarted.
+ * Usage: node kernel_killed.mjs URL [SCREENSHOT FOLDER]
  *
- * Played against the real demo, with the simulated driver's fault "suspend is not supported" switched on.
+ * Runs against the demo; the simulated driver has the fault "suspend is not supported".
  */
 import assert from 'node:assert/strict';
 
@@ -13,7 +14,9 @@ const FAULT = `import os
 from jupyter_gpushare.simnode import SimNode
 SimNode(os.environ["GPUSHARE_SIMGPU"]).fault("unsupported")`;
 const fill = gib =>
-  `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("filled", simgpu.device_uuid())`;
+  `from jupyter_gpushare import simgpu
+data = simgpu.alloc("${gib}GiB")
+print("filled", simgpu.device_uuid())`;
 const BUSY = 'print("begun")\nsimgpu.busy(600)';
 
 await inLab(
@@ -25,7 +28,7 @@ await inLab(
     await lab.showPanel();
     await lab.arrange();
 
-    // the smaller one is the one that moves: the fewest bytes
+    // the smaller kernel moves: fewest bytes
     for (const [name, gib] of [
       ['small.ipynb', 50],
       ['large.ipynb', 70]
@@ -42,23 +45,25 @@ await inLab(
       busy
     );
 
-    // notice, with a countdown, before anything is taken
+    // first the notice with its countdown
     await lab.notebook('whole.ipynb');
     await lab.run('whole.ipynb', '%gpu request 1');
-    await toast('small.ipynb: GPU memory will be taken back in').waitFor();
+    await toast('small.ipynb: GPU memory will be reclaimed in').waitFor();
     await lab
       .card('small.ipynb')
-      .getByText(/will be taken back in \d+ s/)
+      .getByText(/will be reclaimed in \d+ s/)
       .waitFor();
     await lab.front('small.ipynb');
-    await toast('small.ipynb: GPU memory will be taken back in').waitFor({ state: 'detached' }); // the notebook shows it now
+    // the notebook shows the notice itself
+    await toast('small.ipynb: GPU memory will be reclaimed in').waitFor({ state: 'detached' });
     await page
       .locator('.jp-GpuShare-banner:visible')
-      .getByText(/will be taken back in \d+ s/)
+      .getByText(/will be reclaimed in \d+ s/)
       .waitFor();
     if (shots) await lab.shot('notice', shots);
 
-    // then it is taken: no cell spins, nobody says that the kernel "appears to have died", one message says what was lost
+    // then the kill: no cell stays busy, no dialog "appears to have died", one notification about
+    // the loss
     await lab.card('small.ipynb').locator('[data-kind=killed]').waitFor({ state: 'attached' });
     await lab.done('small.ipynb', busy);
     assert.equal((await lab.done('small.ipynb', queued)).text.includes('never'), false);
@@ -66,14 +71,14 @@ await inLab(
     assert.deepEqual(await lab.dialogs(), []);
     if (shots) await lab.shot('killed', shots);
 
-    // the same notebook goes on with a new process and a share again
+    // the notebook continues with a new process and a share
     const alive = await run('small.ipynb', 'print("alive")');
     assert.match(alive.text, /alive/);
     const again = await run('small.ipynb', fill(10));
     assert.match(again.text, /filled SIM-GPU/, again.text);
     await lab.done('whole.ipynb', 0);
     assert.deepEqual(await lab.dialogs(), []);
-    assert.deepEqual(lab.complaints, []);
+    assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1360, height: 820 }
 );

@@ -1,7 +1,8 @@
 /**
- * A kernel that its server restarted for a reclaim leaves no cell spinning: node killed_cells.mjs URL
+ * Cells of a kernel that the server restarted do not stay busy.
+ * Usage: node killed_cells.mjs URL
  *
- * The kernel and its restart are real; that it was a reclaim is what the scripted server says.
+ * The kernel and its restart are real; the scripted server reports a reclaim as the reason.
  */
 import assert from 'node:assert/strict';
 
@@ -10,7 +11,7 @@ import { inLab } from './browser.mjs';
 const [url] = process.argv.slice(2);
 const server = new URL(url).origin;
 const headers = { Authorization: 'token scripted' };
-const say = body =>
+const configure = body =>
   fetch(`${server}/gpushare/script`, { method: 'POST', headers, body: JSON.stringify(body) });
 
 await inLab(url, async lab => {
@@ -38,7 +39,7 @@ await inLab(url, async lab => {
     workload: 'w1',
     events
   });
-  await say({ status: { kernels: [kernel([])] } });
+  await configure({ status: { kernels: [kernel([])] } });
   await lab.showPanel();
   await lab.card('a.ipynb').waitFor();
 
@@ -56,15 +57,15 @@ await inLab(url, async lab => {
     kind: 'killed',
     message: 'Its GPU memory was taken back for c.ipynb and could not be saved.'
   };
-  await say({ status: { kernels: [kernel([killed])] } });
+  await configure({ status: { kernels: [kernel([killed])] } });
   assert.equal((await lab.done('a.ipynb', running)).prompt, '[ ]:');
   assert.equal((await lab.done('a.ipynb', queued)).prompt, '[ ]:');
   await lab.page.locator('.Toastify__toast', { hasText: 'Its variables are lost' }).waitFor();
 
-  // the notebook goes on, on the same websocket's terms
+  // the notebook continues on the same WebSocket
   const next = await lab.done('a.ipynb', await lab.run('a.ipynb', 'print("alive")'));
   assert.equal(next.text.trim(), 'alive');
   assert.equal(next.prompt, '[1]:');
   assert.deepEqual(await lab.dialogs(), []);
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

@@ -1,6 +1,4 @@
-"""JupyterLab processes for browser tests: started on a free port, with a directory of their own,
-and gone afterwards.
-"""
+"""JupyterLab servers for browser tests, each with its own port and directory."""
 
 from __future__ import annotations
 
@@ -26,7 +24,7 @@ URL = re.compile(r"https?://[\w.]+:\d+/\S*token=\S+")
 
 @contextmanager
 def demo(*options: str) -> Iterator[str]:
-    """`jupyter gpushare demo`; gives its URL with its token."""
+    """`jupyter gpushare demo`; yields its URL with its token."""
     with TemporaryDirectory(prefix="gpushare-ui-") as folder:
         command = [
             sys.executable,
@@ -44,7 +42,7 @@ def demo(*options: str) -> Iterator[str]:
 
 @contextmanager
 def scripted() -> Iterator[str]:
-    """JupyterLab with the scripted API of scripted_server.py; gives its URL with its token."""
+    """JupyterLab with the API of scripted_server.py; yields its URL with its token."""
     extensions = {
         "ServerApp": {"jpserver_extensions": {"jupyter_gpushare": False, "scripted_server": True}}
     }
@@ -59,8 +57,7 @@ def scripted() -> Iterator[str]:
             f"--ServerApp.root_dir={work}",
             "--IdentityProvider.token=scripted",
         ]
-        # a stock server: it may hang when it is asked to end while one of its kernels is half a
-        # second old
+        # Jupyter Server may hang when it stops while one of its kernels is half a second old
         with running(command, Path(folder), extensions, must_end=False) as url:
             yield url.replace("token=...", "token=scripted")  # a configured token is not printed
 
@@ -73,13 +70,10 @@ def running(
     *,
     must_end: bool = True,
 ) -> Iterator[str]:
-    """A server process that prints its URL. It is asked to end afterwards, and must, unless it is
-    not ours to mend.
-    """
+    """A server process that prints its URL. SIGTERM must end it if `must_end`."""
     config = folder / "config"
     config.mkdir()
-    # the tests drive JupyterLab and Notebook 7 through window.jupyterapp, which they show only when
-    # told to
+    # the tests use window.jupyterapp
     shown = {"JupyterNotebookApp": {"expose_app_in_browser": True}}
     (config / "jupyter_lab_config.json").write_text(
         json.dumps({"LabApp": {"expose_app_in_browser": True}})
@@ -127,7 +121,7 @@ def built_extension(folder: Path) -> Path:
 
 
 def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
-    """The first URL with a token that the process prints and that answers."""
+    """The first URL with a token that the process prints and that responds."""
     from time import monotonic, sleep
     from urllib.request import urlopen
 
@@ -142,12 +136,12 @@ def url_of(process: subprocess.Popen[bytes], log: Path) -> str:
                 return found[0]
             except OSError:
                 pass
-        sleep(0.2)  # another process's start has no event that we could await
+        sleep(0.2)  # another process's start has no event to await
     raise TimeoutError(f"no URL within {START_S} s:\n{log.read_text()}")
 
 
-def play(script: str, url: str, *arguments: str, limit_s: int = 240) -> str:
-    """Run one browser script; its output is the failure's explanation, and is given back."""
+def run_script(script: str, url: str, *arguments: str, limit_s: int = 240) -> str:
+    """Run one browser script; returns its output, which explains a failure."""
     done = subprocess.run(
         ["node", str(HERE / script), url, *arguments],
         cwd=ROOT,

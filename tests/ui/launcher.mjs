@@ -1,5 +1,6 @@
 /**
- * A notebook that has its share from the start, and the status bar, against the scripted server: node launcher.mjs URL [FOLDER FOR PICTURES]
+ * New notebooks with a share, and the status bar, with the scripted server.
+ * Usage: node launcher.mjs URL [SCREENSHOT FOLDER]
  */
 import assert from 'node:assert/strict';
 
@@ -7,7 +8,7 @@ import { inLab } from './browser.mjs';
 import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls, questions } = scriptedServer(url);
+const { configure, calls, whatIfRequests } = scriptedServer(url);
 const NOTHING = {
   request: { gpu: null, gpu_memory_mib: null },
   workload: null,
@@ -28,7 +29,7 @@ const project = {
 
 await inLab(url, async lab => {
   const { page } = lab;
-  await say({
+  await configure({
     status: { kernels: [], scheduler: { reachable: true, version: '1', problem: null } },
     tables: { projects: [project] }
   });
@@ -45,7 +46,7 @@ await inLab(url, async lab => {
             kept: context.model.sharedModel.getMetadata('gpushare') ?? null
           };
     });
-  /** The server sees the new notebook's kernel, and hears what the notebook asks for it. */
+  /** The server reports the new notebook's kernel; returns the notebook's request. */
   const asksFor = async other => {
     let made = null;
     await until(
@@ -53,7 +54,7 @@ await inLab(url, async lab => {
       async () => (made = await newest()) !== null && made.kept !== null && made.id !== other
     );
     await calls();
-    await say({
+    await configure({
       status: { kernels: [kernel({ kernel_id: made.id, name: made.path, ...NOTHING })] }
     });
     let asked;
@@ -66,7 +67,7 @@ await inLab(url, async lab => {
     return { ...asked.body, id: made.id };
   };
 
-  // one press on a card
+  // a launcher card
   const card = page.locator('.jp-LauncherCard:visible', { hasText: 'Python 3 · ½ GPU' });
   await card.waitFor();
   if (shots) await lab.shot('launcher', shots);
@@ -74,9 +75,9 @@ await inLab(url, async lab => {
   const first = await asksFor();
   assert.equal(first.preset, '½ GPU');
 
-  // the dialog, by keyboard: presets of the administrator, what to expect before asking, the project's own bar
-  await questions();
-  await say({
+  // the dialog by keyboard: presets, expected start, project
+  await whatIfRequests();
+  await configure({
     what_if: {
       starts_now: false,
       displaces: [],
@@ -88,42 +89,43 @@ await inLab(url, async lab => {
   await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
   await page.keyboard.press('Enter');
   const dialog = page.locator('.jp-Dialog', { hasText: 'New notebook with a GPU share' });
-  await page.waitForFunction(() => document.activeElement?.id === 'gpushare-start-kernel'); // JupyterLab's dialogs choose the focus at first
+  // JupyterLab's dialogs set the focus first
+  await page.waitForFunction(() => document.activeElement?.id === 'gpushare-start-kernel');
   await dialog.getByRole('button', { name: 'large' }).focus();
   await page.keyboard.press('Enter');
   await dialog.getByText('Would wait. It needs 2 GPUs, where 1 is free.').waitFor();
   await until('it is asked about', async () =>
-    (await questions()).some(asked => asked.preset === 'large')
+    (await whatIfRequests()).some(asked => asked.preset === 'large')
   );
   await dialog.getByText('quota 1').waitFor();
   if (shots) await lab.shot('dialog', shots);
-  await say({ what_if: { starts_now: true, node: 'n0' } });
-  await dialog.getByRole('button', { name: 'Ask for this instead' }).click();
-  await dialog.getByText('Would start now, on node n0.').waitFor();
+  await configure({ what_if: { starts_now: true, node: 'n0' } });
+  await dialog.getByRole('button', { name: 'Request this instead' }).click();
+  await dialog.getByText('Would start now on node n0.').waitFor();
   await dialog.getByLabel('Project', { exact: true }).selectOption('language');
 
-  // what the server cannot read makes no notebook: it is said at its field
-  await say({
+  // an invalid request creates no notebook; the error is at its field
+  await configure({
     refusal: { code: 'invalid', message: 'gpu must be a number of GPUs.', field: 'gpu' }
   });
   await dialog.getByLabel('Share', { exact: true }).press('Enter');
   await dialog.getByRole('alert').getByText('gpu must be a number of GPUs.').waitFor();
   assert.equal((await newest())?.id ?? first.id, first.id);
-  await say({});
+  await configure({});
   await dialog.getByLabel('Share', { exact: true }).press('Enter');
   await dialog.waitFor({ state: 'detached' });
   const second = await asksFor(first.id);
   assert.equal(second.gpu, '0.5');
   assert.equal(second.project, 'language');
 
-  // cancelled, it makes nothing
+  // cancelling creates nothing
   void lab.command('gpushare:create-notebook-dialog').catch(() => undefined);
   await dialog.getByRole('form').getByRole('button', { name: 'Cancel' }).click();
   await dialog.waitFor({ state: 'detached' });
   assert.equal((await newest()).id, second.id);
 
-  // the status bar: my share and use now; pressing it shows the sidebar
-  await say({
+  // the status bar: total share and use; a click shows the sidebar
+  await configure({
     status: {
       kernels: [
         kernel({}),
@@ -134,13 +136,13 @@ await inLab(url, async lab => {
   });
   const item = page.locator('.jp-GpuShare-status-button');
   await item.getByText('1½ GPUs · 140 GiB · 1 waiting').waitFor();
-  assert.match(await item.getAttribute('title'), /a\.ipynb: GPU ½ · bursting 70 GiB/);
+  assert.match(await item.getAttribute('title'), /a\.ipynb: ½ GPU · 70 GiB \(30 GiB borrowed\)/);
   assert.equal(await lab.panel.isVisible(), false);
   await item.focus();
   await page.keyboard.press('Enter');
   await lab.panel.waitFor();
 
-  // the cards go when a person does not want them
+  // the setting that hides the cards
   await page.evaluate(() =>
     window.jupyterapp.serviceManager.settings.save(
       'jupyter-gpushare:plugin',
@@ -157,5 +159,5 @@ await inLab(url, async lab => {
     .waitFor();
   await page.locator('.jp-GpuShare-status-button').getByText('140 GiB').waitFor();
   assert.equal(await page.locator('.jp-LauncherCard', { hasText: '½ GPU' }).count(), 0);
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

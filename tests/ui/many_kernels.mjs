@@ -1,7 +1,9 @@
 /**
- * Five hundred kernels in the sidebar, in a narrow panel too: node many_kernels.mjs URL [FOLDER FOR PICTURES]
+ * 500 kernels in the sidebar, with the scripted server.
+ * Usage: node many_kernels.mjs URL [SCREENSHOT FOLDER]
  *
- * No stop-watch: what makes it smooth is counted. Cards out of sight are not laid out, and one kernel's change touches one card.
+ * Counts instead of timing: hidden cards are not laid out, and a change of one kernel renders one
+ * card.
  */
 import assert from 'node:assert/strict';
 
@@ -9,7 +11,7 @@ import { inLab } from './browser.mjs';
 import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls } = scriptedServer(url);
+const { configure, calls } = scriptedServer(url);
 const MANY = 500;
 const name = n => `work/run-${String(n).padStart(3, '0')}.ipynb`;
 const many = change =>
@@ -21,14 +23,14 @@ const many = change =>
 await inLab(url, async lab => {
   const { page, panel } = lab;
   await lab.showPanel();
-  await say({ status: { kernels: many() } });
+  await configure({ status: { kernels: many() } });
   await panel
     .locator('.jp-GpuShare-card')
     .nth(MANY - 1)
     .waitFor({ state: 'attached' });
   await panel.getByText('500', { exact: true }).waitFor();
 
-  // out of sight is not laid out: a card's inner parts have no size there
+  // hidden cards are not laid out: their children have no size
   const drawn = () =>
     panel
       .locator('.jp-GpuShare-card header')
@@ -38,7 +40,7 @@ await inLab(url, async lab => {
       );
   await until('few are drawn', async () => (await drawn()) < 50);
 
-  // the last one can be reached and used
+  // the last card can be reached and used
   const last = lab.card('run-499.ipynb');
   await calls();
   await last.getByRole('button', { name: 'Suspend' }).click();
@@ -46,7 +48,7 @@ await inLab(url, async lab => {
     (await calls()).some(call => call.path === 'kernels/k499/actions/suspend')
   );
 
-  // a change of one kernel touches one card
+  // a change of one kernel renders one card
   await page.evaluate(() => {
     window.__touched = new Set();
     new MutationObserver(records =>
@@ -61,11 +63,11 @@ await inLab(url, async lab => {
       attributes: true
     });
   });
-  await say({ kernel: many({ state: 'suspended' })[499] });
+  await configure({ kernel: many({ state: 'suspended' })[499] });
   await last.getByText('suspended', { exact: true }).waitFor();
   assert.deepEqual(await page.evaluate(() => [...window.__touched]), ['k499']);
 
-  // as narrow as it gets: nothing sticks out
+  // the narrowest panel: nothing overflows
   await lab.command('application:toggle-left-area');
   await page.setViewportSize({ width: 560, height: 800 });
   await last.scrollIntoViewIfNeeded();
@@ -74,5 +76,5 @@ await inLab(url, async lab => {
     'no sideways scrolling'
   );
   if (shots) await lab.shot('many', shots);
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

@@ -1,9 +1,10 @@
 /**
- * What the front end costs: node measure.mjs URL delay|idle|many. Prints one JSON object.
+ * Front-end cost as one JSON object.
+ * Usage: node measure.mjs URL delay|idle|many
  *
- * - delay (a demo): from an event's own time at the scheduler to the frame in which the sidebar shows it
- * - idle (a demo): share of a core that our code and what it calls takes, by Chromium's own profiler
- * - many (the scripted server): frames while 500 kernels, and a large cluster's dashboard, are scrolled through
+ * - delay (demo): from an event's time at the scheduler to the frame that shows it in the sidebar
+ * - idle (demo): share of a core that our code takes, by Chromium's profiler
+ * - many (scripted server): frames while scrolling 500 kernels and a large cluster's dashboard
  */
 import { inLab } from './browser.mjs';
 import { largeCluster } from './cluster_fixtures.mjs';
@@ -18,7 +19,7 @@ const rank = (numbers, share) =>
     Math.min(numbers.length - 1, Math.floor(share * numbers.length))
   ];
 
-/** ms per event of the scheduler's, for so many changes of one kernel's share. */
+/** Delay in ms per scheduler event, for this number of changes of one kernel's share. */
 async function delays(lab, changes) {
   const { page } = lab;
   await lab.notebook('a.ipynb');
@@ -31,7 +32,7 @@ async function delays(lab, changes) {
         time => kinds.includes(time.parentElement.dataset.kind) && !seen.has(time.dateTime)
       );
       fresh.forEach(time => seen.add(time.dateTime));
-      // the frame in which it is drawn is over when the one after it begins
+      // a frame is over when the next one begins
       if (fresh.length > 0)
         requestAnimationFrame(() =>
           requestAnimationFrame(() =>
@@ -72,7 +73,7 @@ async function delays(lab, changes) {
   return page.evaluate(() => window.__delays);
 }
 
-/** Percent of one core in which our code was somewhere on the stack. */
+/** Percentage of one core with our code on the stack. */
 async function share(page, ms) {
   const session = await page.context().newCDPSession(page);
   await session.send('Profiler.enable');
@@ -96,7 +97,7 @@ async function share(page, ms) {
   return (100 * busy) / (profile.endTime - profile.startTime);
 }
 
-/** Intervals between frames in ms, while this element is scrolled from top to bottom. */
+/** Intervals between frames in ms while this element scrolls from top to bottom. */
 function frames(page, selector, pixels = 60) {
   return page.evaluate(
     ([selector, pixels]) =>
@@ -165,7 +166,7 @@ await inLab(
     }
     if (what === 'many') {
       const script = scriptedServer(url);
-      await script.say({ status: { kernels: manyKernels(500) } });
+      await script.configure({ status: { kernels: manyKernels(500) } });
       await lab.showPanel();
       await lab.card('notebook-0.ipynb').waitFor();
       await page.waitForTimeout(1000);
@@ -180,7 +181,7 @@ await inLab(
         return '[data-measured=yes]';
       });
       const sidebar = summary(await frames(page, scroller));
-      await script.say({ status: { kernels: [] }, tables: largeCluster(500, 8) });
+      await script.configure({ status: { kernels: [] }, tables: largeCluster(500, 8) });
       const views = {};
       for (const view of ['map', 'workloads', 'nodes']) {
         await lab.command('gpushare:dashboard', { view });

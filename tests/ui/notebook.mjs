@@ -1,7 +1,8 @@
 /**
- * What the notebook itself shows and asks, against the scripted server with real kernels: node notebook.mjs URL [FOLDER FOR PICTURES]
+ * The notebook's own control, notices and saved share.
+ * Usage: node notebook.mjs URL [SCREENSHOT FOLDER]
  *
- * The control in its toolbar by keyboard, the notice above its cells by mouse, what it remembers, and the dialog that says it died.
+ * Runs against the scripted server with real kernels.
  */
 import assert from 'node:assert/strict';
 
@@ -9,7 +10,7 @@ import { inLab } from './browser.mjs';
 import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls } = scriptedServer(url);
+const { configure, calls } = scriptedServer(url);
 
 const NONE = {
   request: { gpu: null, gpu_memory_mib: null },
@@ -46,28 +47,28 @@ await inLab(url, async lab => {
       );
       return panel?.context.model.sharedModel.getMetadata('gpushare') ?? null;
     }, name);
-  const shows = text => control.getByText(text, { exact: true }).waitFor();
-  const deeds = async () =>
+  const expectText = text => control.getByText(text, { exact: true }).waitFor();
+  const actionCalls = async () =>
     (await calls()).filter(call => call.method !== 'WS').map(call => `${call.method} ${call.path}`);
 
-  // no share yet: asked for by keyboard alone
+  // no share yet: requested by keyboard
   await lab.notebook('a.ipynb');
   const id = await kernelId('a.ipynb');
-  await say({ status: { kernels: [detached(id, 'a.ipynb')] } });
-  await shows('No GPU');
+  await configure({ status: { kernels: [detached(id, 'a.ipynb')] } });
+  await expectText('no GPU');
   await main.locator('.jp-Cell').first().click();
   await page.keyboard.press('Escape');
   await page.keyboard.press('Control+Alt+g');
   await popover.waitFor();
-  await popover.getByText('Would start now, on node n0.').waitFor();
+  await popover.getByText('Would start now on node n0.').waitFor();
   await page.evaluate(() =>
     document.querySelector('.jp-NotebookPanel:not(.lm-mod-hidden) .jp-Notebook').focus()
-  ); // whoever took the focus
+  ); // any other widget may have taken the focus
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
   await main.locator('.jp-GpuShare-control-button').click();
   await popover.waitFor();
-  await lab.launcher(); // another tab in front: it goes with its notebook
+  await lab.launcher(); // another tab: the popover closes
   await popover.waitFor({ state: 'detached' });
   await lab.front('a.ipynb');
   await main.locator('.jp-Cell').first().click();
@@ -91,22 +92,22 @@ await inLab(url, async lab => {
   await calls();
   await page.keyboard.press('Enter');
   await until('the request', async () => (await metadata('a.ipynb')) !== null);
-  assert.deepEqual(await deeds(), [`POST kernels/${id}`]);
+  assert.deepEqual(await actionCalls(), [`POST kernels/${id}`]);
   const chosen = { preset: '½ GPU', gpu: '0.5', project: 'vision' };
   assert.deepEqual(await metadata('a.ipynb'), chosen, 'the notebook remembers');
 
-  // its share in a few words; Escape gives the focus back
+  // the share in the toolbar; Escape returns the focus
   const mine = changes => kernel({ kernel_id: id, name: 'a.ipynb', ...changes });
-  await say({ status: { kernels: [mine({})] } });
-  await shows('GPU ½ · bursting 70 GiB');
+  await configure({ status: { kernels: [mine({})] } });
+  await expectText('½ GPU · 70 GiB (30 GiB borrowed)');
   await popover.getByText('70 GiB of 80 GiB used').waitFor();
   if (shots) await lab.shot('control', shots);
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
   assert.equal(await control.evaluate(node => node === document.activeElement), true);
 
-  // a cell that waits at the gate: that it does, and why
-  await say({
+  // a waiting cell, and why
+  await configure({
     status: {
       kernels: [
         mine({
@@ -115,61 +116,61 @@ await inLab(url, async lab => {
       ]
     }
   });
-  await shows('GPU ½ · cell waits');
+  await expectText('½ GPU · cell waiting');
   assert.match(await control.getAttribute('title'), /a running notebook is inside its share/);
 
-  // a notice, with a countdown and choices, in the notebook; what can be seen there is not told again in a corner
+  // a notice with countdown and actions; no notification while the notebook is visible
   const notice = {
     time: new Date().toISOString(),
     kind: 'notice',
     message:
-      'In 60 s 30 GiB of GPU memory are taken back: a workload of project language needs its share. What is on the GPU then is saved.'
+      'In 60 s 30 GiB are reclaimed: a workload of project language needs its share.'
   };
-  await say({
+  await configure({
     status: {
       kernels: [
         mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString(), events: [notice] })
       ]
     }
   });
-  await banner.getByText(/GPU memory will be taken back in \d\d s/).waitFor();
+  await banner.getByText(/GPU memory will be reclaimed in \d\d s/).waitFor();
   await banner.getByText(/A workload of project language needs its share/).waitFor();
-  await control.getByText(/GPU ½ · taken back in \d\d s/).waitFor();
-  assert.equal(await page.locator('.Toastify__toast', { hasText: 'taken back' }).count(), 0);
+  await control.getByText(/½ GPU · reclaimed in \d\d s/).waitFor();
+  assert.equal(await page.locator('.Toastify__toast', { hasText: 'reclaimed' }).count(), 0);
   if (shots) await lab.shot('notice-in-notebook', shots);
   await control.click();
-  await popover.getByText('will be taken back').waitFor();
+  await popover.getByText('will be reclaimed').waitFor();
   await control.click();
   await popover.waitFor({ state: 'detached' });
   await calls();
-  await banner.getByRole('button', { name: 'Save and let go' }).click();
+  await banner.getByRole('button', { name: 'Suspend now' }).click();
   await until(
     'suspend',
-    async () => (await deeds()).join() === `POST kernels/${id}/actions/suspend`
+    async () => (await actionCalls()).join() === `POST kernels/${id}/actions/suspend`
   );
   await banner.getByRole('button', { name: 'Move now' }).click();
   const moved = [];
-  await until('a move', async () => moved.push(...(await deeds())) === 2);
+  await until('a move', async () => moved.push(...(await actionCalls())) === 2);
   assert.deepEqual(moved, [
     `POST kernels/${id}/actions/suspend`,
     `POST kernels/${id}/actions/resume`
   ]);
-  await banner.getByRole('button', { name: 'Ask for more…' }).click();
+  await banner.getByRole('button', { name: 'Request more…' }).click();
   await popover.getByLabel('Share', { exact: true }).waitFor();
   await page.keyboard.press('Escape');
-  // out of sight it is told in a corner
+  // a notification while the notebook is hidden
   await lab.command('launcher:create');
   await page
-    .locator('.Toastify__toast', { hasText: 'a.ipynb: GPU memory will be taken back' })
+    .locator('.Toastify__toast', { hasText: 'a.ipynb: GPU memory will be reclaimed' })
     .waitFor();
   await lab.front('a.ipynb');
   await page
-    .locator('.Toastify__toast', { hasText: 'will be taken back' })
+    .locator('.Toastify__toast', { hasText: 'will be reclaimed' })
     .waitFor({ state: 'detached' });
-  await say({ status: { kernels: [mine({})] } });
+  await configure({ status: { kernels: [mine({})] } });
   await banner.waitFor({ state: 'hidden' });
 
-  // every action of the notebook in front, from the palette
+  // the actions from the palette
   await calls();
   for (const [words, call] of [
     ['Suspend This Notebook', 'actions/suspend'],
@@ -185,11 +186,11 @@ await inLab(url, async lab => {
     const made = [];
     await until(
       words,
-      async () => (made.push(...(await deeds())), made.includes(`POST kernels/${id}/${call}`))
+      async () => (made.push(...(await actionCalls())), made.includes(`POST kernels/${id}/${call}`))
     );
   }
 
-  // opened again with a new kernel, it asks for what it remembers, once; what was released is forgotten
+  // a new kernel: the saved share is requested once; a release removes it
   const anew = () =>
     page.evaluate(async () => {
       const { sessionContext } = window.jupyterapp.shell.currentWidget;
@@ -199,7 +200,7 @@ await inLab(url, async lab => {
     });
   const second = await anew();
   await calls();
-  await say({ status: { kernels: [detached(second, 'a.ipynb')] } });
+  await configure({ status: { kernels: [detached(second, 'a.ipynb')] } });
   let asked;
   await until(
     'the remembered request',
@@ -207,15 +208,15 @@ await inLab(url, async lab => {
       (asked = (await calls()).find(call => call.path === `kernels/${second}`)) !== undefined
   );
   assert.deepEqual(asked.body, chosen);
-  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
-  await shows('GPU ½ · bursting 70 GiB');
+  await configure({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
+  await expectText('½ GPU · 70 GiB (30 GiB borrowed)');
   await control.click();
   await popover.getByRole('button', { name: 'Release' }).click();
   await until('it is forgotten', async () => (await metadata('a.ipynb')) === null);
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
 
-  // one that came with a share says that it asks for it
+  // a notebook with a saved share says that it was requested
   await page.evaluate(async chosen => {
     const content = {
       cells: [],
@@ -231,25 +232,25 @@ await inLab(url, async lab => {
   }, chosen);
   await lab.front('old.ipynb');
   await until('its kernel', async () => (await kernelId('old.ipynb')) !== null);
-  await say({ status: { kernels: [detached(await kernelId('old.ipynb'), 'old.ipynb')] } });
+  await configure({ status: { kernels: [detached(await kernelId('old.ipynb'), 'old.ipynb')] } });
   await page
     .locator('.Toastify__toast', {
-      hasText: 'old.ipynb: asked for ½ GPU, the share that was chosen for this notebook'
+      hasText: 'old.ipynb: requested ½ GPU, the share saved in this notebook'
     })
     .waitFor();
   await lab.front('a.ipynb');
 
-  // a kernel that dies: the dialog does not stand alone
-  await say({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
+  // the reason in the dialog of a died kernel
+  await configure({ status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb' })] } });
   await lab.run('a.ipynb', 'import os\nos.kill(os.getpid(), 9)');
   const dialog = page.locator('.jp-Dialog', { hasText: 'appears to have died' });
-  await dialog.getByText('GPU share did not do this').waitFor();
+  await dialog.getByText('GPU share did not cause this').waitFor();
   const lost = {
     time: new Date().toISOString(),
     kind: 'killed',
     message: 'The kernel is restarted to free 70 GiB of GPU memory.'
   };
-  await say({
+  await configure({
     status: { kernels: [kernel({ kernel_id: second, name: 'a.ipynb', events: [lost] })] }
   });
   await dialog
@@ -258,5 +259,5 @@ await inLab(url, async lab => {
   if (shots) await lab.shot('died', shots);
   await dialog.getByRole('button').first().click();
 
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

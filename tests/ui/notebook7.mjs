@@ -1,11 +1,14 @@
-/** The same in Notebook 7, which has neither sidebar handles nor a status bar: node notebook7.mjs URL [FOLDER FOR PICTURES] */
+/**
+ * Notebook 7, which has no status bar, with the scripted server.
+ * Usage: node notebook7.mjs URL [SCREENSHOT FOLDER]
+ */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
 import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, calls } = scriptedServer(url);
+const { configure, calls } = scriptedServer(url);
 const server = new URL(url).origin;
 const headers = { Authorization: 'token scripted' };
 const content = {
@@ -30,13 +33,13 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
     );
   await until('a kernel', async () => (await id()) !== null);
   const mine = async changes =>
-    say({
+    configure({
       status: { kernels: [kernel({ kernel_id: await id(), name: 'seven.ipynb', ...changes })] }
     });
 
-  // the control and its popover
+  // control and popover
   await mine({});
-  await control.getByText('GPU ½ · bursting 70 GiB').waitFor();
+  await control.getByText('½ GPU · 70 GiB (30 GiB borrowed)').waitFor();
   await control.click();
   await popover.getByText('70 GiB of 80 GiB used').waitFor();
   if (shots) await lab.shot('notebook-7', shots);
@@ -48,15 +51,15 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   await page.keyboard.press('Escape');
   await popover.waitFor({ state: 'detached' });
 
-  // the notice above the cells
+  // the notice
   await mine({ notice_deadline: new Date(Date.now() + 60_000).toISOString() });
   await page
     .locator('.jp-GpuShare-banner')
-    .getByText(/will be taken back in \d\d s/)
+    .getByText(/will be reclaimed in \d\d s/)
     .waitFor();
   await mine({});
 
-  // what happened is told in its notifications
+  // events as notifications
   await mine({
     events: [
       {
@@ -68,7 +71,7 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   });
   await page.locator('.Toastify__toast', { hasText: 'seven.ipynb: Moved to GPU 1' }).waitFor();
 
-  // the panel, where Notebook 7 has it
+  // the panel
   await lab.showPanel();
   await lab.card('seven.ipynb').getByText('30 GiB borrowed').waitFor();
   if (shots) await lab.shot('notebook-7-panel', shots);
@@ -76,12 +79,12 @@ await inLab(`${server}/notebooks/seven.ipynb?token=scripted`, async lab => {
   // the dialog of a new notebook
   void lab.command('gpushare:create-notebook-dialog').catch(() => undefined);
   const dialog = page.locator('.jp-Dialog', { hasText: 'New notebook with a GPU share' });
-  await dialog.getByText('Would start now, on node n0.').waitFor();
+  await dialog.getByText('Would start now on node n0.').waitFor();
   await dialog.getByRole('form').getByRole('button', { name: 'Cancel' }).click();
-  // the first is Notebook 7's own, also without any extension; the second when JupyterLab's server serves its pages
+  // errors of Notebook 7 itself, the second one when JupyterLab's server serves its pages
   const OWN = [/reading 'schema'/, /Command 'filebrowser:open-path' not registered/];
   assert.deepEqual(
-    lab.complaints.filter(text => !OWN.some(pattern => pattern.test(text))),
+    lab.pageErrors.filter(text => !OWN.some(pattern => pattern.test(text))),
     []
   );
 });

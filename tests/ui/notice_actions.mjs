@@ -1,8 +1,9 @@
 /**
- * What a notice offers, pressed while a cell runs: node notice_actions.mjs URL [FOLDER FOR PICTURES]
+ * The actions of a notice while a cell runs.
+ * Usage: node notice_actions.mjs URL [SCREENSHOT FOLDER]
  *
- * Played against the real demo. Save and let go: the cell stands still, and goes on when it is resumed. Ask for more: what is asked for is
- * guaranteed, and the cell goes on. Neither loses anything.
+ * Runs against the demo. "Suspend now" pauses the cell until the kernel is resumed; "Request more"
+ * keeps the memory. No data is lost.
  */
 import assert from 'node:assert/strict';
 
@@ -31,8 +32,11 @@ await inLab(url, async lab => {
     await run(name, `%gpu request 0.5 --project ${project}`);
     await run(name, fill(gib));
   }
-  /** A cell of small.ipynb runs when a third notebook takes a whole GPU; its notice stands above its cells. */
-  const noticed = async whole => {
+  /**
+   * Runs a cell in small.ipynb, then requests a whole GPU in a third notebook, and waits for the
+   * notice.
+   */
+  const waitForNotice = async whole => {
     const cell = await lab.run('small.ipynb', BUSY);
     await page.waitForFunction(
       index => window.__cell('small.ipynb', index)?.text.includes('begun'),
@@ -42,18 +46,18 @@ await inLab(url, async lab => {
     await lab.run(whole, '%gpu request 1 --project course');
     await lab.front('small.ipynb');
     const banner = page.locator('.jp-GpuShare-banner:visible');
-    await banner.getByText(/will be taken back in \d+ s/).waitFor();
+    await banner.getByText(/will be reclaimed in \d+ s/).waitFor();
     return { cell, banner };
   };
   const ended = async cell =>
     assert.match((await lab.done('small.ipynb', cell)).text, /ended True/);
 
-  // save and let go: at once, whole; the cell stands still and says so; resumed, it ends with what it held
-  const first = await noticed('whole.ipynb');
-  await first.banner.getByRole('button', { name: 'Save and let go' }).click();
+  // suspend now: the cell pauses; after resuming it ends with its data
+  const first = await waitForNotice('whole.ipynb');
+  await first.banner.getByRole('button', { name: 'Suspend now' }).click();
   await small.getByText('50 GiB saved in host memory · 40 GiB guaranteed').waitFor();
-  await small.getByText('Its running cell stands still until it is resumed.').waitFor();
-  await lab.card('whole.ipynb').getByText('on GPU').waitFor();
+  await small.getByText('The running cell is paused until the kernel is resumed.').waitFor();
+  await lab.card('whole.ipynb').getByText(/^(running|idle)$/).waitFor();
   if (shots) await lab.shot('saved', shots);
   await small.getByRole('button', { name: 'Resume' }).click();
   await ended(first.cell);
@@ -62,12 +66,13 @@ await inLab(url, async lab => {
   await run('large.ipynb', '1'); // both spread out again
   await run('small.ipynb', '1');
 
-  // ask for more: what to expect is said of this share in place of the old one; then it is guaranteed, and the cell goes on
-  const second = await noticed('again.ipynb');
-  await second.banner.getByRole('button', { name: 'Ask for more…' }).click();
+  // request more: the form replaces the share; then the memory is guaranteed and the cell goes on
+  const second = await waitForNotice('again.ipynb');
+  await second.banner.getByRole('button', { name: 'Request more…' }).click();
   const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
-  await page.waitForFunction(() => document.activeElement?.closest('form') !== null); // the keyboard is where the question is
-  assert.equal(await popover.getByRole('button', { name: 'Ask for more…' }).count(), 0);
+  // focus is in the form
+  await page.waitForFunction(() => document.activeElement?.closest('form') !== null);
+  assert.equal(await popover.getByRole('button', { name: 'Request more…' }).count(), 0);
   await popover.getByRole('button', { name: /^1 GPU/ }).click();
   await popover.getByText(/1 other/).waitFor();
   if (shots) await lab.shot('ask-for-more', shots);
@@ -79,5 +84,5 @@ await inLab(url, async lab => {
   await second.banner.waitFor({ state: 'hidden' });
   await ended(second.cell);
   assert.deepEqual(await lab.dialogs(), []);
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

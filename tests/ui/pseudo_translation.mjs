@@ -1,4 +1,6 @@
-/** A made-up language: every string of ours between brackets. What a page then shows without brackets was never offered for translation. */
+/**
+ * A pseudo language: every string of ours in brackets. Text without brackets is not translatable.
+ */
 import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
@@ -11,10 +13,13 @@ const END = '⟧';
 
 export const DOMAIN = 'jupyter_gpushare';
 
-/** The strings of `trans.__` and `trans._n` in our sources, as a language pack has them; `strange`: calls whose words cannot be read from the source. */
+/**
+ * The strings of `trans.__` and `trans._n` as a language pack has them; `unreadable`: calls
+ * without string literals.
+ */
 export function catalogue() {
   const words = {};
-  const strange = [];
+  const unreadable = [];
   const pseudo = text => `${BEGIN}${text}${END}`;
   for (const file of sources(SOURCES)) {
     const tree = ts.createSourceFile(
@@ -34,7 +39,7 @@ export function catalogue() {
         if (given.every(ts.isStringLiteralLike)) {
           words[given[0].text] = given.map(one => pseudo(one.text));
         } else if (!node.getText().includes("load('jupyterlab')")) {
-          strange.push(`${file}: ${node.getText()}`);
+          unreadable.push(`${file}: ${node.getText()}`);
         }
       }
       ts.forEachChild(node, look);
@@ -46,7 +51,7 @@ export function catalogue() {
       '': { domain: DOMAIN, language: 'eo-UY', plural_forms: 'nplurals=2; plural=(n != 1);' },
       ...words
     },
-    strange
+    unreadable
   };
 }
 
@@ -63,8 +68,8 @@ function sources(folder) {
   });
 }
 
-/** Have JupyterLab speak it, from the next load of the page on. */
-export async function speak(page) {
+/** Switch JupyterLab to the pseudo language and reload. */
+export async function switchLanguage(page) {
   const { words } = catalogue();
   await page.route(/\/api\/translations\/./, route =>
     route.fulfill({ json: { data: { [DOMAIN]: words }, message: '' } })
@@ -80,8 +85,8 @@ export async function speak(page) {
 }
 
 /**
- * What a part of the page says outside of the brackets, in text and in what is read out or shown as a hint. `data`: words of servers and people,
- * which stay as they are.
+ * Text, tooltips and accessible names outside of brackets. `data`: names and server messages,
+ * which are not translated.
  */
 export async function untranslated(page, selector, data) {
   const said = await page.evaluate(selector => {
@@ -105,7 +110,7 @@ export async function untranslated(page, selector, data) {
   return [...new Set(said.map(text => rest(text, data)).filter(text => /\p{L}{2,}/u.test(text)))];
 }
 
-/** Brackets may stand in brackets: a sentence takes another as its argument. */
+/** Brackets may be nested: a string takes another as its argument. */
 function rest(text, data) {
   let left = text;
   for (let before = ''; before !== left;) {

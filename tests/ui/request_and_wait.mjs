@@ -1,19 +1,23 @@
 /**
- * Asking for a share, being told what to expect, and waiting with a reason: node request_and_wait.mjs URL [FOLDER FOR PICTURES]
+ * Requests with an estimate, and waiting with a reason.
+ * Usage: node request_and_wait.mjs URL [SCREENSHOT FOLDER]
  *
- * Played against the real demo. Two GPUs: a notebook with half a GPU that bursts, one with a whole one, and one that has to wait.
+ * Runs against the demo with two GPUs: half a GPU that bursts, a whole one, and a third notebook
+ * that waits.
  */
 import assert from 'node:assert/strict';
 
 import { THEMES, useTheme } from './axe.mjs';
 import { inLab } from './browser.mjs';
-import { waitedBefore } from './wait_history.mjs';
+import { createWaitHistory } from './wait_history.mjs';
 
 const [url, shots] = process.argv.slice(2);
 const alloc = gib =>
-  `from jupyter_gpushare import simgpu\ndata = simgpu.alloc("${gib}GiB")\nprint("have", simgpu.device_uuid())`;
+  `from jupyter_gpushare import simgpu
+data = simgpu.alloc("${gib}GiB")
+print("have", simgpu.device_uuid())`;
 
-await waitedBefore(url, 9);
+await createWaitHistory(url, 9);
 await inLab(
   url,
   async lab => {
@@ -33,7 +37,7 @@ await inLab(
     await card('Python 3 · ½ GPU').waitFor();
     await picture('launcher');
 
-    // half a GPU that uses more while nobody needs it: one line in the toolbar, the rest behind it
+    // half a GPU that borrows memory: toolbar and popover
     await made('Python 3 · 1 GPU', 'train.ipynb');
     await lab.done('train.ipynb', await lab.run('train.ipynb', alloc(72)));
     await made('Python 3 · ½ GPU', 'explore.ipynb');
@@ -41,14 +45,14 @@ await inLab(
       (await lab.done('explore.ipynb', await lab.run('explore.ipynb', alloc(61)))).text,
       /have SIM-GPU/
     );
-    await control.getByText('GPU ½ · bursting 61 GiB').waitFor();
+    await control.getByText('½ GPU · 61 GiB (21 GiB borrowed)').waitFor();
     await control.click();
     const popover = page.getByRole('dialog', { name: "This notebook's GPU share" });
     await popover.getByText('21 GiB borrowed').waitFor();
     await picture('toolbar');
     await page.keyboard.press('Escape');
 
-    // before asking: it would wait, why, and what would start now
+    // the dialog: when it would start, why it would wait, alternatives
     await lab.launcher();
     await card('GPU share…').click();
     const dialog = page.locator('.jp-Dialog');
@@ -58,7 +62,7 @@ await inLab(
     await dialog.getByText(/^Probably less than a minute \(going by 9 like requests/).waitFor();
     for (const [share, offer] of [
       ['½ GPU', 'starts now'],
-      ['1 GPU', 'less than a minute']
+      ['1 GPU', 'under 1 min']
     ]) {
       await dialog.getByRole('button', { name: share, exact: true }).getByText(offer).waitFor();
     }
@@ -66,14 +70,14 @@ await inLab(
     await dialog.getByRole('button', { name: 'Request', exact: true }).click();
     await lab.rename('sweep.ipynb');
 
-    // waiting, with a reason: in the cell, in the toolbar, in the sidebar
+    // waiting with a reason: cell, toolbar, sidebar
     const waits = await lab.run('sweep.ipynb', alloc(40));
-    await control.getByText(/^GPU 1 · waiting, place 1/).waitFor();
+    await control.getByText(/^1 GPU · waiting, position 1/).waitFor();
     const sweep = lab.card('sweep.ipynb');
     await sweep.getByText(/It needs 1 GPU/).waitFor();
     await sweep
       .getByText(/^Probably less than a minute more|waited longer than like requests/)
-      .waitFor(); // by how fast this machine is
+      .waitFor(); // depends on the speed of the machine
     await sweep.getByText('What would start now?').click();
     await sweep.getByText('0.5 GPU would start now.').waitFor();
     await sweep.scrollIntoViewIfNeeded();
@@ -82,18 +86,18 @@ await inLab(
     await picture('dark');
     await useTheme(page, THEMES[0]);
 
-    // what would start now is taken: the cell runs
-    await sweep.getByRole('button', { name: 'Ask for this instead' }).click();
+    // the alternative starts, and the cell runs
+    await sweep.getByRole('button', { name: 'Request this instead' }).click();
     assert.match((await lab.done('sweep.ipynb', waits)).text, /have SIM-GPU/);
-    await control.getByText(/GPU ½ · 40 GiB/).waitFor();
+    await control.getByText(/½ GPU · 40 GiB/).waitFor();
     assert.deepEqual(await lab.dialogs(), []);
-    assert.deepEqual(lab.complaints, []);
+    assert.deepEqual(lab.pageErrors, []);
 
     // the same notebook in Notebook 7
     const { origin, searchParams } = new URL(url);
     await page.evaluate(() => window.jupyterapp.commands.execute('docmanager:save-all'));
     await page.goto(`${origin}/notebooks/explore.ipynb?token=${searchParams.get('token')}`);
-    await page.locator('.jp-GpuShare-control-button').getByText('GPU ½').waitFor();
+    await page.locator('.jp-GpuShare-control-button').getByText('½ GPU').waitFor();
     await page.locator('.jp-GpuShare-control-button').click();
     await popover.getByText('guaranteed').waitFor();
     await picture('notebook-7');

@@ -1,6 +1,4 @@
-"""Takes the pictures of README and docs from the running product: ``python tests/ui/screenshots.py
-FOLDER``.
-"""
+"""Takes the screenshots of README and docs: ``python tests/ui/screenshots.py FOLDER``."""
 
 from __future__ import annotations
 
@@ -11,14 +9,14 @@ from PIL import Image, ImageDraw, ImageFont
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from ui.lab import demo, play
+from ui.lab import demo, run_script
 
 STORIES = ("request_and_wait.mjs", "story.mjs", "kernel_killed.mjs", "dashboard.mjs", "widgets.mjs")
 FRAMES = {
-    "two-halves-burst": "1. Two notebooks have half a GPU each. Nobody needs the rest, so each uses 70 of 80 GiB, on a GPU of its own.",
-    "a-whole-gpu-lands": "2. A third one asks for a whole GPU and has it at once. Who was in the way is saved to host memory and moved.",
-    "moved-and-kept": "3. Both go on with everything they held, taking turns on the other GPU. The sidebar says what happened, and why.",
-    "spread-again": "4. The third one leaves: both spread out again.",
+    "two-halves-burst": "1. Two notebooks have half a GPU each and borrow memory: 70 of 80 GiB.",
+    "a-whole-gpu-lands": "2. A third one gets a whole GPU; a notebook is saved and moved.",
+    "moved-and-kept": "3. Both continue with their data on the other GPU. The sidebar says why.",
+    "spread-again": "4. The third notebook ends: both spread out again.",
 }
 WIDTH = 1088
 CAPTION = 44
@@ -26,7 +24,7 @@ EACH_MS = 4000
 
 
 def animate(folder: Path) -> None:
-    """The story of the README in one moving picture, made of the very pictures of the tutorial."""
+    """The animation of the README, made of the screenshots of the tutorial."""
     frames = [framed(Image.open(folder / f"{name}.png"), words) for name, words in FRAMES.items()]
     frames[0].save(
         folder / "story.webp",
@@ -40,7 +38,7 @@ def animate(folder: Path) -> None:
 
 
 def framed(picture: Image.Image, words: str) -> Image.Image:
-    """A picture with what it shows written below it."""
+    """A screenshot with its caption."""
     small = picture.convert("RGB").resize(
         (WIDTH, round(picture.height * WIDTH / picture.width)), Image.Resampling.LANCZOS
     )
@@ -60,6 +58,6 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images").resolve()
     for story in STORIES:
         with demo() as url:
-            play(story, url, str(folder))
+            run_script(story, url, str(folder))
     animate(folder)
     print(*sorted(path.name for path in folder.iterdir()), sep="\n")  # noqa: T201 - it is a command

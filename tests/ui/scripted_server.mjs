@@ -1,4 +1,4 @@
-/** What a browser test tells the scripted server (scripted_server.py), and what it asks it. */
+/** The client of the scripted server (scripted_server.py). */
 import assert from 'node:assert/strict';
 
 const headers = { Authorization: 'token scripted' };
@@ -18,17 +18,18 @@ export function scriptedServer(url) {
     return found;
   };
   return {
-    /** Set what it says; every page hears it at once. */
-    say: body => fetch(script, { method: 'POST', headers, body: JSON.stringify(body) }),
+    /** Set the server's responses and send them to every page. */
+    configure: body => fetch(script, { method: 'POST', headers, body: JSON.stringify(body) }),
     asked,
-    /** What the page has done since the last time; questions are no deeds. */
+    /** The calls of the page since the last time, without what-if requests. */
     calls: () => taken(call => call.path !== 'what-if'),
-    /** The requests about which it asked "what if" since the last time. */
-    questions: async () => (await taken(call => call.path === 'what-if')).map(call => call.body)
+    /** The what-if requests since the last time. */
+    whatIfRequests: async () =>
+      (await taken(call => call.path === 'what-if')).map(call => call.body)
   };
 }
 
-/** Wait until the server sees what is expected of the page. */
+/** Wait until the condition holds. */
 export async function until(what, check) {
   for (let tries = 0; tries < 150; tries++) {
     if (await check()) return;
@@ -37,7 +38,7 @@ export async function until(what, check) {
   assert.fail(what);
 }
 
-/** A kernel that bursts; name only what a test is about. */
+/** A kernel that borrows memory; name only what a test is about. */
 export const kernel = changes => ({
   kernel_id: 'k1',
   name: 'work/a.ipynb',

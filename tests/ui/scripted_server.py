@@ -1,12 +1,11 @@
-"""A JupyterLab whose `gpushare/api/` says what a browser test tells it to say: every state of the
-sidebar, without its causes.
+"""A JupyterLab server whose `gpushare/api/` returns what a browser test configured.
 
 `POST gpushare/script` sets the status and sends it to every open stream; `{"down": true}` makes the
-API answer 503 and closes the streams; `{"kernel": {...}}` sends one kernel alone; `{"tables":
-{"projects": [...]}}` and `{"what_if": {...}}` set what is answered to those questions; `GET
-gpushare/script` gives the calls that the page made since the last time, and how many streams are
-open. What it says is read as the messages that it stands for: fields that a test does not name have
-their defaults, and a test cannot say what no server could.
+API answer 503 and closes the streams; `{"kernel": {...}}` sends one kernel frame; `{"tables":
+{"projects": [...]}}` and `{"what_if": {...}}` set the answers of those routes. `GET
+gpushare/script` returns the calls of the page since the last time, and the number of open streams.
+Bodies are converted to the real messages: missing fields have their defaults, and invalid ones are
+errors.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ from jupyter_gpushare.messages import (
 )
 
 FIELDS = {"history/queues": "samples"}
-"""What the list of rows is called in an answer, where it is not called like its path."""
+"""The field of the rows where it differs from the path."""
 UP = {"reachable": True, "version": "0.0.0", "problem": None}
 
 
 class Script:
-    """What is said now, who listens, and what was asked."""
+    """The configured responses, the open streams, and the recorded calls."""
 
     def __init__(self) -> None:
         self.status: dict[str, Any] = {
@@ -67,18 +66,18 @@ class Script:
         self.streams: set[Stream] = set()
         self.calls: list[dict[str, Any]] = []
 
-    def tell(self, said: dict[str, Any]) -> None:
-        self.down = said.get("down", False)
-        self.refusal = said.get("refusal")
-        self.status |= said.get("status", {})
-        self.tables |= said.get("tables", {})
-        self.what_if = said.get("what_if", self.what_if)
+    def configure(self, body: dict[str, Any]) -> None:
+        self.down = body.get("down", False)
+        self.refusal = body.get("refusal")
+        self.status |= body.get("status", {})
+        self.tables |= body.get("tables", {})
+        self.what_if = body.get("what_if", self.what_if)
         self.revision += 1
         for stream in list(self.streams):
             if self.down:
                 stream.close()
-            elif "kernel" in said:
-                stream.send_kernel(said["kernel"])
+            elif "kernel" in body:
+                stream.send_kernel(body["kernel"])
             else:
                 stream.send_state()
 
@@ -86,25 +85,25 @@ class Script:
 SCRIPT = Script()
 
 
-def said() -> Any:
-    """The status as a server says it."""
+def status_json() -> Any:
+    """The status as JSON."""
     return to_json(convert(Status, SCRIPT.status))
 
 
 class ScriptHandler(JupyterHandler):
     def post(self) -> None:
-        SCRIPT.tell(json.loads(self.request.body))
+        SCRIPT.configure(json.loads(self.request.body))
 
     def get(self) -> None:
         self.finish(json.dumps({"calls": SCRIPT.calls, "streams": len(SCRIPT.streams)}))
         SCRIPT.calls.clear()
 
     def check_xsrf_cookie(self) -> None:
-        """The test calls it from outside the page."""
+        """The test calls it from outside of the page."""
 
 
 class Api(APIHandler):
-    """Status, and every action: recorded, answered with nothing or with the refusal of the script."""
+    """Status, tables and actions; calls are recorded, and refused if so configured."""
 
     def prepare(self) -> Any:
         if SCRIPT.down:
@@ -114,7 +113,7 @@ class Api(APIHandler):
     @web.authenticated
     def get(self, path: str) -> None:
         if path == "status":
-            self.finish(json.dumps(said()))
+            self.finish(json.dumps(status_json()))
         elif path in SCRIPT.tables:
             self.finish(json.dumps({FIELDS.get(path, path): SCRIPT.tables[path]}))
         else:
@@ -159,7 +158,7 @@ class Stream(websocket.WebSocketHandler):
         self.write_message(encode(frame).decode())
 
     def send_state(self) -> None:
-        self.write_message({"type": "state", "revision": SCRIPT.revision, "status": said()})
+        self.write_message({"type": "state", "revision": SCRIPT.revision, "status": status_json()})
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:

@@ -1,11 +1,14 @@
-/** Every state of the sidebar, and every action, against the scripted server: node sidebar.mjs URL [FOLDER FOR PICTURES] */
+/**
+ * Every state and action of the sidebar, with the scripted server.
+ * Usage: node sidebar.mjs URL [SCREENSHOT FOLDER]
+ */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
 import { kernel, scriptedServer, until } from './scripted_server.mjs';
 
 const [url, shots] = process.argv.slice(2);
-const { say, asked, calls, questions } = scriptedServer(url);
+const { configure, asked, calls, whatIfRequests } = scriptedServer(url);
 
 const waiting = kernel({
   kernel_id: 'k2',
@@ -28,7 +31,7 @@ const waiting = kernel({
       {
         change: 'priority_class',
         to: 'train',
-        message: 'Ask with priority train: it may run over quota.'
+        message: 'Use priority train: it may run over quota.'
       }
     ]
   }
@@ -67,31 +70,37 @@ const none = kernel({
 await inLab(url, async lab => {
   const { panel, page } = lab;
   const button = (name, label) => lab.card(name).getByRole('button', { name: label, exact: true });
-  const shows = (what, where = panel) => where.getByText(what).first().waitFor();
+  const expectText = (what, where = panel) => where.getByText(what).first().waitFor();
   await lab.showPanel();
 
-  // empty, and labelled
-  await shows('simulated');
-  await shows(/No notebook of yours runs/);
+  // no kernels
+  await expectText('simulated');
+  await expectText(/No running notebooks/);
 
-  // every kind of kernel
-  await say({ status: { kernels: [kernel({ utilization: 0.37 }), waiting, asleep, none] } });
-  await shows('bursting', lab.card('a.ipynb'));
-  await shows('70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed', lab.card('a.ipynb'));
-  await shows('½ GPU · up to 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)', lab.card('a.ipynb'));
-  await shows(/cannot go over it/, lab.card('b.ipynb'));
-  await shows('Place in the queue: 3', lab.card('b.ipynb'));
-  await shows(/Ask with priority train/, lab.card('b.ipynb'));
-  await shows('suspended', lab.card('c.ipynb'));
-  await shows('70 GiB saved in host memory · 40 GiB guaranteed', lab.card('c.ipynb'));
-  await shows('no GPU', lab.card('d.ipynb'));
-  await shows('GPU 37 % busy with it', lab.card('a.ipynb'));
-  await shows(/A cell waits. Waiting for room/, lab.card('c.ipynb'));
+  // every state
+  await configure({ status: { kernels: [kernel({ utilization: 0.37 }), waiting, asleep, none] } });
+  await expectText('running', lab.card('a.ipynb'));
+  await expectText(
+    '70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed',
+    lab.card('a.ipynb')
+  );
+  await expectText(
+    '½ GPU · up to 1 GPU · vision · n0 · GPU 1 (planned: GPU 0)',
+    lab.card('a.ipynb')
+  );
+  await expectText(/cannot go over it/, lab.card('b.ipynb'));
+  await expectText('Queue position: 3', lab.card('b.ipynb'));
+  await expectText(/Use priority train/, lab.card('b.ipynb'));
+  await expectText('suspended', lab.card('c.ipynb'));
+  await expectText('70 GiB saved in host memory · 40 GiB guaranteed', lab.card('c.ipynb'));
+  await expectText('no GPU', lab.card('d.ipynb'));
+  await expectText('GPU utilization 37 %', lab.card('a.ipynb'));
+  await expectText(/A cell is waiting. Waiting for room/, lab.card('c.ipynb'));
   if (shots) await lab.shot('states', shots);
 
-  // what would start now instead, asked when somebody wants to know, and taken by one press
-  await questions();
-  await say({
+  // alternatives, requested when opened; a button requests one
+  await whatIfRequests();
+  await configure({
     what_if: {
       starts_now: false,
       alternatives: [
@@ -103,19 +112,19 @@ await inLab(url, async lab => {
     }
   });
   await lab.card('b.ipynb').getByText('What would start now?').click();
-  await shows('0.5 GPU would start now in node pool t4.', lab.card('b.ipynb'));
-  assert.deepEqual((await questions()).at(-1), { gpu: 2, project: 'vision' });
+  await expectText('0.5 GPU would start now in node pool t4.', lab.card('b.ipynb'));
+  assert.deepEqual((await whatIfRequests()).at(-1), { gpu: 2, project: 'vision' });
   if (shots) await lab.shot('what-if', shots);
-  await lab.card('b.ipynb').getByRole('button', { name: 'Ask for this instead' }).click();
+  await lab.card('b.ipynb').getByRole('button', { name: 'Request this instead' }).click();
   await until('a request', async () =>
     (await calls()).some(
       call =>
         call.path === 'kernels/k2' && call.body.gpu === 0.5 && call.body.node_pools[0] === 't4'
     )
   );
-  await say({ what_if: { starts_now: true, node: 'n0' } });
+  await configure({ what_if: { starts_now: true, node: 'n0' } });
 
-  // my projects, each as a bar that explains itself; what the node cannot do, and why
+  // projects, and the tiers of the node
   const project = changes => ({
     name: 'vision',
     department: 'research',
@@ -128,7 +137,7 @@ await inLab(url, async lab => {
     gpu_requested: 3.5,
     ...changes
   });
-  await say({
+  await configure({
     tables: {
       projects: [
         project(),
@@ -137,7 +146,7 @@ await inLab(url, async lab => {
       ]
     }
   });
-  await say({
+  await configure({
     status: {
       kernels: [
         kernel({ utilization: 0.37 }),
@@ -146,22 +155,19 @@ await inLab(url, async lab => {
         none
       ]
     }
-  }); // a change of mine asks anew
+  }); // a change of my kernels refreshes the projects
   const vision = panel.locator('[data-project=vision]');
-  await shows('1½ GPUs held', vision);
-  for (const words of ['quota 1', 'fair share 1½', '½ over quota', '2 more wanted'])
-    await shows(words, vision);
+  await expectText('1½ GPUs allocated', vision);
+  for (const words of ['quota 1', 'fair share 1½', '½ over quota', '2 more requested'])
+    await expectText(words, vision);
   const meter = panel.getByRole('meter', { name: 'GPUs of project vision' });
-  assert.match(
-    await meter.getAttribute('aria-valuetext'),
-    /holds 1½ GPUs.*½ GPU is over quota: borrowed/
-  );
+  assert.match(await meter.getAttribute('aria-valuetext'), /1½ GPUs allocated.*½ GPU over quota/);
   assert.equal(
     await panel.locator('[data-project=other]').count(),
     0,
     'only projects that I am in'
   );
-  await say({
+  await configure({
     status: {
       kernels: [kernel(), waiting, asleep, none],
       tiers: ['observe', 'suspend'],
@@ -169,17 +175,17 @@ await inLab(url, async lab => {
     }
   });
   await panel.getByText('This node').click();
-  await shows('Not here: driver 570 is older than 615');
+  await expectText('Not available: driver 570 is older than 615');
 
-  // the keyboard stays where it is when a button becomes another one
+  // the focus stays when a button changes into another
   await button('a.ipynb', 'Pin').focus();
   await page.keyboard.press('Enter');
-  await say({ status: { kernels: [kernel({ pinned: true }), waiting, asleep, none] } });
+  await configure({ status: { kernels: [kernel({ pinned: true }), waiting, asleep, none] } });
   await button('a.ipynb', 'Unpin').waitFor();
   assert.equal(await page.evaluate(() => document.activeElement.textContent), 'Unpin');
   await page.keyboard.press('Tab');
   await page.waitForFunction(() => document.activeElement.textContent === 'Release');
-  await say({
+  await configure({
     status: { kernels: [{ ...none, kernel_id: 'k1', name: 'work/a.ipynb' }, waiting, asleep, none] }
   });
   await button('a.ipynb', 'Request a GPU share…').waitFor();
@@ -187,10 +193,10 @@ await inLab(url, async lab => {
     await page.evaluate(() => document.activeElement.textContent),
     'Request a GPU share…'
   );
-  await say({ status: { kernels: [kernel(), waiting, asleep, none] } });
+  await configure({ status: { kernels: [kernel(), waiting, asleep, none] } });
   await button('a.ipynb', 'Pin').waitFor();
 
-  // every action, by its button
+  // every action
   await calls();
   await button('a.ipynb', 'Suspend').click();
   await button('a.ipynb', 'Pin').click();
@@ -210,8 +216,8 @@ await inLab(url, async lab => {
     'DELETE kernels/k2'
   ]);
 
-  // a request by keyboard alone; the refusal stands at its field; a good one closes the form
-  await say({
+  // a request by keyboard: an error is at its field; an accepted request closes the form
+  await configure({
     refusal: { code: 'invalid', message: 'There is no project "language".', field: 'project' }
   });
   await button('d.ipynb', 'Request a GPU share…').focus();
@@ -238,15 +244,15 @@ await inLab(url, async lab => {
   await form.getByLabel('Project').selectOption('language');
   await form.getByLabel('Share', { exact: true }).press('Enter');
   await form.getByRole('alert').getByText('There is no project "language".').waitFor();
-  await form.getByText('There is no project').nth(1).waitFor({ state: 'detached' }); // said once
+  await form.getByText('There is no project').nth(1).waitFor({ state: 'detached' }); // shown once
   if (shots) await lab.shot('refused', shots);
   await form.getByLabel('Share', { exact: true }).press('Escape');
   await lab.card('d.ipynb').getByRole('alert').waitFor({ state: 'detached' });
   await page.keyboard.press('Enter');
   await form.getByLabel('Project').selectOption('language');
-  await say({});
+  await configure({});
   await form.getByLabel('Share', { exact: true }).fill('0.25 ');
-  await form.getByText('Would start now, on node n0.').waitFor();
+  await form.getByText('Would start now on node n0.').waitFor();
   await form.getByRole('button', { name: 'Request' }).click();
   await form.waitFor({ state: 'detached' });
   assert.deepEqual((await calls()).at(-1), {
@@ -255,39 +261,39 @@ await inLab(url, async lab => {
     body: { gpu: '0.25', project: 'language' }
   });
 
-  // a notice counts down, in the panel and as a notification; it goes when it is withdrawn
+  // a notice counts down in panel and notification, and ends when it is withdrawn
   const deadline = new Date(Date.now() + 20_000).toISOString();
-  await say({ status: { kernels: [kernel({ notice_deadline: deadline }), waiting] } });
-  await shows(/will be taken back in 1\d s/, lab.card('a.ipynb'));
+  await configure({ status: { kernels: [kernel({ notice_deadline: deadline }), waiting] } });
+  await expectText(/will be reclaimed in 1\d s/, lab.card('a.ipynb'));
   const toast = page.locator('.Toastify__toast', {
-    hasText: 'a.ipynb: GPU memory will be taken back'
+    hasText: 'a.ipynb: GPU memory will be reclaimed'
   });
   await toast.waitFor();
   if (shots) await lab.shot('notice', shots);
-  await say({ status: { kernels: [kernel(), waiting] } });
+  await configure({ status: { kernels: [kernel(), waiting] } });
   await toast.waitFor({ state: 'detached' });
 
-  // what happened unasked is told once
+  // an event is a notification once
   const moved = {
     time: new Date().toISOString(),
     kind: 'moved',
     message: 'Moved to GPU 1 with everything it held.'
   };
-  await say({ status: { kernels: [kernel({ events: [moved] }), waiting] } });
+  await configure({ status: { kernels: [kernel({ events: [moved] }), waiting] } });
   await page.locator('.Toastify__toast', { hasText: 'a.ipynb: Moved to GPU 1' }).waitFor();
 
-  // the server goes: what is shown is said to be old; it comes back by itself
-  await say({ down: true });
-  await shows(/Below is what was true at/);
+  // the server is unavailable: stale data is marked, then live again
+  await configure({ down: true });
+  await expectText(/Last updated at/);
   if (shots) await lab.shot('stale', shots);
-  await say({ status: { kernels: [] } });
-  await shows(/No notebook of yours runs/);
-  assert.equal(await panel.getByText(/Below is what was true at/).count(), 0);
+  await configure({ status: { kernels: [] } });
+  await expectText(/No running notebooks/);
+  assert.equal(await panel.getByText(/Last updated at/).count(), 0);
 
-  // it asked for what it had missed, not for everything
+  // the stream resumed by revision
   assert.match((await calls()).findLast(call => call.method === 'WS').since, /^\d+$/);
 
-  // a page that nobody sees holds no stream; it comes back when it is seen
+  // a hidden page has no stream; a visible one reconnects
   const hide = hidden =>
     page.evaluate(hidden => {
       Object.defineProperty(document, 'hidden', { configurable: true, get: () => hidden });
@@ -298,9 +304,9 @@ await inLab(url, async lab => {
   await hide(false);
   await until('a stream when seen again', async () => (await asked()).streams === 1);
 
-  // the scheduler is away, the server is not
-  await say({ status: { scheduler: { reachable: false, version: null, problem: null } } });
-  await shows(/The scheduler does not answer/);
+  // the scheduler is unavailable
+  await configure({ status: { scheduler: { reachable: false, version: null, problem: null } } });
+  await expectText(/The scheduler does not respond/);
 
-  assert.deepEqual(lab.complaints, []);
+  assert.deepEqual(lab.pageErrors, []);
 });

@@ -1,8 +1,9 @@
 /**
- * Two notebooks share a GPU and a third takes it: node story.mjs URL [FOLDER FOR PICTURES]
+ * Two notebooks share a GPU and a third takes it.
+ * Usage: node story.mjs URL [SCREENSHOT FOLDER]
  *
- * Played against the real demo: real kernels, real processes; only the GPU is simulated. Shares are asked for as people do: the first by
- * mouse in the launcher, the second by keyboard in the dialog, the third in the sidebar.
+ * Runs against the demo: real kernels, simulated GPUs. Shares are requested by a launcher card, by
+ * keyboard in the dialog, and in the sidebar.
  */
 import assert from 'node:assert/strict';
 
@@ -14,6 +15,9 @@ const FILL = `from jupyter_gpushare import simgpu
 data = simgpu.alloc("70GiB")
 data.fill(7)
 print("filled", simgpu.device_uuid())`;
+const WHOLE = `from jupyter_gpushare import simgpu
+mine = simgpu.alloc("80GiB")
+print("have", simgpu.device_uuid())`;
 const CHECK = 'print("kept" if data.sum() == 7 * data.nbytes else "lost", simgpu.device_uuid())';
 const BURSTING = '70 GiB of 80 GiB used · 40 GiB guaranteed · 30 GiB borrowed';
 
@@ -21,7 +25,7 @@ await inLab(
   url,
   async lab => {
     const { page, panel } = lab;
-    const shows = (name, what, timeout = 60_000) =>
+    const expectText = (name, what, timeout = 60_000) =>
       lab.card(name).getByText(what).first().waitFor({ timeout });
     const run = async (name, code, timeout) => lab.done(name, await lab.run(name, code), timeout);
     const picture = async name => shots && lab.shot(name, shots);
@@ -31,7 +35,7 @@ await inLab(
     await panel.getByText('simulated', { exact: true }).waitFor();
     await lab.arrange();
 
-    // 1. two halves, planned on one GPU, live on two; both burst
+    // 1. two halves, planned on one GPU, run on two; both burst
     const homes = {};
     for (const [name, ask] of [
       ['a.ipynb', byMouse],
@@ -43,25 +47,24 @@ await inLab(
       const filled = await run(name, FILL);
       assert.match(filled.text, /filled SIM-GPU/, filled.text);
       homes[name] = uuid(filled.text);
-      await shows(name, BURSTING);
-      await shows(name, 'bursting');
+      await expectText(name, BURSTING);
     }
     assert.notEqual(homes['a.ipynb'], homes['b.ipynb'], 'both burst, so they are on two GPUs');
     await picture('two-halves-burst');
 
-    // 2. a whole GPU for the third: granted at once, room is made by suspending, nobody is killed
+    // 2. a whole GPU for the third: the others are suspended, not killed
     await lab.notebook('c.ipynb');
     await inSidebar(lab, 'c.ipynb');
     const whole = await run(
       'c.ipynb',
-      'from jupyter_gpushare import simgpu\nmine = simgpu.alloc("80GiB")\nprint("have", simgpu.device_uuid())'
+      WHOLE
     );
     assert.match(whole.text, /have SIM-GPU/, whole.text);
-    await shows('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
+    await expectText('c.ipynb', '80 GiB of 80 GiB used · 80 GiB guaranteed');
     await picture('a-whole-gpu-lands');
     const other = Object.values(homes).find(home => home !== uuid(whole.text));
 
-    // 3. the moved one goes on by itself with what it had; the other one too
+    // 3. the moved kernel continues with its data; the other one too
     for (const name of ['a.ipynb', 'b.ipynb']) {
       const kept = await run(name, CHECK);
       assert.match(kept.text, /^kept/m, `${name}: ${kept.text}`);
@@ -75,7 +78,7 @@ await inLab(
       .click();
     await picture('moved-and-kept');
 
-    // 4. the third leaves; both spread out and burst again
+    // 4. the third kernel ends; both spread out and burst again
     await page.evaluate(async () => {
       const widget = await window.jupyterapp.commands.execute('docmanager:open', {
         path: 'c.ipynb'
@@ -88,22 +91,22 @@ await inLab(
       again[name] = uuid((await run(name, CHECK)).text);
     }
     for (const name of ['a.ipynb', 'b.ipynb']) {
-      await shows(name, BURSTING);
+      await expectText(name, BURSTING);
     }
     assert.notEqual(again['a.ipynb'], again['b.ipynb'], 'they spread out again');
     await picture('spread-again');
     assert.deepEqual(await lab.dialogs(), []);
-    assert.deepEqual(lab.complaints, []);
+    assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1360, height: 820 }
 );
 
-/** A card in the launcher. */
+/** A launcher card. */
 async function byMouse({ page }) {
   await page.locator('.jp-LauncherCard:visible', { hasText: 'Python 3 · ½ GPU' }).click();
 }
 
-/** The dialog: what is to be expected stands there before anything is asked. */
+/** The dialog, which says when the request would start. */
 async function byKeyboard({ page }) {
   await page.locator('.jp-LauncherCard:visible', { hasText: 'GPU share…' }).focus();
   await page.keyboard.press('Enter');

@@ -1,4 +1,4 @@
-"""What every page of every user has to load stays small."""
+"""The size of the front end, which every page loads."""
 
 from __future__ import annotations
 

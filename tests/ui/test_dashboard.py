@@ -1,29 +1,25 @@
-"""The dashboard in a real browser, on the running product."""
+"""The dashboard and the ipywidgets panel in a real browser, with the demo."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.ui.lab import demo, play
+from tests.ui.lab import demo, run_script
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_dashboard_shows_who_is_where_who_waits_and_what_was() -> None:
-    """By mouse and by keyboard, in three themes and a narrow window; its CSV has the chosen
-    columns; hidden it asks nothing.
-    """
+def test_dashboard_shows_placement_queues_and_history() -> None:
+    """By mouse and keyboard, in three themes and a narrow window; hidden, it does not poll."""
     with demo() as url:
-        play("dashboard.mjs", url)
+        run_script("dashboard.mjs", url)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_the_panel_of_widgets_is_live_and_never_in_the_way() -> None:
-    """Its buttons act, it follows a cell that runs, a click resumes nothing by itself, and while
-    nobody looks nothing is sent.
-    """
+def test_ipywidgets_panel_follows_the_kernel() -> None:
+    """Its buttons act, it updates while a cell runs, and a hidden panel receives no messages."""
     with demo() as url:
-        play("widgets.mjs", url)
+        run_script("widgets.mjs", url)

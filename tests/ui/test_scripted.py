@@ -1,23 +1,21 @@
-"""The extension in a real browser, against a scripted server: what each script plays is in its
-head.
-"""
+"""The extension in a real browser, with a scripted server."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.ui.lab import play, scripted
+from tests.ui.lab import run_script, scripted
 
 SCRIPTS = {
-    "sidebar.mjs": "every state and every action of the sidebar",
-    "notebook.mjs": "the notebook's own control, notice, memory and last words",
-    "launcher.mjs": "a notebook with a share from the start, and the status bar",
-    "notebook7.mjs": "the same in Notebook 7",
-    "many_kernels.mjs": "five hundred kernels",
-    "killed_cells.mjs": "a kernel killed by a reclaim leaves no cell spinning",
-    "dashboard_states.mjs": "a dashboard of a cluster that is ill, foreign, empty, large or gone",
-    "accessibility.mjs": "no serious problem for anybody in any theme",
-    "translation.mjs": "in another language nothing of ours stays English",
+    "sidebar.mjs": "sidebar: every state and action",
+    "notebook.mjs": "notebook: control, notices, saved share, died kernel",
+    "launcher.mjs": "launcher, dialog and status bar",
+    "notebook7.mjs": "Notebook 7",
+    "many_kernels.mjs": "500 kernels",
+    "killed_cells.mjs": "cells of a killed kernel do not stay busy",
+    "dashboard_states.mjs": "dashboard: unhealthy, shared, empty, large and unavailable clusters",
+    "accessibility.mjs": "accessibility in every theme",
+    "translation.mjs": "every text is translatable",
 }
 
 
@@ -26,6 +24,6 @@ SCRIPTS = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("script", SCRIPTS, ids=SCRIPTS.values())
 def test_in_the_browser(script: str) -> None:
-    """Each shows what is true, and each button asks what it says; no page complains."""
+    """The script asserts what the page shows and sends, and that it logs no errors."""
     with scripted() as url:
-        play(script, url)
+        run_script(script, url)

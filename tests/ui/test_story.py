@@ -1,51 +1,43 @@
-"""The story of the product in a real browser: JupyterLab, the demo's server, real kernels; only the
-GPU is simulated.
-"""
+"""GPU sharing in a real browser, with the demo: real kernels, simulated GPUs."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.ui.lab import demo, play
+from tests.ui.lab import demo, run_script
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_two_notebooks_share_a_gpu_and_a_third_takes_it() -> None:
-    """The sidebar shows each step; the moved notebook keeps its data; no dialog says that a kernel
-    died.
-    """
+    """The sidebar shows each step; the moved notebook keeps its data; no kernel dies."""
     with demo() as url:
-        play("story.mjs", url)
+        run_script("story.mjs", url)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_notebook_that_cannot_be_saved_is_warned_killed_and_goes_on() -> None:
-    """A countdown first; then no cell spins, one message says what is lost, and the notebook has a
-    share again.
-    """
+def test_a_kernel_that_cannot_be_saved_is_warned_killed_and_restarted() -> None:
+    """A countdown first; then no cell stays busy, and one notification reports the loss."""
     with demo() as url:
-        play("kernel_killed.mjs", url)
+        run_script("kernel_killed.mjs", url)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_what_a_notice_offers_does_what_it_says_and_costs_the_running_cell_nothing() -> None:
-    """Save and let go, and resume; ask for more. Both while a cell runs, which ends with its data."""
+def test_actions_of_a_notice_keep_the_running_cell() -> None:
+    """Suspend now and resume; request more. The running cell ends with its data."""
     with demo() as url:
-        play("notice_actions.mjs", url)
+        run_script("notice_actions.mjs", url)
 
 
 @pytest.mark.browser
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_share_is_asked_for_with_open_eyes_and_waiting_has_a_reason() -> None:
-    """The launcher, the toolbar, the dialog that says what to expect, why it waits, and what starts
-    now instead.
-    """
+def test_requests_have_an_estimate_and_waiting_has_a_reason() -> None:
+    """Launcher, toolbar, dialog with an estimate, reason for waiting, and alternatives."""
     with demo() as url:
-        play("request_and_wait.mjs", url)
+        run_script("request_and_wait.mjs", url)

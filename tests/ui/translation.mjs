@@ -1,12 +1,15 @@
-/** In another language nothing of ours stays English: node translation.mjs URL (scripted) */
+/**
+ * Every text is translatable, with the scripted server.
+ * Usage: node translation.mjs URL
+ */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
-import { catalogue, speak, untranslated } from './pseudo_translation.mjs';
+import { catalogue, switchLanguage, untranslated } from './pseudo_translation.mjs';
 import { device, node, pod, pool, workload } from './cluster_fixtures.mjs';
 import { kernel, scriptedServer } from './scripted_server.mjs';
 
-const { say } = scriptedServer(process.argv[2]);
+const { configure } = scriptedServer(process.argv[2]);
 const NONE = {
   request: { gpu: null, gpu_memory_mib: null },
   node: null,
@@ -58,7 +61,7 @@ const project = {
   gpu_requested: 3
 };
 
-/** Words of servers and people, units, and amounts, which are written alike everywhere. */
+/** Names, server messages, units and amounts, which are not translated. */
 const DATA = [
   '<moved>',
   '<reason>',
@@ -119,10 +122,10 @@ const DATA = [
 
 await inLab(process.argv[2], async lab => {
   const { page, panel } = lab;
-  assert.deepEqual(catalogue().strange, [], 'every call names its words');
-  await speak(page);
-  await lab.learn();
-  await say({
+  assert.deepEqual(catalogue().unreadable, [], 'every call names its words');
+  await switchLanguage(page);
+  await lab.installCellReader();
+  await configure({
     what_if: {
       starts_now: false,
       displaces: [],
@@ -179,7 +182,7 @@ await inLab(process.argv[2], async lab => {
     }),
     device({ uuid: 'SIM-GPU-n0-1', healthy: false, health: '<lost>' })
   ];
-  await say({
+  await configure({
     status: {
       kernels,
       tiers: ['observe'],
@@ -233,7 +236,7 @@ await inLab(process.argv[2], async lab => {
   await page.locator('.jp-GpuShareDashboard-chooser button').click();
   await look('columns', '.jp-GpuShareDashboard-chooser');
 
-  // what it could do is in the palette, in that language
+  // labels of commands
   const labels = await page.evaluate(() => {
     const { commands } = window.jupyterapp;
     return commands
@@ -244,8 +247,8 @@ await inLab(process.argv[2], async lab => {
   const english = labels.filter(text => text !== '' && !text.startsWith('⟦'));
   if (english.length > 0) found.commands = english;
 
-  // nothing there is said in that language too
-  await say({
+  // empty tables
+  await configure({
     status: { kernels: [] },
     tables: {
       projects: [],
@@ -263,7 +266,7 @@ await inLab(process.argv[2], async lab => {
     await look(`empty ${view}`, '.jp-GpuShareDashboard-content');
   }
   await look('empty sidebar', '#jupyter-gpushare');
-  await say({ down: true });
+  await configure({ down: true });
   await panel.locator('[data-connection=stale]').waitFor();
   await look('stale sidebar', '#jupyter-gpushare');
   assert.deepEqual(found, {});

@@ -1,11 +1,11 @@
-/** Waits of the past, so that there is something to go by: made over the REST API of the demo, before anybody looks. */
+/** Creates a history of waits, for estimates, over the demo's REST API. */
 import assert from 'node:assert/strict';
 
-/** More than the two cycles in which what starts at once has started. */
+/** More than the two cycles in which a request that fits starts. */
 const WAITED_MS = 2_500;
 
-/** So often one kernel holds both GPUs, another waits for one of them and then gets it. */
-export async function waitedBefore(url, times) {
+/** This many times, one kernel has both GPUs and another one waits for one of them. */
+export async function createWaitHistory(url, times) {
   const { origin, searchParams } = new URL(url);
   const rest = async (verb, path, body) => {
     const headers = { Authorization: `token ${searchParams.get('token')}` };

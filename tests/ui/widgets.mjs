@@ -1,8 +1,16 @@
-/** The panel of plain widgets in a notebook: node widgets.mjs URL [FOLDER FOR PICTURES] */
+/**
+ * The ipywidgets panel in a notebook.
+ * Usage: node widgets.mjs URL [SCREENSHOT FOLDER]
+ */
 import assert from 'node:assert/strict';
 
 import { inLab } from './browser.mjs';
 
+const FILL_AND_WAIT = `import os, time
+data = simgpu.alloc("70GiB")
+data.fill(7)
+while not os.path.exists("enough"):
+    time.sleep(0.05)`;
 const [url, shots] = process.argv.slice(2);
 
 await inLab(
@@ -13,29 +21,29 @@ await inLab(
     const run = async code => lab.done('a.ipynb', await lab.run('a.ipynb', code));
     await lab.notebook('a.ipynb');
 
-    // it shows what is true and offers what makes sense
+    // it shows the state and offers the possible actions
     await run('from jupyter_gpushare import gpu, simgpu\npanel = gpu.panel()\npanel');
     const panel = page.locator('.jp-OutputArea .widget-vbox');
-    const shows = what => panel.getByText(what).first().waitFor();
+    const expectText = what => panel.getByText(what).first().waitFor();
     const button = name => panel.getByRole('button', { name, exact: true });
-    await shows(/ask for a share/);
+    await expectText(/ask for a share/);
     assert.ok(await button('Suspend').isDisabled());
     assert.ok(await button('Release').isDisabled());
 
-    // its buttons ask; what comes of it shows without anybody asking again
+    // its buttons request; the result shows without polling by the person
     await button('Request').click();
-    await shows(/0\.5 GPU = 40 GiB guaranteed/);
+    await expectText(/0\.5 GPU = 40 GiB guaranteed/);
     await button('Change').waitFor();
 
-    // it follows what a cell does, while the cell runs
+    // it updates while a cell runs
     const index = await lab.run(
       'a.ipynb',
-      'import os, time\ndata = simgpu.alloc("70GiB")\ndata.fill(7)\nwhile not os.path.exists("enough"):\n    time.sleep(0.05)'
+      FILL_AND_WAIT
     );
-    await shows(/70 GiB of 80 GiB used, 30 GiB of it borrowed/);
+    await expectText(/70 GiB of 80 GiB used, 30 GiB of it borrowed/);
     assert.equal((await lab.cell('a.ipynb', index)).busy, true, 'the cell still runs');
     await picture('panel');
-    if (shots) await page.waitForTimeout(8000); // so that the picture of what was has something to show
+    if (shots) await page.waitForTimeout(8000); // time for the history chart
     await page.evaluate(() =>
       window.jupyterapp.serviceManager.contents.save('enough', {
         type: 'file',
@@ -45,25 +53,25 @@ await inLab(
     );
     await lab.done('a.ipynb', index);
 
-    // suspended and resumed by its buttons: a click is no work on the GPU, so it does not bring the memory back by itself
+    // Suspend and Resume: a click is not GPU work and does not resume by itself
     await button('Suspend').click();
-    await shows(/^suspended ·/);
+    await expectText(/^suspended ·/);
     await page.waitForFunction(
       () =>
         ![...document.querySelectorAll('.widget-vbox button')].find(b => b.textContent === 'Resume')
           .disabled
     );
     await button('Resume').click();
-    await shows(/attached · SIM-GPU/);
+    await expectText(/attached · SIM-GPU/);
     assert.match((await run('print(data.sum() == 7 * data.nbytes)')).text, /True/);
 
-    // a refusal stands in it
-    await panel.getByRole('combobox').fill('lots');
+    // it shows an error
+    await panel.getByRole('combobox').fill('much');
     await panel.getByRole('combobox').press('Enter');
     await button('Change').click();
     await panel.getByRole('alert').waitFor();
 
-    // what was, as a picture in the notebook
+    // the history as a chart
     await run('%gpu history --minutes 15');
     const drawing = page.locator('.jp-OutputArea svg[role=img]').last();
     await drawing.waitFor();
@@ -74,7 +82,7 @@ await inLab(
     await drawing.scrollIntoViewIfNeeded();
     await picture('history');
 
-    // nobody looks: the kernel sends nothing
+    // without a visible view the kernel sends nothing
     const counted = () => run('print(panel.widget._view_count, panel.is_looked_at)');
     assert.match((await counted()).text, /^1 True/);
     await lab.command('notebook:move-cursor-up');
@@ -87,11 +95,11 @@ await inLab(
     await panel.waitFor({ state: 'detached' });
     assert.match((await counted()).text, /^0 False/);
 
-    // released from elsewhere, shown again: the truth of then
+    // released elsewhere: a new view shows the current state
     await run('%gpu release');
     await run('panel');
-    await shows(/ask for a share/);
-    assert.deepEqual(lab.complaints, []);
+    await expectText(/ask for a share/);
+    assert.deepEqual(lab.pageErrors, []);
   },
   { width: 1200, height: 900 }
 );

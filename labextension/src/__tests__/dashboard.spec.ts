@@ -1,7 +1,9 @@
-/** What the dashboard knows and how it is joined: freshness of tables, the map, the tree of queues, cells and curves. */
+/** The dashboard's data: freshness of tables, map, queue tree, cells and series. */
 import { cellText, compareCells, queueColumns, workloadColumns } from '../dashboard/columns';
 import { queueSeries, seriesText } from '../dashboard/queueSeries';
-import { clusterTotals, withCurrentNames, placements, queueTree } from '../dashboard/placement';
+import { placements, withCurrentNames } from '../dashboard/placement';
+import { queueTree } from '../dashboard/queueTree';
+import { clusterTotals } from '../dashboard/totals';
 import { EMPTY, reduceCluster, freshnessOf, leastFresh } from '../dashboard/state';
 import { DeviceRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
 import { english, kernel } from './fixtures';
@@ -81,7 +83,7 @@ describe('a table', () => {
     expect(freshnessOf(answered.nodes)).toBe('live');
   });
 
-  test('that is not answered any more says since when it is old, and is live again after an answer', () => {
+  test('goes stale at its last answer, and is live again after the next one', () => {
     const stale = reduceCluster(answered, { type: 'failed', table: 'nodes', problem: 'gone' });
     expect([freshnessOf(stale.nodes), stale.nodes.at, stale.nodes.problem]).toEqual([
       'stale',
@@ -235,7 +237,7 @@ describe('a cell', () => {
   });
 });
 
-describe('a curve', () => {
+describe('a series', () => {
   const sample = (second: number, allocated: number, more: object = {}) => ({
     time: new Date(second * 1000).toISOString(),
     queue: 'vision',
@@ -263,10 +265,10 @@ describe('a curve', () => {
       'default',
       english
     );
-    expect(text).toContain('allocated 1 GPUs now, between 0 and 2');
+    expect(text).toContain('1 GPUs allocated (min 0, max 2)');
     expect(text).toContain('quota unlimited');
     expect(
       seriesText(queueSeries([], 'vision', 'default'), 'vision', 'default', english)
-    ).toContain('nothing is known');
+    ).toContain('no data');
   });
 });

@@ -1,4 +1,4 @@
-import { gpuName, kernelName, memoryText, secondsLeft, shareText, stateText } from '../format';
+import { gpuName, kernelName, memoryText, secondsLeft, shareText } from '../format';
 import { countdown, messageOf, problemText, sentence } from '../messages';
 import { english, event, kernel } from './fixtures';
 
@@ -35,13 +35,6 @@ test.each([
   expect(gpuName(id)).toBe(name);
 });
 
-test('a kernel that borrows is bursting', () => {
-  expect(
-    stateText(kernel({ memory_mib: { guaranteed: 10, used: 12, borrowed: 2 } }), english)
-  ).toBe('bursting');
-  expect(stateText(kernel(), english)).toBe('on GPU');
-});
-
 test('seconds left are whole and never negative', () => {
   expect(secondsLeft('2026-01-01T00:00:10Z', Date.parse('2026-01-01T00:00:00.5Z'))).toBe(10);
   expect(secondsLeft('2026-01-01T00:00:10Z', Date.parse('2026-01-01T00:01:00Z'))).toBe(0);
@@ -67,7 +60,7 @@ test('a kill says what is lost within what JupyterLab shows', () => {
 test('a countdown ends with its deadline, and with the notice', () => {
   const noticed = kernel({ notice_deadline: '2026-01-01T00:00:10Z' });
   expect(countdown(noticed, Date.parse('2026-01-01T00:00:00Z'), english)).toBe(
-    'a.ipynb: GPU memory will be taken back in 10 s.'
+    'a.ipynb: GPU memory will be reclaimed in 10 s.'
   );
   expect(countdown(noticed, Date.parse('2026-01-01T00:00:10Z'), english)).toBeNull();
   expect(countdown(kernel(), 0, english)).toBeNull();

@@ -8,7 +8,7 @@ const full = (revision: number, ...kernels: ReturnType<typeof kernel>[]): Fact =
   frame({ type: 'state', revision, status: status(...kernels) });
 const gone: Fact = { type: 'disconnected', at: 7, problem: 'no answer' };
 
-describe('the connection says whether what is shown is true', () => {
+describe('the connection state', () => {
   const cases: [string, Fact[], IState['connection']][] = [
     ['nothing is known at first', [], 'loading'],
     ['a snapshot is live', [{ type: 'snapshot', status: status() }], 'live'],

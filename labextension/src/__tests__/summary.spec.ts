@@ -26,7 +26,7 @@ test('none and several are many', () => {
   expect(percentText(0.375)).toBe('38 %');
 });
 
-test('a deadline that is far away is told in minutes', () => {
+test('a distant deadline reads in minutes', () => {
   expect(timeLeft('2026-01-01T00:01:59Z', NOW)).toBe('119 s');
   expect(timeLeft('2026-01-01T00:10:00Z', NOW)).toBe('10 min');
 });
@@ -46,7 +46,7 @@ describe("a notebook's share in its toolbar", () => {
     [
       'no share',
       kernel({ state: 'detached', request: { gpu: null, gpu_memory_mib: null } }),
-      'No GPU'
+      'no GPU'
     ],
     [
       'waiting in the queue, and for how long',
@@ -63,39 +63,39 @@ describe("a notebook's share in its toolbar", () => {
           based_on: 5
         }
       }),
-      'GPU ½ · waiting, place 3, about 6 min'
+      '½ GPU · waiting, position 3, about 6 min'
     ],
     [
       'waiting in the queue',
       kernel({ state: 'pending', queue_position: 3 }),
-      'GPU ½ · waiting, place 3'
+      '½ GPU · waiting, position 3'
     ],
-    ['waiting, no place known', kernel({ state: 'pending' }), 'GPU ½ · waiting'],
+    ['waiting, no place known', kernel({ state: 'pending' }), '½ GPU · waiting'],
     [
       'within its share',
       kernel({ memory_mib: { guaranteed: 40960, used: 1024, borrowed: 0 } }),
-      'GPU ½ · 1 GiB'
+      '½ GPU · 1 GiB'
     ],
-    ['bursting', kernel({ memory_mib: bursting }), 'GPU ½ · bursting 61 GiB'],
+    ['bursting', kernel({ memory_mib: bursting }), '½ GPU · 61 GiB (21 GiB borrowed)'],
     [
       'a share in memory',
       kernel({ request: { gpu: null, gpu_memory_mib: 20480 } }),
-      'GPU 20 GiB · on GPU'
+      '20 GiB GPU · idle'
     ],
     [
       'a cell at the gate',
       kernel({ cell_waits: 'Waiting for room.', memory_mib: bursting }),
-      'GPU ½ · cell waits'
+      '½ GPU · cell waiting'
     ],
     [
       'a notice comes first',
       kernel({ cell_waits: 'Waiting.', notice_deadline: '2026-01-01T00:00:12Z' }),
-      'GPU ½ · taken back in 12 s'
+      '½ GPU · reclaimed in 12 s'
     ],
     [
       'a notice that is over',
       kernel({ notice_deadline: '2025-12-31T00:00:00Z', memory_mib: bursting }),
-      'GPU ½ · bursting 61 GiB'
+      '½ GPU · 61 GiB (21 GiB borrowed)'
     ]
   ];
   test.each(cases)('%s', (_, shown, text) => {
@@ -124,7 +124,7 @@ describe('all of my shares in the status bar', () => {
       kernel({ kernel_id: 'k3', state: 'pending' })
     );
     expect(total(state, english).text).toBe('1½ GPUs · 61 GiB · 1 waiting');
-    expect(total(state, english).hint).toContain('a.ipynb: GPU ½ · bursting 61 GiB');
+    expect(total(state, english).hint).toContain('a.ipynb: ½ GPU · 61 GiB (21 GiB borrowed)');
   });
 
   test('shares in GPUs and in memory are both said', () => {
@@ -132,7 +132,7 @@ describe('all of my shares in the status bar', () => {
       kernel(),
       kernel({ kernel_id: 'k2', request: { gpu: null, gpu_memory_mib: 20480 } })
     );
-    expect(total(state, english).text).toBe('½ GPU + 20 GiB share');
+    expect(total(state, english).text).toBe('½ GPU + 20 GiB GPU');
   });
 
   test('nobody holds anything', () => {
@@ -142,7 +142,7 @@ describe('all of my shares in the status bar', () => {
   test('what is old is called old', () => {
     const state = reduce(seen(kernel()), { type: 'disconnected', at: 1, problem: 'gone' });
     expect(total(state, english)).toEqual({
-      text: '½ GPU (old)',
+      text: '½ GPU (offline)',
       hint: expect.stringContaining('Gone.')
     });
   });

@@ -21,7 +21,7 @@ describe('why a kernel died', () => {
     ['a story of something else', kernel({ events: [event('moved', 'to GPU 1')] }), soon],
     ['no such kernel', null, soon]
   ])('%s is no reason', (_, dead, now) => {
-    expect(deathReason(dead, now, english)).toContain('did not do this');
+    expect(deathReason(dead, now, english)).toContain('did not cause this');
   });
 });
 
@@ -47,7 +47,7 @@ describe("a project's bar explains itself", () => {
   test('over quota', () => {
     const row = project({ gpu_quota: 1, gpu_allocated: 1.5 });
     expect(overQuota(row)).toBe(0.5);
-    expect(explanation(row, english)).toContain('½ GPU is over quota');
+    expect(explanation(row, english)).toContain('½ GPU over quota');
   });
 
   test('an unlimited quota is never exceeded', () => {
@@ -71,12 +71,12 @@ describe('what if', () => {
   const reason = { code: 'WaitingForQuota', message: 'No quota is left.', numbers: {}, helps: [] };
 
   test.each([
-    [null, 'Asking whether it would start now…'],
+    [null, 'Checking whether it would start now…'],
     [{ problem: 'no such pool' }, 'No such pool.'],
-    [{ answer }, 'Would start now, on node n0.'],
+    [{ answer }, 'Would start now on node n0.'],
     [
       { answer: { ...answer, displaces: [one] } },
-      'Would start now, on node n0. 1 other has to make room.'
+      'Would start now on node n0. Displaces 1 other workload.'
     ],
     [
       { answer: { ...answer, starts_now: false, node: null, reason } },
@@ -91,13 +91,13 @@ describe('what if', () => {
           reason: { ...reason, code: 'WaitingForReclaim' }
         }
       },
-      'Would start as soon as 1 other has made room.'
+      'Would start after displacing 1 other workload.'
     ]
   ])('%j', (known, text) => {
     expect(expectation(known, english)).toBe(text);
   });
 
-  test('an alternative changes only what it names; another amount drops the limit of the old one', () => {
+  test('an alternative changes only its own fields; a new amount drops the old limit', () => {
     const asked = { gpu: 2, gpu_limit: 2, project: 'vision' };
     expect(changed(asked, { node_pools: ['t4'] })).toEqual({ ...asked, node_pools: ['t4'] });
     expect(changed(asked, { gpu: 0.5 })).toEqual({ gpu: 0.5, project: 'vision' });
@@ -129,8 +129,8 @@ const wait = (changes: Partial<ExpectedWait> = {}): ExpectedWait => ({
 const NOT_KNOWN = { basis: 'none' as const, seconds_median: null, seconds_p90: null };
 
 test.each([
-  [0, 'less than a minute'],
-  [44, 'less than a minute'],
+  [0, 'under 1 min'],
+  [44, 'under 1 min'],
   [60, '1 min'],
   [13 * 60, '15 min'],
   [89.9 * 60, '1.5 h'],
@@ -142,7 +142,7 @@ test.each([
 
 test.each([
   [wait(), 'about 6 min'],
-  [wait({ seconds_median: 10 }), 'less than a minute'],
+  [wait({ seconds_median: 10 }), 'under 1 min'],
   [wait({ ...NOT_KNOWN, basis: 'rules', seconds_at_most: 5400 }), 'at most 1.5 h'],
   [wait(NOT_KNOWN), null],
   [undefined, null]
@@ -169,11 +169,11 @@ test('a share that is offered says what it would mean', () => {
   );
 });
 
-test('who waits has nothing to give back', () => {
+test('a pending request is cancelled, not released', () => {
   expect(actionWords('release', kernel({ state: 'pending' }), english).hint).toBe(
-    'Ask for no GPU any more; the kernel lives on without one'
+    'Cancel the request; the kernel keeps running without a GPU'
   );
-  expect(actionWords('release', kernel(), english).hint).toContain('Give the GPU back');
+  expect(actionWords('release', kernel(), english).hint).toContain('Release the GPU');
 });
 
 test('a wait begins when it was asked for, or when it was taken back', () => {

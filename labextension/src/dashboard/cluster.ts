@@ -1,4 +1,4 @@
-/** The cluster's tables, kept true while somebody looks: asked every few seconds, and at once when one of my kernels changed. */
+/** The cluster tables: polled while visible, and refreshed when one of my kernels changes. */
 import { Poll, Throttler } from '@lumino/polling';
 import { ISignal, Signal } from '@lumino/signaling';
 
@@ -9,7 +9,7 @@ import { rowsIn, TablesApi } from './tablesApi';
 
 const INTERVAL_MS = 5000;
 const MAX_INTERVAL_MS = 60_000;
-/** News of kernels come in bursts; the tables follow at most this often. */
+/** Kernel events come in bursts; the tables are refreshed at most this often. */
 const FOLLOW_MS = 250;
 
 export class Cluster {
@@ -35,12 +35,12 @@ export class Cluster {
     return this._state;
   }
 
-  /** After every change of rows or problems. */
+  /** Emitted after every change of rows or problems. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** From now on these tables are looked at; none: nobody looks, and nothing is asked. */
+  /** Poll these tables from now on; an empty list stops polling. */
   watch(tables: readonly TableName[], minutes: number): void {
     this.tables = tables;
     this.minutes = minutes;
@@ -71,7 +71,7 @@ export class Cluster {
     }
   }
 
-  /** Rejects when nothing was answered, so that the poll backs off. */
+  /** Rejects when no table was answered, so that the poll backs off. */
   private async ask(): Promise<void> {
     const asked = this.tables;
     const answers = await Promise.all(asked.map(table => this.askOne(table)));

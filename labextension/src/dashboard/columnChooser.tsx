@@ -1,4 +1,4 @@
-/** Which columns a table shows, and the download of exactly these as CSV. */
+/** The choice of columns, and the CSV download of the visible ones. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -17,7 +17,7 @@ export function ColumnChooser({
 }: IColumnChooserProps): JSX.Element {
   const [open, setOpen] = React.useState(false);
   const button = React.useRef<HTMLButtonElement>(null);
-  // the order is the table's own, whatever the order of the clicks was
+  // columns keep the order of the table, whatever the order of the clicks
   const toggle = (id: string) =>
     onChange(
       columns
@@ -42,7 +42,7 @@ export function ColumnChooser({
       </button>
       {open && (
         <fieldset>
-          <legend>{trans.__('Columns to show and to download')}</legend>
+          <legend>{trans.__('Columns to show and download')}</legend>
           {columns.map(column => (
             <label key={column.id}>
               <input
@@ -61,7 +61,7 @@ export function ColumnChooser({
 }
 
 interface IDownloadProps {
-  /** Gives the CSV's text; rejects with a sentence. */
+  /** Resolves to the CSV text; rejects with a message. */
   ask: () => Promise<string>;
   name: string;
   trans: TranslationBundle;
@@ -81,7 +81,7 @@ export function Download({ ask, name, trans }: IDownloadProps): JSX.Element {
     <>
       <button
         className="jp-GpuShare-button"
-        title={trans.__('All rows, with the columns that are shown')}
+        title={trans.__('All rows, visible columns')}
         onClick={() => void download()}
       >
         {trans.__('Download CSV')}
@@ -100,6 +100,6 @@ function offer(text: string, name: string): void {
   link.href = URL.createObjectURL(new Blob([text], { type: 'text/csv' }));
   link.download = name;
   link.click();
-  // the browser has taken the address by then; a revoked one in the same turn would be an empty file in some
+  // some browsers save an empty file when the URL is revoked at once
   window.setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
 }

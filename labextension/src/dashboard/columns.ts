@@ -1,33 +1,43 @@
-/** The columns of every table: the server's own names (so that a CSV has exactly what is shown), with words for people. Pure. */
+/**
+ * The columns of every table. Ids are the server's names, so that a CSV has the same columns.
+ * Pure.
+ */
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { aboutText } from '../expectedWait';
+import { StateLabel, stateText, workloadLabel } from '../stateLabels';
 import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
+
+/** Marks of states: green, yellow, red. */
+export type Tone = 'good' | 'fair' | 'bad';
 
 export type Cell = string | number | boolean | null | readonly string[];
 
-/** `id` is the server's name of the column; a dot goes into a field of a field. */
+/** `id` is the server's name of the column; a dot selects a field of a field. */
 export interface IColumn<Row> {
   readonly id: string;
   readonly label: string;
   readonly value: (row: Row) => Cell;
-  /** What no value means here: `unlimited` of a quota, nothing of a reason. */
+  /** Text for null, for example `unlimited` for a quota. */
   readonly none?: string;
-  /** Not shown until somebody chooses it. */
+  /** Hidden until a person selects it. */
   readonly hidden?: boolean;
-  /** A duration is in seconds, and said about. */
+  /** Alignment and format. A duration is in seconds. */
   readonly kind?: 'number' | 'duration' | 'time' | 'text';
+  /** Color of the mark beside the text; without it there is none. */
+  readonly tone?: (row: Row) => Tone;
 }
 
 type Trans = TranslationBundle;
 
-/** A field of the row by its name. */
+/** A column whose value is the field of the same name. */
 function plain<Row>(
   id: keyof Row & string,
   label: string,
   more: Partial<IColumn<Row>> = {}
 ): IColumn<Row> {
-  return { id, label, value: row => (row[id] ?? null) as unknown as Cell, ...more }; // an older server may lack it
+  // ?? null: an older server may not send the field
+  return { id, label, value: row => (row[id] ?? null) as unknown as Cell, ...more };
 }
 
 function amount<Row>(
@@ -38,11 +48,22 @@ function amount<Row>(
   return plain(id, label, { kind: 'number', ...more });
 }
 
+const WORKING: readonly StateLabel[] = ['running', 'idle'];
+
+function statusTone({ status }: { status: string }): Tone {
+  return status === 'Ready' ? 'good' : status === 'Not ready' ? 'bad' : 'fair';
+}
+
 export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
   plain('name', trans.__('Name')),
-  plain('state', trans.__('State')),
+  {
+    id: 'state',
+    label: trans.__('State'),
+    value: w => stateText(workloadLabel(w), trans),
+    tone: w => (WORKING.includes(workloadLabel(w)) ? 'good' : 'fair')
+  },
   plain('project', trans.__('Project')),
-  plain('user', trans.__('Person')),
+  plain('user', trans.__('User')),
   { id: 'request.gpu', label: trans.__('GPUs'), value: w => w.request.gpu, kind: 'number' },
   {
     id: 'request.gpu_memory_mib',
@@ -56,36 +77,36 @@ export const workloadColumns = (trans: Trans): IColumn<WorkloadView>[] => [
     label: trans.__('Node'),
     value: w => w.pods.flatMap(pod => pod.lease?.node ?? [])
   },
-  amount('queue_position', trans.__('Place')),
+  amount('queue_position', trans.__('Position')),
   {
     id: 'expected_wait.seconds_median',
-    label: trans.__('Still waits about'),
+    label: trans.__('Expected wait'),
     value: w => w.expected_wait?.seconds_median ?? null,
     kind: 'duration'
   },
   {
     id: 'reason.code',
-    label: trans.__('Reason'),
+    label: trans.__('Reason code'),
     value: w => w.reason?.code ?? null,
     hidden: true
   },
-  { id: 'reason.message', label: trans.__('Why it waits'), value: w => w.reason?.message ?? null },
+  { id: 'reason.message', label: trans.__('Reason'), value: w => w.reason?.message ?? null },
   plain('node_pools', trans.__('Node pools'), { hidden: true }),
   amount('priority', trans.__('Priority'), { hidden: true }),
   plain('preemptible', trans.__('Preemptible'), { hidden: true }),
-  plain('created', trans.__('Asked'), { kind: 'time' }),
+  plain('created', trans.__('Requested at'), { kind: 'time' }),
   plain('kernel_id', trans.__('Kernel'), { hidden: true }),
-  plain('id', trans.__('Id'), { hidden: true })
+  plain('id', trans.__('ID'), { hidden: true })
 ];
 
 export const evictionColumns = (trans: Trans): IColumn<EvictionRow>[] => [
-  plain('time', trans.__('When'), { kind: 'time' }),
+  plain('time', trans.__('Time'), { kind: 'time' }),
   plain('name', trans.__('Name')),
   plain('project', trans.__('Project')),
-  plain('user', trans.__('Person')),
+  plain('user', trans.__('User')),
   plain('action', trans.__('Action')),
   plain('by_project', trans.__('For project')),
-  plain('message', trans.__('Why')),
+  plain('message', trans.__('Reason')),
   plain('node', trans.__('Node')),
   plain('pool', trans.__('Node pool'), { hidden: true }),
   plain('by', trans.__('For workload'), { hidden: true }),
@@ -96,11 +117,11 @@ export const evictionColumns = (trans: Trans): IColumn<EvictionRow>[] => [
 export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] => [
   plain('name', trans.__('Node')),
   plain('pool', trans.__('Node pool')),
-  plain('status', trans.__('Status')),
-  plain('reasons', trans.__('Why')),
+  plain('status', trans.__('Status'), { tone: statusTone }),
+  plain('reasons', trans.__('Reason')),
   amount('gpus', trans.__('GPUs')),
   amount('gpu_allocated', trans.__('Allocated')),
-  plain('tiers', trans.__('Can')),
+  plain('tiers', trans.__('Capabilities')),
   plain('driver', trans.__('Driver')),
   plain('cordoned', trans.__('Cordoned')),
   plain('simulated', trans.__('Simulated'), { hidden: true })
@@ -108,8 +129,8 @@ export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] => [
 
 export const poolColumns = (trans: Trans): IColumn<PoolRow>[] => [
   plain('name', trans.__('Node pool')),
-  plain('status', trans.__('Status')),
-  plain('reasons', trans.__('Why')),
+  plain('status', trans.__('Status'), { tone: statusTone }),
+  plain('reasons', trans.__('Reason')),
   amount('nodes', trans.__('Nodes')),
   amount('nodes_ready', trans.__('Ready')),
   amount('gpus', trans.__('GPUs')),
@@ -124,7 +145,7 @@ export const projectColumns = (trans: Trans): IColumn<ProjectRow>[] => [
   plain('name', trans.__('Project')),
   plain('department', trans.__('Department')),
   plain('pool', trans.__('Node pool')),
-  plain('member', trans.__('I am in it')),
+  plain('member', trans.__('Member')),
   amount('gpu_quota', trans.__('Quota'), { none: trans.__('unlimited') }),
   amount('gpu_fair_share', trans.__('Fair share')),
   amount('gpu_allocated', trans.__('Allocated')),
@@ -144,7 +165,7 @@ export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => [
   amount('limit', trans.__('Limit'), { none: trans.__('unlimited') })
 ];
 
-/** A cell as a person reads it. */
+/** A cell as text. */
 export function cellText(
   value: Cell,
   column: Pick<IColumn<never>, 'none' | 'kind'>,
@@ -168,7 +189,7 @@ export function cellText(
   return column.kind === 'time' ? whenText(value) : value;
 }
 
-/** The time of day; with the day when that is another one than today. */
+/** The time of day; with the date unless it is today. */
 function whenText(time: string): string {
   const when = new Date(time);
   return when.toDateString() === new Date().toDateString()
@@ -176,7 +197,7 @@ function whenText(time: string): string {
     : when.toLocaleString();
 }
 
-/** How two cells stand to each other: numbers by size, no value (unlimited, nothing) after every other. */
+/** Sort order of two cells: numbers by size, names in natural order, null last. */
 export function compareCells(a: Cell, b: Cell): number {
   const [one, other] = [a, b].map(cell =>
     typeof cell === 'object' && cell !== null ? cell.join(', ') : cell

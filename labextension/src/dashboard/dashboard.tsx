@@ -1,4 +1,4 @@
-/** The dashboard: five numbers, and one view at a time; each says what is true when there is nothing to show. */
+/** The dashboard: cluster totals and one view at a time. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -17,7 +17,8 @@ import {
 } from './columns';
 import { DataTable } from './dataTable';
 import { Map } from './map';
-import { clusterTotals, withCurrentNames, placements } from './placement';
+import { placements, withCurrentNames } from './placement';
+import { clusterTotals } from './totals';
 import { Queues } from './queues';
 import { IClusterState, ITableRows, TableName, freshnessOf, leastFresh } from './state';
 
@@ -32,7 +33,7 @@ export const VIEWS = [
 ] as const;
 export type View = (typeof VIEWS)[number];
 
-/** What each view shows, and so what is asked while it is looked at. Nodes and workloads are always: the numbers at the top need them. */
+/** The tables to poll per view. The totals always need nodes and workloads. */
 export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
   map: ['nodes', 'workloads', 'pools'],
   queues: ['nodes', 'workloads', 'queues', 'projects', 'history'],
@@ -43,7 +44,7 @@ export const NEEDS: { readonly [view in View]: readonly TableName[] } = {
   evictions: ['nodes', 'workloads', 'evictions']
 };
 
-/** The tables without which a view has nothing to say. */
+/** The tables that a view shows. */
 const SHOWS: { readonly [view in View]: readonly TableName[] } = {
   map: ['nodes', 'workloads', 'pools'],
   queues: ['queues', 'projects'],
@@ -54,7 +55,7 @@ const SHOWS: { readonly [view in View]: readonly TableName[] } = {
   evictions: ['evictions']
 };
 
-/** Chosen columns by table; a table that is not in it shows its usual ones. */
+/** Selected columns by table; a table that is missing here shows its default columns. */
 export type Chosen = { readonly [table: string]: readonly string[] };
 
 export interface IDashboardProps {
@@ -77,23 +78,20 @@ export function Dashboard(props: IDashboardProps): JSX.Element {
   const { freshness, table } = leastFresh(SHOWS[view].map(name => state[name]));
   const retry = (
     <button className="jp-GpuShare-link" onClick={props.onRetry}>
-      {trans.__('Try again')}
+      {trans.__('Retry')}
     </button>
   );
   return (
     <div className="jp-GpuShareDashboard-content" data-freshness={freshness} data-view={view}>
-      <header className="jp-GpuShareDashboard-head">
-        <h2>{trans.__('GPUs of the cluster')}</h2>
+      <div className="jp-GpuShareDashboard-head">
+        <h2>{trans.__('GPU cluster')}</h2>
         {status?.simulated && (
-          <span
-            className="jp-GpuShare-simulated"
-            title={trans.__('No real GPU is used: a simulated node stands in')}
-          >
+          <span className="jp-GpuShare-simulated" title={trans.__('These GPUs are simulated')}>
             {trans.__('simulated')}
           </span>
         )}
         <Totals state={state} trans={trans} />
-      </header>
+      </div>
       <Tabs view={view} onView={props.onView} trans={trans} />
       <div
         role="tabpanel"
@@ -101,9 +99,7 @@ export function Dashboard(props: IDashboardProps): JSX.Element {
         aria-labelledby={`gpushare-tab-${view}`}
         className="jp-GpuShareDashboard-view"
       >
-        {freshness === 'loading' && (
-          <p className="jp-GpuShare-faint">{trans.__('Asking the scheduler…')}</p>
-        )}
+        {freshness === 'loading' && <p className="jp-GpuShare-faint">{trans.__('Loading…')}</p>}
         {freshness === 'failed' && (
           <p className="jp-GpuShare-warning" role="alert">
             {problemText(table.problem, trans)} {retry}
@@ -112,7 +108,7 @@ export function Dashboard(props: IDashboardProps): JSX.Element {
         {freshness === 'stale' && (
           <p className="jp-GpuShare-warning" role="status">
             {problemText(table.problem, trans)}{' '}
-            {trans.__('Below is what was true at %1.', timeText(table.at ?? 0))} {retry}
+            {trans.__('Last updated at %1.', timeText(table.at ?? 0))} {retry}
           </p>
         )}
         {(freshness === 'live' || freshness === 'stale') && <Shown {...props} />}
@@ -147,7 +143,7 @@ function Totals({
         <b>{`${ready} / ${figures.nodes}`}</b> {trans.__('nodes ready')}
       </span>
       <span>
-        <b>{waiting}</b> {trans._n('workload waits', 'workloads wait', waiting)}
+        <b>{waiting}</b> {trans._n('workload waiting', 'workloads waiting', waiting)}
       </span>
       {freshnessOf(state.nodes) === 'stale' && (
         <span>{trans.__('(at %1)', timeText(state.nodes.at ?? 0))}</span>
@@ -168,7 +164,7 @@ function tabNames(trans: TranslationBundle): { readonly [view in View]: string }
   };
 }
 
-/** Tabs as the ARIA practices want them: one stop of the Tab key, arrows go from one to the next. */
+/** Tabs as in the ARIA Authoring Practices: one Tab stop, arrow keys move between tabs. */
 function Tabs({
   view,
   onView,
@@ -243,7 +239,7 @@ function Shown(props: IDashboardProps): JSX.Element {
           of={poolColumns}
           rows={state.pools.rows!}
           rowId={row => row.name}
-          empty={trans.__('The policy has no node pools.')}
+          empty={trans.__('No node pools in the policy.')}
         />
       );
     case 'projects':
@@ -254,7 +250,7 @@ function Shown(props: IDashboardProps): JSX.Element {
           of={projectColumns}
           rows={state.projects.rows!}
           rowId={row => `${row.name} ${row.pool}`}
-          empty={trans.__('You are in no project.')}
+          empty={trans.__('You are not a member of any project.')}
         />
       );
     case 'evictions':
@@ -265,7 +261,7 @@ function Shown(props: IDashboardProps): JSX.Element {
           of={evictionColumns}
           rows={state.evictions.rows!}
           rowId={row => `${row.time} ${row.workload} ${row.pod}`}
-          empty={trans.__('Nobody has been evicted in the time that is kept.')}
+          empty={trans.__('No evictions recorded.')}
         />
       );
   }
@@ -286,7 +282,7 @@ function WorkloadsView(props: IDashboardProps): JSX.Element {
       of={workloadColumns}
       rows={rows}
       rowId={row => row.id}
-      empty={props.trans.__('Nobody has a share of a GPU or waits for one.')}
+      empty={props.trans.__('No workloads.')}
     />
   );
 }
@@ -311,7 +307,7 @@ function QueuesView(props: IDashboardProps): JSX.Element {
   const columns = React.useMemo(() => queueColumns(trans), [trans]);
   const shown = shownOf(columns, props.chosen.queues);
   return state.queues.rows!.length === 0 ? (
-    <p className="jp-GpuShare-faint">{trans.__('The policy has no queues that you may see.')}</p>
+    <p className="jp-GpuShare-faint">{trans.__('No queues visible to you.')}</p>
   ) : (
     <Queues
       {...props}
@@ -375,7 +371,7 @@ function TableView<Name extends TableName>(props: ITableViewProps<Name>): JSX.El
   );
 }
 
-/** What was chosen, without columns that there are not any more; else the usual ones. */
+/** The selected columns that still exist, else the default columns. */
 function shownOf<Row>(
   columns: readonly IColumn<Row>[],
   chosen: readonly string[] | undefined

@@ -1,4 +1,4 @@
-/** A table of any length: sorted by its headers, its columns chosen, its rows drawn only where somebody looks. */
+/** A virtualized table of any length, sorted by its headers, with selectable columns. */
 import {
   Column,
   ColumnDef,
@@ -20,15 +20,15 @@ import * as React from 'react';
 import { Cell, cellText, compareCells, IColumn } from './columns';
 
 const ROW_PX = 28;
-/** Rows beyond the visible ones, so that a quick scroll shows no gap. */
+/** Rows rendered beyond the visible ones, so that fast scrolling shows no gap. */
 const AHEAD = 12;
 
 interface IDataTableProps<Item> {
-  /** What the table shows, for who cannot see it. */
+  /** Accessible name of the table. */
   label: string;
   rows: readonly Item[];
   columns: readonly IColumn<Item>[];
-  /** Ids of the columns to show, in this order. */
+  /** Ids of the visible columns, in order. */
   shown: readonly string[];
   filter?: string;
   rowId: (row: Item) => string;
@@ -83,7 +83,7 @@ export function DataTable<Item>(props: IDataTableProps<Item>): JSX.Element {
         </tbody>
       </table>
       {drawn.length === 0 && rows.length > 0 && (
-        <p className="jp-GpuShare-faint">{trans.__('No row has these words.')}</p>
+        <p className="jp-GpuShare-faint">{trans.__('No matching rows.')}</p>
       )}
     </div>
   );
@@ -125,7 +125,7 @@ function useTable<Item>(props: IDataTableProps<Item>): Table<Item> {
   });
 }
 
-/** TanStack names a column by its id; a dot in it would be taken for a path. */
+/** An explicit id and accessor: TanStack would read a dot in an accessor key as a path. */
 function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): ColumnDef<Item> {
   return {
     id: column.id,
@@ -136,7 +136,7 @@ function definition<Item>(column: IColumn<Item>, trans: TranslationBundle): Colu
     sortingFn: (a, b) =>
       compareCells(column.value(a.original) as Cell, column.value(b.original) as Cell),
     sortDescFirst: false,
-    meta: { kind: column.kind ?? 'text' }
+    meta: { kind: column.kind ?? 'text', tone: column.tone } satisfies IMeta<Item>
   };
 }
 
@@ -153,7 +153,7 @@ function Head<Item>({
         <th
           key={header.id}
           scope="col"
-          data-kind={kindOf(header.column)}
+          data-kind={metaOf(header.column).kind}
           aria-sort={sortWord(header.column.getIsSorted())}
         >
           <button
@@ -176,14 +176,19 @@ function sortWord(sorted: false | 'asc' | 'desc'): 'ascending' | 'descending' | 
   return sorted === false ? 'none' : sorted === 'asc' ? 'ascending' : 'descending';
 }
 
-function kindOf<Item>(column: Column<Item>): string {
-  return (column.columnDef.meta as { kind: string }).kind;
+interface IMeta<Item> {
+  readonly kind: string;
+  readonly tone: IColumn<Item>['tone'];
+}
+
+function metaOf<Item>(column: Column<Item>): IMeta<Item> {
+  return column.columnDef.meta as IMeta<Item>;
 }
 
 interface ILineProps<Item> {
   item: VirtualItem;
   row: Row<Item>;
-  /** Only to be compared: a row is drawn anew when it, its place or the columns changed. */
+  /** Only compared: a row renders again when it, its index or the columns change. */
   original: Item;
   version: readonly string[];
   isPicked: boolean;
@@ -205,9 +210,9 @@ function LineOnce<Item>({ item, row, measure, onPick, isPicked }: ILineProps<Ite
         return (
           <td
             key={cell.id}
-            data-kind={kindOf(cell.column)}
+            data-kind={metaOf(cell.column).kind}
             data-column={cell.column.id}
-            data-value={String(cell.getValue())}
+            data-tone={metaOf(cell.column).tone?.(row.original)}
           >
             {index === 0 && onPick !== undefined ? (
               <button

@@ -1,4 +1,4 @@
-/** Node pools, nodes and GPUs: who runs where, who is planned where, what is borrowed, foreign or unhealthy. */
+/** Node pools, nodes and GPUs with their tenants, memory and health. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import { useVirtualizer } from '@tanstack/react-virtual';
 import * as React from 'react';
@@ -76,10 +76,10 @@ export function Map({ pools, trans }: IMapProps): JSX.Element {
 function Key({ trans }: { trans: TranslationBundle }): JSX.Element {
   return (
     <ul className="jp-GpuShareDashboard-key" aria-hidden="true">
-      <li data-part="used">{trans.__('used within the share')}</li>
+      <li data-part="used">{trans.__('used within the guarantee')}</li>
       <li data-part="borrowed">{trans.__('borrowed')}</li>
-      <li data-part="foreign">{trans.__('held by others than kernels of ours')}</li>
-      <li data-part="guaranteed">{trans.__('guaranteed up to here')}</li>
+      <li data-part="foreign">{trans.__('other processes')}</li>
+      <li data-part="guaranteed">{trans.__('guaranteed')}</li>
     </ul>
   );
 }
@@ -103,7 +103,9 @@ function PoolHead({
                 trans._n('%1 node', '%1 nodes', row.nodes),
                 trans.__('%1 of %2 GPUs allocated', Number(row.gpu_allocated.toFixed(3)), row.gpus)
               ]),
-          row.pending > 0 ? trans._n('%1 workload waits', '%1 workloads wait', row.pending) : '',
+          row.pending > 0
+            ? trans._n('%1 workload waiting', '%1 workloads waiting', row.pending)
+            : '',
           ...row.reasons
         ];
   return (
@@ -133,7 +135,7 @@ const Node = React.memo(function Node({
         <span className="jp-GpuShare-faint">
           {[
             ...words,
-            node.tiers.length > 0 ? trans.__('can %1', node.tiers.join(', ')) : '',
+            node.tiers.length > 0 ? trans.__('capabilities: %1', node.tiers.join(', ')) : '',
             node.driver === '' ? '' : trans.__('driver %1', node.driver)
           ]
             .filter(Boolean)
@@ -154,7 +156,7 @@ const Node = React.memo(function Node({
   );
 });
 
-/** Which capability tiers the node's self-test did not find, and why. */
+/** The capability tiers that the node's self-test did not find, and why. */
 function Cannot({
   problems,
   trans
@@ -165,7 +167,7 @@ function Cannot({
   const tiers = Object.keys(problems).filter(tier => problems[tier] !== '');
   return tiers.length === 0 ? null : (
     <details className="jp-GpuShareDashboard-cannot">
-      <summary>{trans.__('cannot %1', tiers.join(', '))}</summary>
+      <summary>{trans.__('unavailable: %1', tiers.join(', '))}</summary>
       <ul>
         {tiers.map(tier => (
           <li key={tier}>
@@ -187,15 +189,13 @@ function Gpu({ place, trans }: { place: IGpuPlacement; trans: TranslationBundle 
       </div>
       {!device.healthy && (
         <div className="jp-GpuShare-refusal">
-          {device.health !== ''
-            ? trans.__('Not healthy: %1', device.health)
-            : trans.__('Not healthy')}
+          {device.health !== '' ? trans.__('Unhealthy: %1', device.health) : trans.__('Unhealthy')}
         </div>
       )}
       <Bar device={device} trans={trans} />
       {here.length === 0 && plannedHere.length === 0 && (
         <div className="jp-GpuShare-faint jp-GpuShareDashboard-who">
-          {trans.__('Nobody is here.')}
+          {trans.__('No workloads.')}
         </div>
       )}
       <ul className="jp-GpuShareDashboard-who">
@@ -249,15 +249,15 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
     borrowed > 0 ? trans.__('%1 borrowed', memoryText(borrowed)) : '',
     device.foreign_mib > 0
       ? trans._n(
-          '%2 held by %1 foreign process',
-          '%2 held by %1 foreign processes',
+          '%2 used by %1 other process',
+          '%2 used by %1 other processes',
           processes,
           memoryText(device.foreign_mib)
         )
       : '',
     device.utilization === null
       ? ''
-      : trans.__('busy %1\u00a0%', Math.round(100 * device.utilization))
+      : trans.__('utilization %1\u00a0%', Math.round(100 * device.utilization))
   ]
     .filter(part => part !== '')
     .join(' · ');
@@ -266,7 +266,9 @@ function barText(device: DeviceRow, trans: TranslationBundle): string {
 function whoText(one: ITenant, trans: TranslationBundle): string {
   const name =
     one.name ??
-    (one.project === null ? trans.__('somebody') : trans.__('somebody in project %1', one.project));
+    (one.project === null
+      ? trans.__('another user')
+      : trans.__('another user in project %1', one.project));
   const share = shareText({ gpu: one.gpu, gpu_memory_mib: null });
   return share === null ? name : `${name} (${share})`;
 }

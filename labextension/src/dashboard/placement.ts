@@ -1,7 +1,7 @@
-/** Who is where: nodes and workloads joined into a map of pools, nodes and GPUs; queues into a tree. Pure. */
-import { DeviceRow, Kernel, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
+/** Joins nodes and workloads into a map of node pools, nodes and GPUs. Pure. */
+import { DeviceRow, Kernel, NodeRow, PoolRow, WorkloadView } from '../schema';
 
-/** One who runs on a GPU, or is planned there; `name` null: somebody whose name is not the reader's to see. */
+/** A workload that runs on a GPU or is planned there; `name` null: hidden from this user. */
 export interface ITenant {
   readonly key: string;
   readonly name: string | null;
@@ -15,9 +15,9 @@ export interface ITenant {
 export interface IGpuPlacement {
   readonly device: DeviceRow;
   readonly index: number;
-  /** Who runs here now. */
+  /** Tenants that run on this GPU now. */
   readonly here: readonly ITenant[];
-  /** Who is planned here and runs elsewhere, or nowhere yet. */
+  /** Tenants that are planned on this GPU and run elsewhere or not yet. */
   readonly plannedHere: readonly ITenant[];
 }
 
@@ -32,7 +32,7 @@ export interface IPoolPlacement {
   readonly nodes: readonly INodePlacement[];
 }
 
-/** Workloads under the names that my notebooks have now; the scheduler keeps the one that a kernel began with. */
+/** Workloads with the current names of my notebooks; the scheduler keeps the first name. */
 export function withCurrentNames(
   workloads: readonly WorkloadView[],
   mine: readonly Kernel[]
@@ -46,7 +46,7 @@ export function withCurrentNames(
   });
 }
 
-/** Pools in the scheduler's order, also those without nodes; nodes in the server's order. */
+/** Node pools in the scheduler's order, including empty ones; nodes in the server's order. */
 export function placements(
   nodes: readonly NodeRow[],
   pools: readonly PoolRow[],
@@ -118,64 +118,5 @@ function tenantOf(
     gpu: workload.request.gpu,
     usedMib: report === null ? null : Math.floor(report.memory_mib.used / share),
     borrowedMib: report === null ? 0 : Math.floor(report.memory_mib.borrowed / share)
-  };
-}
-
-export interface IQueueNode extends QueueRow {
-  readonly children: readonly IQueueNode[];
-}
-
-/** Departments with their projects below, per pool and resource; a project without a department stands at the top. */
-export function queueTree(
-  queues: readonly QueueRow[],
-  projects: readonly ProjectRow[]
-): IQueueNode[] {
-  const departmentOf = new Map(projects.map(project => [project.name, project.department]));
-  const parents = new Set(
-    queues.filter(queue => queue.kind === 'department').map(queue => placeOf(queue, queue.queue))
-  );
-  const children = new Map<string, IQueueNode[]>();
-  const top: QueueRow[] = [];
-  for (const queue of queues) {
-    const parent = queue.kind === 'project' ? (departmentOf.get(queue.queue) ?? null) : null;
-    const place = parent === null ? null : placeOf(queue, parent);
-    if (place !== null && parents.has(place)) {
-      children.set(place, [...(children.get(place) ?? []), { ...queue, children: [] }]);
-    } else {
-      top.push(queue);
-    }
-  }
-  return top.map(queue => ({
-    ...queue,
-    children: children.get(placeOf(queue, queue.queue)) ?? []
-  }));
-}
-
-function placeOf(queue: QueueRow, name: string): string {
-  return `${queue.pool} ${queue.resource} ${name}`;
-}
-
-/** The whole cluster in five numbers. */
-export interface ITotals {
-  readonly gpus: number;
-  readonly allocated: number;
-  readonly nodes: number;
-  readonly ready: number;
-  readonly waiting: number;
-}
-
-export function clusterTotals(
-  nodes: readonly NodeRow[],
-  workloads: readonly WorkloadView[]
-): ITotals {
-  const sum = (values: number[]) => Number(values.reduce((a, b) => a + b, 0).toFixed(3));
-  return {
-    gpus: sum(nodes.map(node => node.gpus)),
-    allocated: sum(nodes.map(node => node.gpu_allocated)),
-    nodes: nodes.length,
-    ready: nodes.filter(node => node.status === 'Ready').length,
-    waiting: workloads.filter(
-      workload => workload.state === 'pending' || workload.state === 'partial'
-    ).length
   };
 }

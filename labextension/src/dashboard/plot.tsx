@@ -1,4 +1,4 @@
-/** A queue's quota, fair share, allocated and requested GPUs over time. Lines differ in dashes as well as in colour. */
+/** Quota, fair share, allocated and requested GPUs of a queue over time. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 import uPlot from 'uplot';
@@ -8,10 +8,10 @@ import { IQueueSeries } from './queueSeries';
 const HEIGHT_PX = 200;
 
 interface IPlotProps {
-  curve: IQueueSeries;
-  /** The same in words. */
+  series: IQueueSeries;
+  /** The text alternative. */
   text: string;
-  /** Changes with the theme: colours are read when the plot is made. */
+  /** Changes with the theme, because colors are read when the plot is created. */
   theme: string;
   trans: TranslationBundle;
 }
@@ -52,11 +52,11 @@ function linesOf(trans: TranslationBundle): ILine[] {
   ];
 }
 
-export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
+export function Plot({ series, text, theme, trans }: IPlotProps): JSX.Element {
   const host = React.useRef<HTMLDivElement>(null);
   const plot = React.useRef<uPlot | null>(null);
   const lines = React.useMemo(() => linesOf(trans), [trans]);
-  const data = React.useMemo(() => dataOf(curve, lines), [curve, lines]);
+  const data = React.useMemo(() => dataOf(series, lines), [series, lines]);
 
   React.useEffect(() => {
     const element = host.current!;
@@ -71,7 +71,7 @@ export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
       watcher.disconnect();
       made.destroy();
     };
-    // new data is set below: a plot is only made anew for another theme or language
+    // data is set below; the plot is created again only for another theme or language
   }, [theme, lines]);
 
   React.useEffect(() => plot.current?.setData(data), [data]);
@@ -93,15 +93,15 @@ export function Plot({ curve, text, theme, trans }: IPlotProps): JSX.Element {
   );
 }
 
-function dataOf(curve: IQueueSeries, lines: readonly ILine[]): uPlot.AlignedData {
-  return [[...curve.times], ...lines.map(line => [...curve[line.field]])] as uPlot.AlignedData;
+function dataOf(series: IQueueSeries, lines: readonly ILine[]): uPlot.AlignedData {
+  return [[...series.times], ...lines.map(line => [...series[line.field]])] as uPlot.AlignedData;
 }
 
 function optionsOf(element: HTMLElement, lines: readonly ILine[]): uPlot.Options {
   const color = (name: string) =>
     getComputedStyle(element).getPropertyValue(name).trim() || 'currentColor';
   const stepped = uPlot.paths.stepped!({ align: 1 });
-  // fainter than a theme's own borders: in high contrast these are as strong as the lines of the plot
+  // fainter than the theme's borders, which are as strong as the lines in high contrast
   const faint = {
     stroke: `color-mix(in srgb, ${color('--jp-ui-font-color1')} 20%, transparent)`,
     width: 1

@@ -1,9 +1,9 @@
-/** One queue over time: the numbers that a plot draws and the sentence that says the same. Pure. */
+/** One queue over time: the series that a plot draws, and the same as a sentence. Pure. */
 import { TranslationBundle } from '@jupyterlab/translation';
 
 import { QueueSample } from '../schema';
 
-/** Columns as uPlot takes them: seconds, then a list per line; null is a gap. */
+/** Columns as uPlot takes them: times in seconds, then one list per line; null is a gap. */
 export interface IQueueSeries {
   readonly times: readonly number[];
   readonly quota: readonly (number | null)[];
@@ -27,30 +27,35 @@ export function queueSeries(
   };
 }
 
-/** What somebody reads who does not see the plot. */
+/** The text alternative of the plot. */
 export function seriesText(
-  curve: IQueueSeries,
+  series: IQueueSeries,
   queue: string,
   pool: string,
   trans: TranslationBundle
 ): string {
-  const last = curve.times.length - 1;
+  const last = series.times.length - 1;
   if (last < 0) {
-    return trans.__('%1 in node pool %2: nothing is known of this time.', queue, pool);
+    return trans.__('%1 in node pool %2: no data for this period.', queue, pool);
   }
-  const held = curve.allocated.filter((value): value is number => value !== null);
-  const quota = curve.quota[last];
-  return trans.__(
-    '%1 in node pool %2: allocated %3 GPUs now, between %4 and %5 in this time; fair share %6, quota %7, requested %8.',
-    queue,
-    pool,
-    text(curve.allocated[last]),
-    text(Math.min(...held)),
-    text(Math.max(...held)),
-    text(curve.fairShare[last]),
-    quota === null ? trans.__('unlimited') : text(quota),
-    text(curve.requested[last])
-  );
+  const allocated = series.allocated.filter((value): value is number => value !== null);
+  const quota = series.quota[last];
+  return [
+    trans.__(
+      '%1 in node pool %2: %3 GPUs allocated (min %4, max %5),',
+      queue,
+      pool,
+      text(series.allocated[last]),
+      text(Math.min(...allocated)),
+      text(Math.max(...allocated))
+    ),
+    trans.__(
+      'fair share %1, quota %2, requested %3.',
+      text(series.fairShare[last]),
+      quota === null ? trans.__('unlimited') : text(quota),
+      text(series.requested[last])
+    )
+  ].join(' ');
 }
 
 function text(value: number | null): string {

@@ -1,4 +1,4 @@
-/** The queues as a tree, and one of them over time. */
+/** The queues as a tree, and the history of one queue. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -7,7 +7,7 @@ import { ColumnChooser, Download } from './columnChooser';
 import { IColumn } from './columns';
 import { queueSeries, seriesText } from './queueSeries';
 import { DataTable } from './dataTable';
-import { IQueueNode, queueTree } from './placement';
+import { IQueueNode, queueTree } from './queueTree';
 import { Plot } from './plot';
 
 export const SPANS = [15, 60, 360, 1440] as const;
@@ -83,7 +83,7 @@ export function Queues(props: IQueuesProps): JSX.Element {
   );
 }
 
-/** The table's id of a row: below its parent's. */
+/** The table's row id, which begins with the parent's id. */
 function pickedId(
   rows: readonly IQueueNode[],
   chosen: { queue: string; pool: string }
@@ -104,13 +104,13 @@ function OverTime(
   props: IQueuesProps & { queue: string; pool: string; history: readonly QueueSample[] }
 ): JSX.Element {
   const { queue, pool, history, minutes, trans } = props;
-  const curve = React.useMemo(() => queueSeries(history, queue, pool), [history, queue, pool]);
+  const series = React.useMemo(() => queueSeries(history, queue, pool), [history, queue, pool]);
   return (
-    <section aria-label={trans.__('Over time')} className="jp-GpuShareDashboard-time">
+    <section aria-label={trans.__('History')} className="jp-GpuShareDashboard-time">
       <div className="jp-GpuShareDashboard-tools">
-        <h3>{trans.__('%1 in node pool %2, GPUs over time', queue, pool)}</h3>
+        <h3>{trans.__('%1 in node pool %2: GPUs over time', queue, pool)}</h3>
         <label>
-          {trans.__('Time')}{' '}
+          {trans.__('Period')}{' '}
           <select value={minutes} onChange={event => props.onMinutes(Number(event.target.value))}>
             {SPANS.map(span => (
               <option key={span} value={span}>
@@ -123,8 +123,8 @@ function OverTime(
         </label>
       </div>
       <Plot
-        curve={curve}
-        text={seriesText(curve, queue, pool, trans)}
+        series={series}
+        text={seriesText(series, queue, pool, trans)}
         theme={props.theme}
         trans={trans}
       />

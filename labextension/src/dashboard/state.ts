@@ -1,8 +1,4 @@
-/**
- * What the dashboard knows of the cluster, table by table, and how each answer changes it. Pure: no network, no clock.
- *
- * Every table says since when its rows are true, and what is wrong when they may not be any more.
- */
+/** The cluster tables as the dashboard knows them, and how each answer changes them. Pure. */
 import {
   EvictionRow,
   NodeRow,
@@ -25,7 +21,9 @@ export interface ITableRows {
 
 export type TableName = keyof ITableRows;
 
-/** `rows` null: never answered. `problem`: why the last question was not; what is shown was true at `at`. */
+/**
+ * `rows` null: never answered. `at`: time of the last answer. `problem`: why the last poll failed.
+ */
 export interface ITable<Rows> {
   readonly rows: Rows | null;
   readonly at: number | null;
@@ -55,7 +53,7 @@ export const EMPTY: IClusterState = {
   history: UNKNOWN
 };
 
-/** The state after a fact. Rows that are the same as before stay the same object, so that nothing is drawn anew for them. */
+/** The next state. Unchanged rows stay the same object, so that nothing renders again for them. */
 export function reduceCluster(state: IClusterState, fact: ClusterFact): IClusterState {
   const before = state[fact.table];
   switch (fact.type) {
@@ -69,10 +67,10 @@ export function reduceCluster(state: IClusterState, fact: ClusterFact): ICluster
 }
 
 /**
- * - loading: never answered, and nothing is known to be wrong
- * - failed: never answered, and why
- * - stale: answered once, and not any more
- * - live: true as of the last question
+ * - loading: no response yet
+ * - failed: the first poll failed
+ * - stale: the last poll failed; rows are those of `at`
+ * - live: the rows of the last poll
  */
 export type Freshness = 'loading' | 'failed' | 'stale' | 'live';
 
@@ -83,7 +81,7 @@ export function freshnessOf(table: ITable<unknown>): Freshness {
   return table.problem === null ? 'live' : 'stale';
 }
 
-/** Of several tables that one view needs: the worst, and the first that has it. */
+/** The least fresh of several tables. */
 export function leastFresh(tables: readonly ITable<unknown>[]): {
   freshness: Freshness;
   table: ITable<unknown>;

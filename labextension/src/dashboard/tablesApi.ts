@@ -1,4 +1,4 @@
-/** The dashboard's questions to the server: one table each, as JSON or as CSV with chosen columns. */
+/** The dashboard's REST calls: one table each, as JSON or as CSV with selected columns. */
 import { ServerConnection } from '@jupyterlab/services';
 
 import { ROUTES } from '../schema';
@@ -22,7 +22,7 @@ export class TablesApi {
     private readonly settings: ServerConnection.ISettings = ServerConnection.makeSettings()
   ) {}
 
-  /** The answer as text; the same text means the same rows. */
+  /** The response text; the same text means the same rows. */
   text(table: TableName, query: { readonly [name: string]: string } = {}): Promise<string> {
     return rest(this.settings, ROUTE[table], { query });
   }
@@ -34,7 +34,7 @@ export class TablesApi {
   }
 }
 
-/** The rows in an answer. */
+/** The rows in a response. */
 export function rowsIn(table: TableName, text: string): ITableRows[TableName] {
   return JSON.parse(text)[FIELD[table] ?? table];
 }

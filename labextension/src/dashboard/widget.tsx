@@ -1,4 +1,4 @@
-/** The dashboard as a widget of the main area: it asks and draws only while somebody can see it. */
+/** The dashboard as a main area widget: it polls and renders only while it is visible. */
 import { IThemeManager, MainAreaWidget, ReactWidget } from '@jupyterlab/apputils';
 import { IStateDB } from '@jupyterlab/statedb';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -14,7 +14,7 @@ import { TableName } from './state';
 const WIDGET_ID = 'jupyter-gpushare-dashboard';
 const KEPT = 'jupyter-gpushare:dashboard';
 
-/** What is savedRequest from one visit to the next. */
+/** What is saved between visits. */
 interface IKept {
   view: View;
   minutes: number;
@@ -39,7 +39,7 @@ export class DashboardContent extends ReactWidget {
     void this.recall();
   }
 
-  /** Bring one of the views to the front; anything else leaves it as it is. */
+  /** Show one of the views; an unknown view changes nothing. */
   turnTo(view: string | undefined): void {
     if (VIEWS.some(one => one === view)) {
       this.keep({ view: view as View });
@@ -118,13 +118,13 @@ export class DashboardContent extends ReactWidget {
 
   private redraw(): void {
     if (this.isVisible) {
-      this.update(); // Lumino folds several of these into one drawing
+      this.update(); // Lumino merges several updates into one
     }
   }
 
   private readonly cluster: Cluster;
   private kept: IKept = { view: 'map', minutes: 60, chosen: {} };
-  /** What was chosen before the memory answered stands against it. */
+  /** Choices made before the saved state was loaded override it. */
   private said: Partial<IKept> = {};
   private recalled = false;
 }

@@ -1,4 +1,4 @@
-/** A line between a notebook's toolbar and its cells while its GPU memory is about to be taken back. */
+/** A notice between toolbar and cells while GPU memory is about to be reclaimed. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -53,7 +53,7 @@ export class NoticeBanner extends ReactWidget {
     this.measure();
   }
 
-  /** The header of a notebook gives its parts no more room than they ask for, and it cannot see how high text is. */
+  /** A notebook's header gives widgets only their minimum height, which must be set for text. */
   private measure(): void {
     const content = this.node.firstElementChild as HTMLElement | null;
     const height = `${content?.offsetHeight ?? 0}px`;

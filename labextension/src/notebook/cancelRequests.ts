@@ -1,9 +1,7 @@
 /**
- * Lets cells go that a killed kernel will never answer.
- *
- * When the server restarts a kernel for a reclaim, JupyterLab is not told as it is for its own restarts: the requests of
- * the old process stay open and their cells show [*] for ever. The server's own "restarting" status would end them, but
- * it also opens the dialog "appears to have died", which says nothing true here.
+ * Ends the cells that a killed kernel will never answer. JupyterLab does not learn of restarts by
+ * the server, so requests of the old process stay open and their cells show [*]. The server's
+ * "restarting" status would end them, but it also opens the dialog "appears to have died".
  */
 import type { CodeCell } from '@jupyterlab/cells';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
@@ -23,15 +21,15 @@ export function cancelRequestsOfKilledKernels(
   });
 }
 
-/** Time for the dying kernel to say in its cell why it ends; what is still open then never hears anything. */
+/** Time for the final output of the dying kernel. */
 const FINAL_OUTPUT_MS = 3000;
 
-/** End the requests that are open now, not those that a person sends meanwhile; then connect anew: ports may have changed. */
+/** Cancel the requests that are open now, then reconnect, because ports may have changed. */
 async function cancelRequests(panel: NotebookPanel): Promise<void> {
   const open = openRequests(panel);
   const finalOutput = new Promise(resolve => window.setTimeout(resolve, FINAL_OUTPUT_MS));
   await Promise.race([Promise.allSettled(open.map(future => future.done)), finalOutput]);
-  open.forEach(future => future.dispose()); // its promise is rejected as cancelled, and the cell clears its [*]
+  open.forEach(future => future.dispose()); // rejects its promise as cancelled, which clears [*]
   if (!panel.isDisposed) {
     await panel.sessionContext.session?.kernel?.reconnect();
   }
@@ -40,7 +38,7 @@ async function cancelRequests(panel: NotebookPanel): Promise<void> {
 function openRequests(panel: NotebookPanel): Request[] {
   return (
     panel.content.widgets
-      // not by `instanceof`: an older JupyterLab does not share its cells with us, and ours would be another class
+      // no `instanceof`: older JupyterLab versions do not share the class of cells with extensions
       .map(cell =>
         cell.model.type === 'code'
           ? ((cell as CodeCell).outputArea.future as Request | undefined)

@@ -1,4 +1,4 @@
-/** The GPU control in a notebook's toolbar: its share in a few words, and the popover to request, change and release. */
+/** The GPU button in a notebook's toolbar, and its popover to request, change and release. */
 import { ReactWidget } from '@jupyterlab/apputils';
 import { NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -46,7 +46,7 @@ export class GpuControl extends ReactWidget {
     }
   }
 
-  /** Open the popover; `asking`: with the form to ask for another share. */
+  /** Open the popover; `asking`: with the request form. */
   open(asking: boolean): void {
     if (this.popover === null && this.isVisible) {
       const body = new ControlBody(this.gpushare, this.panel, asking, this.trans);
@@ -60,7 +60,7 @@ export class GpuControl extends ReactWidget {
     }
   }
 
-  /** Another tab is in front: what hangs on this one's button goes with it. */
+  /** Another tab is shown: the popover closes with its notebook. */
   protected onBeforeHide(msg: Message): void {
     super.onBeforeHide(msg);
     this.popover?.dispose();
@@ -97,7 +97,7 @@ export class GpuControl extends ReactWidget {
   private popover: Popover | null = null;
 }
 
-/** Its second hand runs only while something counts down. */
+/** The clock runs only while something counts down. */
 function Ticking({ summary }: { summary: (now: number) => string }): JSX.Element {
   return <span>{summary(useClock())}</span>;
 }
@@ -160,7 +160,7 @@ function Body({ gpushare, panel, asking, actions, trans }: IBodyProps): JSX.Elem
       )}
       {state.status !== null && kernel === null && (
         <p className="jp-GpuShare-faint">
-          {trans.__('This notebook has no running kernel. Start one, then ask for a share.')}
+          {trans.__('No running kernel. Start one, then request a share.')}
         </p>
       )}
     </>

@@ -1,8 +1,4 @@
-/**
- * JupyterLab's dialog "appears to have died" does not stand alone: what happened to the kernel's GPU is said in it.
- *
- * JupyterLab has no place for a reason, so our sentence is put into the dialog when it opens.
- */
+/** Adds the reason to JupyterLab's dialog "appears to have died", which has no extension point. */
 import { Dialog } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -28,13 +24,13 @@ export function explainKernelDeaths(
       line.node.textContent = deathReason(kernelOf(panel, gpushare.state), Date.now(), trans);
     };
     say();
-    gpushare.changed.connect(say); // the reason may arrive after the dialog
+    gpushare.changed.connect(say); // the event may arrive after the dialog
     dialog.disposed.connect(() => gpushare.changed.disconnect(say));
     dialog.node.querySelector('.jp-Dialog-body')?.append(line.node);
   });
 }
 
-/** The notebook whose kernel JupyterLab is just telling about; null when a dialog is about something else. */
+/** The notebook whose kernel is restarting after its death; null for other dialogs. */
 function justDied(notebooks: INotebookTracker): NotebookPanel | null {
   return (
     notebooks.find(panel => panel.sessionContext.session?.kernel?.status === 'autorestarting') ??

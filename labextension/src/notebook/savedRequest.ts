@@ -1,4 +1,4 @@
-/** A notebook remembers the share that was chosen for it, and asks for it when it is opened again. */
+/** Saves the chosen share in the notebook, and requests it when the notebook is opened again. */
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
 import { ISignal, Signal } from '@lumino/signaling';
 
@@ -25,18 +25,18 @@ export class SavedRequests {
     private readonly isWanted: () => boolean
   ) {
     gpushare.chosen.connect((_, { kernelId, request }) => {
-      this.seen.add(kernelId); // before its news arrive: what was just asked is not asked again
+      this.seen.add(kernelId); // before the change arrives, so that it is not requested twice
       notebooksOf(notebooks, kernelId).forEach(panel => saveRequest(panel, request));
     });
     gpushare.changed.connect(() => notebooks.forEach(panel => this.look(panel)));
   }
 
-  /** After the share was asked for that a notebook came with. */
-  get asked(): ISignal<this, IRestoredRequest> {
-    return this._asked;
+  /** Emitted after a saved share was requested. */
+  get requested(): ISignal<this, IRestoredRequest> {
+    return this._requested;
   }
 
-  /** Look at a notebook as soon as it can be read. */
+  /** Check a notebook when it is loaded, and again for each new kernel. */
   follow(panel: NotebookPanel): void {
     void panel.context.ready.then(() => this.look(panel));
     panel.sessionContext.kernelChanged.connect(() => this.look(panel));
@@ -49,17 +49,17 @@ export class SavedRequests {
     }
     const request = savedRequest(panel);
     if (request === null && hasNoHistory(kernel)) {
-      return; // a notebook that is just being made may be given one in a moment
+      return; // a new notebook may be given a share in a moment
     }
     this.seen.add(kernel.kernel_id);
     if (request !== null && hasNoHistory(kernel) && this.isWanted()) {
       const isNews = !isChosenInThisPage(panel);
       void this.gpushare
         .request(kernel.kernel_id, request)
-        .then(accepted => accepted && isNews && this._asked.emit({ panel, request }));
+        .then(accepted => accepted && isNews && this._requested.emit({ panel, request }));
     }
   }
 
   private readonly seen = new Set<string>();
-  private readonly _asked = new Signal<this, IRestoredRequest>(this);
+  private readonly _requested = new Signal<this, IRestoredRequest>(this);
 }

@@ -1,4 +1,4 @@
-/** The dashboard: a command, an entry in palette and launcher, and its place when JupyterLab is opened again. */
+/** The dashboard: command, palette and launcher entries, layout restoration. */
 import { ILayoutRestorer, JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import {
   ICommandPalette,
@@ -42,7 +42,7 @@ export const dashboard: JupyterFrontEndPlugin<void> = {
       caption: trans.__('Node pools, nodes, GPUs, queues, workloads and evictions'),
       icon: gpuIcon,
       execute: async args => {
-        // its tables and plots are loaded when somebody first opens it, not with every page
+        // loaded when the dashboard is first opened, not with every page
         const { makeDashboard } = await import('../dashboard/widget');
         if (widget === null || widget.isDisposed) {
           widget = makeDashboard({ gpushare, trans, themes, memory });

@@ -1,4 +1,4 @@
-/** A notebook that has its share from the start: cards in the launcher, and a dialog that says what to expect before asking. */
+/** New notebooks with a share: launcher cards, and a dialog that shows when it would start. */
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette } from '@jupyterlab/apputils';
 import { ILauncher } from '@jupyterlab/launcher';
@@ -16,7 +16,7 @@ import { bundle } from '../translation';
 
 export const launcher: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:launcher',
-  description: 'Notebooks that have a GPU share from the start.',
+  description: 'New notebooks with a GPU share.',
   autoStart: true,
   requires: [IGpuShare],
   optional: [ILauncher, ISettingRegistry, ITranslator, ICommandPalette],
@@ -52,9 +52,7 @@ export const launcher: JupyterFrontEndPlugin<void> = {
         args.isLauncher === true
           ? trans.__('GPU share…')
           : trans.__('New Notebook with a GPU Share…'),
-      caption: trans.__(
-        'Choose a share, a project and a kernel, and see whether it would start now'
-      ),
+      caption: trans.__('Choose a share, project and kernel, and check when it would start'),
       icon: gpuIcon,
       execute: async args => {
         const chosen = await askAtStart(gpushare, app.serviceManager.kernelspecs, trans);
@@ -66,7 +64,7 @@ export const launcher: JupyterFrontEndPlugin<void> = {
     });
     palette?.addItem({ command: COMMANDS.ask, category: trans.__('GPU share') });
     if (launcher !== null) {
-      // the launcher sorts by its own translated names of categories
+      // the launcher sorts by its own translated category names
       const category = translator?.load('jupyterlab').__('Notebook') ?? 'Notebook';
       const cards = new Cards(gpushare, app.serviceManager.kernelspecs, launcher, category, trans);
       const settings = followSettings(registry, () => cards.show(settings().launcherCards));

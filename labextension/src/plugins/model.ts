@@ -1,4 +1,4 @@
-/** Provides the one model behind everything that is shown, and owns the settings. */
+/** Provides the model, and owns the settings. */
 import { JupyterFrontEndPlugin } from '@jupyterlab/application';
 
 import { GpuShare } from '../model';
@@ -7,7 +7,7 @@ import { IGpuShare } from '../tokens';
 
 export const model: JupyterFrontEndPlugin<IGpuShare> = {
   id: PLUGIN_ID,
-  description: 'The GPU shares of my kernels, kept true.',
+  description: 'The state of my GPU shares.',
   autoStart: true,
   provides: IGpuShare,
   activate: () => new GpuShare()

@@ -1,4 +1,4 @@
-/** The GPU control in each notebook's toolbar, the notice above its cells, the commands on the notebook in front, and what it remembers. */
+/** The notebook's toolbar control, notices, commands and saved share. */
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { ICommandPalette, IToolbarWidgetRegistry, Notification } from '@jupyterlab/apputils';
 import { INotebookTracker, NotebookPanel } from '@jupyterlab/notebook';
@@ -17,7 +17,7 @@ import { requestText } from '../format';
 
 export const notebook: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:notebook',
-  description: "The GPU control in a notebook's toolbar, its notices, and its savedRequest share.",
+  description: "The GPU control in a notebook's toolbar, its notices, and its saved share.",
   autoStart: true,
   requires: [IGpuShare],
   optional: [
@@ -47,11 +47,11 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       controls.set(panel, control);
       return control;
     });
-    const savedRequest = new SavedRequests(gpushare, notebooks, () => settings().useRemembered);
-    savedRequest.asked.connect((_, { panel, request }) =>
+    const savedRequests = new SavedRequests(gpushare, notebooks, () => settings().useRemembered);
+    savedRequests.requested.connect((_, { panel, request }) =>
       Notification.info(
         trans.__(
-          '%1: asked for %2, the share that was chosen for this notebook.',
+          '%1: requested %2, the share saved in this notebook.',
           panel.title.label,
           requestText(request)
         ),
@@ -64,7 +64,7 @@ export const notebook: JupyterFrontEndPlugin<void> = {
       panel.contentHeader.addWidget(
         new NoticeBanner(gpushare, panel, () => controls.get(panel)?.open(true), trans)
       );
-      savedRequest.follow(panel);
+      savedRequests.follow(panel);
     });
 
     addActionCommands(app, gpushare, notebooks, trans);

@@ -1,4 +1,4 @@
-/** Messages about my kernels, for those who look elsewhere. */
+/** Notifications about my kernels. */
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { INotebookTracker } from '@jupyterlab/notebook';
 import { ISettingRegistry } from '@jupyterlab/settingregistry';
@@ -15,8 +15,7 @@ import { bundle } from '../translation';
 
 export const notifier: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:notifier',
-  description:
-    'Notifications about what happened to my kernels, and the reason in the dialog that says that one died.',
+  description: 'Notifications about my kernels, and the reason in the dialog of a died kernel.',
   autoStart: true,
   requires: [IGpuShare],
   optional: [INotebookTracker, ISettingRegistry, ITranslator],
@@ -45,7 +44,7 @@ export const notifier: JupyterFrontEndPlugin<void> = {
 
 export const relaunch: JupyterFrontEndPlugin<void> = {
   id: 'jupyter-gpushare:relaunch',
-  description: 'Lets cells go that a killed kernel will never answer.',
+  description: 'Ends the cells that a killed kernel will never answer.',
   autoStart: true,
   requires: [IGpuShare],
   optional: [INotebookTracker], // some pages of Notebook 7 have none

@@ -24,7 +24,7 @@ export const sidebar: JupyterFrontEndPlugin<void> = {
     app: JupyterFrontEnd,
     gpushare: IGpuShare,
     translator: ITranslator | null,
-    _labShell: ILabShell | null, // orders this plugin after the shell of JupyterLab; Notebook 7 has none
+    _labShell: ILabShell | null, // orders this plugin after the shell; Notebook 7 has none
     restorer: ILayoutRestorer | null,
     palette: ICommandPalette | null
   ) => {
@@ -41,7 +41,7 @@ export const sidebar: JupyterFrontEndPlugin<void> = {
     restorer?.add(panel, panel.id);
     commands.addCommand(COMMANDS.show, {
       label: trans.__('Show GPU Share'),
-      caption: trans.__('Show the sidebar with the GPU shares of my notebooks'),
+      caption: trans.__('Show the GPU shares of my notebooks'),
       icon: gpuIcon,
       execute: () => app.shell.activateById(panel.id),
       describedBy: { args: { type: 'object', properties: {} } }

@@ -1,4 +1,4 @@
-/** My share and use now, in the status bar; pressing it shows the sidebar. */
+/** Total share and use in the status bar; a click shows the sidebar. */
 import { JupyterFrontEnd, JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IStatusBar } from '@jupyterlab/statusbar';
 import { ITranslator } from '@jupyterlab/translation';
@@ -13,7 +13,7 @@ export const statusbar: JupyterFrontEndPlugin<void> = {
   description: 'My GPU share and use in the status bar.',
   autoStart: true,
   requires: [IGpuShare],
-  optional: [IStatusBar, ITranslator], // Notebook 7 has no status bar, and calls a missing requirement an error
+  optional: [IStatusBar, ITranslator], // Notebook 7 has no status bar
   activate: (
     app: JupyterFrontEnd,
     gpushare: IGpuShare,

@@ -1,4 +1,4 @@
-/** Cards in the launcher: "Python 3 · ½ GPU" for each share that is offered, and one that asks. */
+/** Launcher cards: "Python 3 · ½ GPU" for each preset, and one that opens the dialog. */
 import { ILauncher } from '@jupyterlab/launcher';
 import { KernelSpec } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -10,7 +10,7 @@ import { gpuIconUrl } from '../icon';
 import { Preset } from '../schema';
 import { IGpuShare } from '../tokens';
 
-/** More would push the kernels themselves out of sight. */
+/** More cards would hide the kernels themselves. */
 const MOST = 4;
 const RANK = 50;
 
@@ -31,7 +31,7 @@ export class Cards {
     this.draw();
   }
 
-  /** Anew only when what is offered is not what it was. */
+  /** Update the cards if the presets changed. */
   private draw(): void {
     const presets = this.wanted ? (this.gpushare.state.status?.presets ?? []) : [];
     const spec = this.kernelspecs.specs?.kernelspecs[this.kernelspecs.specs.default];
@@ -54,7 +54,7 @@ export class Cards {
         kernel: spec.name,
         request: { preset: preset.name },
         label: `${kernel} · ${preset.name}`,
-        caption: preset.description || trans.__('A notebook with %1 from the start', preset.name)
+        caption: preset.description || trans.__('New notebook with %1', preset.name)
       } as ReadonlyJSONObject,
       category,
       kernelIconUrl: gpuIconUrl,

@@ -1,4 +1,4 @@
-/** A new notebook that remembers its share from the start; the share itself is asked for when its kernel runs. */
+/** Creates a notebook with a saved share, which is requested when its kernel runs. */
 import { JupyterFrontEnd } from '@jupyterlab/application';
 import { PartialJSONObject } from '@lumino/coreutils';
 
@@ -6,14 +6,14 @@ import { markChosen, METADATA_KEY } from '../notebooks';
 import { KernelRequest } from '../schema';
 
 export interface ICreateArgs {
-  /** Folder; nothing: the root. */
+  /** Folder; default: the root. */
   readonly cwd?: string;
-  /** Name of the kernelspec; nothing: the server's default. */
+  /** Name of the kernelspec; default: the server's. */
   readonly kernel?: string;
   readonly request: KernelRequest;
 }
 
-/** The choice is in the file before anybody opens it: Notebook 7 opens it in a page of its own, which knows nothing of this one. */
+/** The share is saved before the notebook is opened: Notebook 7 opens it in another page. */
 export async function createNotebook(
   app: JupyterFrontEnd,
   { cwd, kernel, request }: ICreateArgs
@@ -30,7 +30,7 @@ export async function createNotebook(
   return app.commands.execute('docmanager:open', { path, factory: 'Notebook', kernel: { name } });
 }
 
-/** An empty notebook, as the notebook format has it (version 4.5). */
+/** An empty notebook (nbformat 4.5). */
 function notebook(name: string, displayName: string, request: KernelRequest): PartialJSONObject {
   const metadata = {
     [METADATA_KEY]: request as PartialJSONObject,

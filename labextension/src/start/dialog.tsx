@@ -1,4 +1,4 @@
-/** The dialog that asks for a share before there is a kernel. */
+/** The dialog for a new notebook with a share. */
 import { Dialog, ReactWidget } from '@jupyterlab/apputils';
 import { KernelSpec } from '@jupyterlab/services';
 import { TranslationBundle } from '@jupyterlab/translation';
@@ -15,7 +15,7 @@ export interface IStart {
   readonly request: KernelRequest;
 }
 
-/** What a person chose; null when they chose nothing. */
+/** The chosen kernel and share; null when cancelled. */
 export async function askAtStart(
   gpushare: IGpuShare,
   kernelspecs: KernelSpec.IManager,
@@ -30,7 +30,7 @@ export async function askAtStart(
   const dialog = new Dialog<unknown>({
     title: trans.__('New notebook with a GPU share'),
     body: new StartBody(gpushare, kernelspecs, close, trans),
-    buttons: [], // the form has its own, beside what they depend on
+    buttons: [], // the form has its own
     hasClose: true,
     focusNodeSelector: 'select, input'
   });
@@ -58,7 +58,7 @@ class StartBody extends ReactWidget {
     super.dispose();
   }
 
-  /** Enter is the form's: older dialogs of JupyterLab (4.2) take it for a button of their own, of which there is none. */
+  /** Enter submits the form; dialogs of JupyterLab 4.2 would press a button of their own. */
   handleEvent(event: Event): void {
     if ((event as KeyboardEvent).key === 'Enter' && this.node.contains(event.target as Node)) {
       event.stopPropagation();

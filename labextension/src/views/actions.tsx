@@ -1,4 +1,4 @@
-/** What a kernel's owner can do about its share, as buttons. */
+/** The actions on a kernel's share, as buttons. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -7,7 +7,7 @@ import { Action } from '../state';
 
 export type Act = Exclude<Action, 'request'>;
 
-/** Which actions make sense in a state; the server has the last word. */
+/** The actions that are possible in a state; the server decides. */
 export function possibleActions(kernel: Kernel): Act[] {
   switch (kernel.state) {
     case 'detached':
@@ -26,41 +26,47 @@ interface IActionWords {
   readonly hint: string;
 }
 
-/** Words of an action on this kernel, as on its buttons and in its menus. */
+/** Label and tooltip of an action on this kernel. */
 export function actionWords(action: Act, kernel: Kernel, trans: TranslationBundle): IActionWords {
   switch (action) {
     case 'release':
       return kernel.state === 'pending'
         ? {
             label: trans.__('Stop waiting'),
-            hint: trans.__('Ask for no GPU any more; the kernel lives on without one')
+            hint: trans.__('Cancel the request; the kernel keeps running without a GPU')
           }
         : {
             label: trans.__('Release'),
-            hint: trans.__('Give the GPU back; the kernel lives on without one')
+            hint: trans.__('Release the GPU; the kernel keeps running without one')
           };
     case 'suspend':
       return {
         label: trans.__('Suspend'),
-        hint: trans.__('Save the GPU memory to host memory; the kernel lives on')
+        hint: trans.__('Save the GPU memory to host memory; the kernel keeps running')
       };
     case 'resume':
-      return { label: trans.__('Resume'), hint: trans.__('Bring the GPU memory back') };
+      return { label: trans.__('Resume'), hint: trans.__('Restore the saved GPU memory') };
     case 'pin':
-      return { label: trans.__('Pin'), hint: trans.__('Do not suspend it while it is idle') };
+      return {
+        label: trans.__('Pin'),
+        hint: trans.__('Do not suspend this kernel while it is idle')
+      };
     case 'unpin':
-      return { label: trans.__('Unpin'), hint: trans.__('It may be suspended while it is idle') };
+      return {
+        label: trans.__('Unpin'),
+        hint: trans.__('Allow suspending this kernel while it is idle')
+      };
     case 'move':
       return {
         label: trans.__('Move now'),
-        hint: trans.__('Save the GPU memory and bring it back where there is room')
+        hint: trans.__('Save the GPU memory and restore it on a GPU with room')
       };
   }
 }
 
 interface IActionsProps {
   kernel: Kernel;
-  /** The action that was asked and is not answered yet. */
+  /** The action in flight. */
   waitsFor: Action | null;
   onAct: (kernelId: string, action: Act) => void;
   onAsk: () => void;
@@ -96,8 +102,8 @@ export function Actions({ kernel, waitsFor, onAct, onAsk, trans }: IActionsProps
 }
 
 /**
- * The keyboard stays in a row of buttons whose buttons come and go: Pin becomes Unpin, Suspend becomes Resume. (A button that is `disabled`
- * loses the focus in browsers, so those that wait are only said to be.)
+ * Keeps the focus in a row of buttons that change: Pin becomes Unpin, Suspend becomes Resume. Busy
+ * buttons are `aria-disabled`, because browsers take the focus from disabled ones.
  */
 function useKeptFocus(
   row: React.RefObject<HTMLElement>
@@ -119,7 +125,7 @@ function useKeptFocus(
       const button = event.target;
       window.setTimeout(() => {
         if (button.isConnected && !row.current?.contains(document.activeElement)) {
-          at.current = null; // the person went elsewhere; a button that is gone lost the focus with it
+          at.current = null; // the focus moved elsewhere
         }
       });
     }

@@ -1,4 +1,4 @@
-/** The last things that happened to a kernel, newest first. */
+/** The last events of a kernel, newest first. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 

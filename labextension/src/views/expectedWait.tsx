@@ -1,10 +1,10 @@
-/** How much longer something waits, in the words of the scheduler, which say what they go by. */
+/** The expected wait, in the scheduler's words. */
 import * as React from 'react';
 
 import { ExpectedWait } from '../schema';
 
 interface IExpectedProps {
-  /** Absent in answers of servers that are older than this page. */
+  /** Missing in responses of older servers. */
   wait: ExpectedWait | null | undefined;
 }
 

@@ -1,11 +1,12 @@
-/** One kernel: what it has, where, why it waits, and what its owner can do about it. */
+/** One kernel: share, placement, memory, reason for waiting and actions. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
-import { gpuName, kernelName, percentText, shareText, stateText } from '../format';
+import { gpuName, kernelName, percentText, shareText } from '../format';
 import { sentence } from '../messages';
 import { Kernel, KernelRequest } from '../schema';
 import { IPendingAction } from '../state';
+import { kernelLabel, stateText } from '../stateLabels';
 import { Act, Actions } from './actions';
 import { Events } from './events';
 import { MemoryBar } from './memoryBar';
@@ -26,12 +27,12 @@ interface IKernelCardProps extends IKernelActions {
   kernel: Kernel;
   choices: IChoices;
   asked: IPendingAction | null;
-  /** In the notebook itself: without its name and without its story. `asks`: it begins with the form. Looked at once. */
+  /** In the toolbar popover: without name and events. `asks`: starts with the request form. */
   brief?: { readonly asks: boolean };
   trans: TranslationBundle;
 }
 
-/** Drawn again only when its own kernel changed: a frame about one of hundreds costs one card. */
+/** Memoized: a frame about one of hundreds of kernels renders one card. */
 export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps): JSX.Element {
   const { kernel, asked, brief, trans } = props;
   const [asking, setAsking] = React.useState(brief?.asks ?? false);
@@ -45,7 +46,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   const close = () => {
     setAsking(false);
     if (refusal !== null) {
-      props.onDismiss(kernel.kernel_id); // it spoke of what stood in the form
+      props.onDismiss(kernel.kernel_id); // it referred to the form
     }
   };
   const leave = (event: React.KeyboardEvent) => {
@@ -69,7 +70,7 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
         ) : (
           <Name kernel={kernel} onOpen={props.onOpen} trans={trans} />
         )}
-        <span className="jp-GpuShare-state">{stateText(kernel, trans)}</span>
+        <span className="jp-GpuShare-state">{stateText(kernelLabel(kernel), trans)}</span>
       </header>
       {kernel.state !== 'detached' && <Where kernel={kernel} trans={trans} />}
       {kernel.notice_deadline !== null && (
@@ -91,12 +92,12 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
       )}
       {kernel.utilization !== null && kernel.state === 'attached' && (
         <div className="jp-GpuShare-small">
-          {trans.__('GPU %1 busy with it', percentText(kernel.utilization))}
+          {trans.__('GPU utilization %1', percentText(kernel.utilization))}
         </div>
       )}
       {kernel.cell_waits !== null && kernel.reason === null && (
         <div className="jp-GpuShare-reason" data-waits="cell">
-          {trans.__('A cell waits. %1', kernel.cell_waits)}
+          {trans.__('A cell is waiting. %1', kernel.cell_waits)}
         </div>
       )}
       {kernel.state === 'suspended' && <Suspended kernel={kernel} trans={trans} />}
@@ -144,7 +145,10 @@ export const KernelCard = React.memo(function KernelCard(props: IKernelCardProps
   );
 });
 
-/** The keyboard follows the form: into its amount when it opens (`atOnce`: it begins with it, and with what it offers), back to the buttons when it closes. */
+/**
+ * Moves the focus into the form when it opens and back to the buttons when it closes. `atOnce`:
+ * the form is open from the start.
+ */
 function useFormFocus(card: React.RefObject<HTMLElement>, asking: boolean, atOnce: boolean): void {
   const before = React.useRef(asking && !atOnce);
   React.useEffect(() => {
@@ -181,7 +185,7 @@ function hasMemory(kernel: Kernel): boolean {
   );
 }
 
-/** The notebook's name; pressing it opens the notebook. A kernel without one is only named. */
+/** The notebook's name as a button that opens it; plain text for a kernel without a notebook. */
 function Name({
   kernel,
   onOpen,
@@ -209,13 +213,13 @@ function Suspended({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle
   return (
     <div className="jp-GpuShare-faint">
       {kernel.busy
-        ? trans.__('Its running cell stands still until it is resumed.')
-        : trans.__('It comes back by itself at the next cell.')}
+        ? trans.__('The running cell is paused until the kernel is resumed.')
+        : trans.__('Resumes automatically when the next cell runs.')}
     </div>
   );
 }
 
-/** Closes the form when its request was accepted: asked, and then neither waiting nor refused. Draws nothing. */
+/** Closes the form when its request was accepted. Renders nothing. */
 function FormCloser(props: {
   asked: IPendingAction | null;
   asking: boolean;
@@ -243,13 +247,13 @@ function Where({ kernel, trans }: { kernel: Kernel; trans: TranslationBundle }):
   return <div className="jp-GpuShare-where">{parts.join(' · ')}</div>;
 }
 
-/** How far it may go; nothing when that is no further than its share. */
+/** The burst limit; null when it equals the share. */
 function limitText({ request, limit }: Kernel, trans: TranslationBundle): string | null {
   const words = shareText(limit);
   return words === null || words === shareText(request) ? null : trans.__('up to %1', words);
 }
 
-/** Where it runs; and where it is planned, when that is another GPU. */
+/** The current GPU, and the planned one where it differs. */
 function gpuText(actual: string, planned: string | null, trans: TranslationBundle): string {
   return planned === null || gpuName(planned) === gpuName(actual)
     ? trans.__('GPU %1', gpuName(actual))

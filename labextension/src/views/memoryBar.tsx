@@ -1,4 +1,4 @@
-/** One kernel's GPU memory: what its share guarantees, what it uses of that, what it borrows beyond it, and what is saved meanwhile. */
+/** One kernel's GPU memory: guaranteed, used, borrowed and saved. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -7,9 +7,9 @@ import { MemoryMib } from '../schema';
 
 interface IMemoryBarProps {
   memory: MemoryMib;
-  /** Size of the GPU it runs on; 0 while it has none. */
+  /** Size of the GPU; 0 without one. */
   totalMib: number;
-  /** What is kept in host memory meanwhile; an older server does not say. */
+  /** Saved in host memory; missing on older servers. */
   savedMib?: number;
   trans: TranslationBundle;
 }

@@ -1,4 +1,4 @@
-/** What this machine's node can do for a notebook: its capability tiers, and why any is missing. */
+/** The capability tiers of this node, and why any is missing. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -19,7 +19,7 @@ export function Node({ status, trans }: INodeProps): JSX.Element {
   return (
     <>
       <p className="jp-GpuShare-where">
-        {status.node ?? trans.__('The node is not known yet.')}
+        {status.node ?? trans.__('Node not known yet.')}
         {status.simulated && ` · ${trans.__('simulated GPUs')}`}
       </p>
       {names.length > 0 && (
@@ -28,7 +28,9 @@ export function Node({ status, trans }: INodeProps): JSX.Element {
             <li key={name} data-tier={name} data-has={!(name in missing)}>
               <span aria-hidden="true">{name in missing ? '✗' : '✓'}</span> {tiers[name] ?? name}
               {name in missing && (
-                <div className="jp-GpuShare-faint">{trans.__('Not here: %1', missing[name])}</div>
+                <div className="jp-GpuShare-faint">
+                  {trans.__('Not available: %1', missing[name])}
+                </div>
               )}
             </li>
           ))}
@@ -38,13 +40,13 @@ export function Node({ status, trans }: INodeProps): JSX.Element {
   );
 }
 
-/** What each tier means to the owner of a notebook. */
+/** What each tier means for a notebook. */
 function tierWords(trans: TranslationBundle): { readonly [tier: string]: string } {
   return {
     observe: trans.__('Memory is measured per notebook'),
-    cooperate: trans.__("Frameworks keep to a notebook's share"),
+    cooperate: trans.__('Frameworks respect the memory limit'),
     limit: trans.__('The driver enforces the limit'),
-    suspend: trans.__('GPU memory is saved before it is taken'),
+    suspend: trans.__('GPU memory is saved before it is reclaimed'),
     relocate: trans.__('A notebook can move to another GPU')
   };
 }

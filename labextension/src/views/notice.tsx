@@ -1,4 +1,4 @@
-/** Memory will be taken back: how long there is, and what its owner can still choose. */
+/** A notice that memory will be reclaimed, with a countdown and actions. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -10,12 +10,12 @@ interface INoticeProps {
   kernel: Kernel;
   deadline: string;
   onAct: (kernelId: string, action: Act) => void;
-  /** Opens the request form; absent where there is none. */
+  /** Opens the request form; missing where there is none. */
   onAsk?: () => void;
   trans: TranslationBundle;
 }
 
-/** It keeps its own second hand, so that nothing else is drawn again. The seconds are not read out one by one. */
+/** Has its own clock, so that nothing else renders again. Screen readers skip the countdown. */
 export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps): JSX.Element {
   const now = useClock();
   const why = lastNotice(kernel);
@@ -24,25 +24,21 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
     <div className="jp-GpuShare-notice">
       <div role="alert">
         <span className="jp-GpuShare-notice-count" aria-live="off">
-          {trans.__('GPU memory will be taken back in %1.', timeLeft(deadline, now))}
+          {trans.__('GPU memory will be reclaimed in %1.', timeLeft(deadline, now))}
         </span>{' '}
         {why !== null && <span className="jp-GpuShare-faint">{reasonOf(why)}</span>}
       </div>
       <div className="jp-GpuShare-actions">
         <button
           className="jp-GpuShare-button jp-mod-primary"
-          title={trans.__(
-            'Save the GPU memory to host memory now and let the GPU go; it comes back when it is resumed'
-          )}
+          title={trans.__('Save the GPU memory to host memory now; resuming restores it')}
           onClick={choose('suspend')}
         >
-          {trans.__('Save and let go')}
+          {trans.__('Suspend now')}
         </button>
         <button
           className="jp-GpuShare-button"
-          title={trans.__(
-            'Save the GPU memory and bring it back where there is room, on another GPU if need be'
-          )}
+          title={trans.__('Save the GPU memory and restore it on a GPU with room')}
           onClick={choose('move')}
         >
           {trans.__('Move now')}
@@ -50,10 +46,10 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
         {onAsk !== undefined && (
           <button
             className="jp-GpuShare-button"
-            title={trans.__('A larger share is guaranteed, and not taken back')}
+            title={trans.__('A larger guaranteed share is not reclaimed')}
             onClick={onAsk}
           >
-            {trans.__('Ask for more…')}
+            {trans.__('Request more…')}
           </button>
         )}
       </div>
@@ -61,7 +57,7 @@ export function Notice({ kernel, deadline, onAct, onAsk, trans }: INoticeProps):
   );
 }
 
-/** The time, every second. */
+/** The current time, updated every second. */
 export function useClock(): number {
   const [now, setNow] = React.useState(Date.now());
   React.useEffect(() => {
@@ -75,7 +71,7 @@ function lastNotice(kernel: Kernel): Event | null {
   return [...kernel.events].reverse().find(event => event.kind === 'notice') ?? null;
 }
 
-/** The event's words without the countdown that it began with: "In 10 s 30 GiB … are taken back: why. What happens." */
+/** The event's message without its countdown: "In 10 s 30 GiB … : reason. Consequence." */
 function reasonOf(event: Event): string {
   const start = event.message.indexOf(': ');
   const text = start < 0 ? event.message : event.message.slice(start + 2);

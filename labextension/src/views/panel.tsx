@@ -1,4 +1,4 @@
-/** The sidebar "GPU share": my kernels, my projects, this node; or what is true when there is nothing to show. */
+/** The sidebar: my notebooks, my projects and this node. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -15,7 +15,7 @@ import { Section } from './section';
 interface IPanelProps extends IKernelActions {
   state: IState;
   onRetry: () => void;
-  /** Opens the dashboard; absent where there is none. */
+  /** Opens the dashboard; missing where there is none. */
   onDashboard?: () => void;
   trans: TranslationBundle;
 }
@@ -27,10 +27,7 @@ export function Panel(props: IPanelProps): JSX.Element {
       <div className="jp-GpuShare-head">
         <h2>{trans.__('GPU share')}</h2>
         {state.status?.simulated && (
-          <span
-            className="jp-GpuShare-simulated"
-            title={trans.__('No real GPU is used: a simulated node stands in')}
-          >
+          <span className="jp-GpuShare-simulated" title={trans.__('These GPUs are simulated')}>
             {trans.__('simulated')}
           </span>
         )}
@@ -46,7 +43,7 @@ export function Panel(props: IPanelProps): JSX.Element {
   );
 }
 
-/** What is wrong with the connection; nothing while all is well. */
+/** The connection problem, if there is one. */
 export function ConnectionLine({
   state,
   onRetry,
@@ -54,19 +51,19 @@ export function ConnectionLine({
 }: Pick<IPanelProps, 'state' | 'onRetry' | 'trans'>): JSX.Element | null {
   const retry = (
     <button className="jp-GpuShare-link" onClick={onRetry}>
-      {trans.__('Try again')}
+      {trans.__('Retry')}
     </button>
   );
   switch (state.connection) {
     case 'live':
       return null;
     case 'loading':
-      return <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>;
+      return <p className="jp-GpuShare-faint">{trans.__('Loading…')}</p>;
     case 'stale':
       return (
         <p className="jp-GpuShare-warning" role="status">
           {problemText(state.problem, trans)}{' '}
-          {trans.__('Below is what was true at %1.', timeText(state.staleSince ?? 0))} {retry}
+          {trans.__('Last updated at %1.', timeText(state.staleSince ?? 0))} {retry}
         </p>
       );
     case 'failed':
@@ -96,7 +93,7 @@ function Known(props: IPanelProps & { status: Status }): JSX.Element {
   );
 }
 
-/** What is wrong behind the server: the scheduler or the node agent is away, or the policy file was refused. */
+/** Problems of the scheduler or the node agent. */
 function Problems({ status, trans }: { status: Status; trans: TranslationBundle }): JSX.Element {
   const line = (who: SchedulerStatus, gone: string) => {
     const text = who.reachable ? who.problem && problemText(who.problem, trans) : gone;
@@ -110,11 +107,11 @@ function Problems({ status, trans }: { status: Status; trans: TranslationBundle 
     <>
       {line(
         status.scheduler,
-        trans.__('The scheduler does not answer: nothing new is granted until it does.')
+        trans.__('The scheduler does not respond. New requests wait until it is back.')
       )}
       {line(
         status.agent,
-        trans.__('The node agent does not answer: GPUs stay as they are until it does.')
+        trans.__('The node agent does not respond. GPU assignments stay as they are.')
       )}
     </>
   );
@@ -127,7 +124,7 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
     return (
       <p className="jp-GpuShare-faint">
         {trans.__(
-          'No notebook of yours runs. Open one, then ask for a share here or with %gpu request 0.5.'
+          'No running notebooks. Open one, then request a share here or with %gpu request 0.5.'
         )}
       </p>
     );
@@ -152,7 +149,7 @@ function Kernels(props: IPanelProps & { status: Status }): JSX.Element {
   );
 }
 
-/** The same object while the choices are the same, so that cards are not drawn for nothing. */
+/** The same object while the choices are equal, so that memoized cards do not render again. */
 export function useChoices({ projects, node_pools, priority_classes, presets }: Status): IChoices {
   return React.useMemo(
     () => ({ projects, node_pools, priority_classes, presets }),

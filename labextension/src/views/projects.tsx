@@ -1,4 +1,4 @@
-/** The projects that I am in: quota, fair share, what is held and what of that is over quota, as one bar that explains itself. */
+/** My projects: quota, fair share, allocated and over quota. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -9,9 +9,9 @@ import { ITable } from '../state';
 
 interface IProjectsProps {
   projects: ITable<ProjectRow>;
-  /** Names in the order in which they are shown; the rest comes after them. */
+  /** Names in display order; other projects follow. */
   order: readonly string[];
-  /** Only this one, when it is given. */
+  /** Show only this project. */
   only?: string;
   trans: TranslationBundle;
 }
@@ -28,16 +28,19 @@ export function Projects({ projects, order, only, trans }: IProjectsProps): JSX.
         <p className="jp-GpuShare-warning" role="status">
           {projects.rows === null
             ? problemText(projects.problem, trans)
-            : trans.__('%1 What stands here is from before.', problemText(projects.problem, trans))}
+            : trans.__(
+                '%1 The numbers below may be outdated.',
+                problemText(projects.problem, trans)
+              )}
         </p>
       )}
       {projects.rows === null && projects.problem === null && (
-        <p className="jp-GpuShare-faint">{trans.__('Asking the server…')}</p>
+        <p className="jp-GpuShare-faint">{trans.__('Loading…')}</p>
       )}
       {projects.rows !== null && mine.length === 0 && (
         <p className="jp-GpuShare-faint">
           {trans.__(
-            'I am in no project. An administrator adds people to projects in the policy file.'
+            'You are not a member of any project. Administrators add members in the policy.'
           )}
         </p>
       )}
@@ -59,7 +62,7 @@ function samePool(rows: readonly ProjectRow[]): boolean {
 
 interface IProjectProps {
   row: ProjectRow;
-  /** One pool for all needs no mention. */
+  /** With one node pool, its name is omitted. */
   samePool: boolean;
   trans: TranslationBundle;
 }
@@ -72,7 +75,9 @@ function Project({ row, samePool, trans }: IProjectProps): JSX.Element {
         <span className="jp-GpuShare-project-name">
           {samePool ? row.name : `${row.name} · ${row.pool}`}
         </span>
-        <span className="jp-GpuShare-faint">{trans.__('%1 held', gpuText(row.gpu_allocated))}</span>
+        <span className="jp-GpuShare-faint">
+          {trans.__('%1 allocated', gpuText(row.gpu_allocated))}
+        </span>
       </div>
       <ShareBar row={row} text={explanation(row, trans)} trans={trans} />
       <div className="jp-GpuShare-small">
@@ -89,7 +94,7 @@ function Project({ row, samePool, trans }: IProjectProps): JSX.Element {
         )}
         {row.gpu_requested > row.gpu_allocated && (
           <span>
-            {trans.__('%1 more wanted', gpuNumber(row.gpu_requested - row.gpu_allocated))}
+            {trans.__('%1 more requested', gpuNumber(row.gpu_requested - row.gpu_allocated))}
           </span>
         )}
       </div>
@@ -97,7 +102,7 @@ function Project({ row, samePool, trans }: IProjectProps): JSX.Element {
   );
 }
 
-/** GPUs held beyond what the project deserves; unlimited quota is never exceeded. */
+/** GPUs allocated beyond the quota; 0 for an unlimited quota. */
 export function overQuota(row: ProjectRow): number {
   return row.gpu_quota === null ? 0 : Math.max(0, row.gpu_allocated - row.gpu_quota);
 }
@@ -106,26 +111,24 @@ function amount(gpu: number | null, trans: TranslationBundle): string {
   return gpu === null ? trans.__('unlimited') : gpuNumber(gpu);
 }
 
-/** The bar in sentences: its tooltip, and what a screen reader says. */
+/** The bar in words: its tooltip and accessible value. */
 export function explanation(row: ProjectRow, trans: TranslationBundle): string {
   const over = overQuota(row);
   const parts = [
-    trans.__('Project %1 in pool %2 holds %3.', row.name, row.pool, gpuText(row.gpu_allocated)),
+    trans.__(
+      'Project %1 in node pool %2: %3 allocated.',
+      row.name,
+      row.pool,
+      gpuText(row.gpu_allocated)
+    ),
     row.gpu_quota === null
-      ? trans.__('Its quota is unlimited.')
-      : trans.__('Its quota, which no other project takes back, is %1.', gpuText(row.gpu_quota)),
-    over > 0
-      ? trans.__(
-          '%1 is over quota: borrowed, until a project with a right to it asks.',
-          gpuText(over)
-        )
-      : '',
+      ? trans.__('Quota: unlimited.')
+      : trans.__('Quota: %1, which other projects cannot reclaim.', gpuText(row.gpu_quota)),
+    over > 0 ? trans.__('%1 over quota: may be reclaimed for other projects.', gpuText(over)) : '',
     row.gpu_requested === 0
-      ? trans.__('It asks for nothing, so its fair share of the pool is 0 now.')
-      : trans.__('Its fair share of the pool is now %1.', gpuText(row.gpu_fair_share)),
-    row.gpu_limit === null
-      ? ''
-      : trans.__('It may never hold more than %1.', gpuText(row.gpu_limit))
+      ? trans.__('Fair share: 0, because the project requests nothing.')
+      : trans.__('Fair share: %1.', gpuText(row.gpu_fair_share)),
+    row.gpu_limit === null ? '' : trans.__('Limit: %1.', gpuText(row.gpu_limit))
   ];
   return parts.filter(part => part !== '').join(' ');
 }
@@ -136,7 +139,7 @@ interface IShareBarProps {
   trans: TranslationBundle;
 }
 
-/** What is held within quota is pathWith, what is over it is striped; two marks stand at quota and fair share. */
+/** Allocated GPUs: filled within quota, striped over quota; marks at quota and fair share. */
 function ShareBar({ row, text, trans }: IShareBarProps): JSX.Element {
   const scale = Math.max(
     row.gpu_quota ?? 0,

@@ -1,4 +1,4 @@
-/** Why a kernel waits: one sentence, its place in the queue, what its owner could change, and what would start at once. */
+/** Why a kernel waits: reason, queue position, suggestions and alternatives. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -25,15 +25,15 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
     <div className="jp-GpuShare-reason">
       <div>{reason.message}</div>
       {position !== null && (
-        <div className="jp-GpuShare-faint">{trans.__('Place in the queue: %1', position)}</div>
+        <div className="jp-GpuShare-faint">{trans.__('Queue position: %1', position)}</div>
       )}
       <Expected wait={kernel.expected_wait} />
       {since !== null && (
-        <div className="jp-GpuShare-faint">{trans.__('Waits since %1', timeText(since))}</div>
+        <div className="jp-GpuShare-faint">{trans.__('Waiting since %1', timeText(since))}</div>
       )}
       {helps.length > 0 && (
         <>
-          <div className="jp-GpuShare-faint">{trans.__('What would help:')}</div>
+          <div className="jp-GpuShare-faint">{trans.__('To start sooner:')}</div>
           <ul className="jp-GpuShare-helps">
             {helps.map(help => (
               <li key={help.message}>{help.message}</li>
@@ -54,10 +54,10 @@ export function Reason({ kernel, reason, onWhatIf, onChoose, trans }: IReasonPro
   );
 }
 
-/** What a what-if offers with a button need not be said beside it as a help. */
+/** Suggestions that a what-if answer offers with a button. */
 const OFFERS = ['gpu', 'node_pools'];
 
-/** When its wait began: it was asked for, or taken back; null when it does not wait, or nobody remembers. */
+/** The start of the wait: the request or the eviction. Null when it does not wait or is unknown. */
 export function waitingSince(kernel: Kernel): string | null {
   const began = [...kernel.events]
     .reverse()
@@ -65,7 +65,7 @@ export function waitingSince(kernel: Kernel): string | null {
   return kernel.state === 'pending' && began !== undefined ? began.time : null;
 }
 
-/** Asked when somebody wants to know: hundreds of waiting kernels must not ask hundreds of questions by themselves. */
+/** Asked when opened: hundreds of waiting kernels must not send hundreds of what-if requests. */
 function Instead(
   props: Omit<IReasonProps, 'reason'> & { onOffered: (offered: boolean) => void }
 ): JSX.Element {
@@ -82,14 +82,12 @@ function Instead(
   return (
     <details onToggle={event => setWanted(event.currentTarget.open)}>
       <summary>{trans.__('What would start now?')}</summary>
-      {wanted && known === null && <div className="jp-GpuShare-faint">{trans.__('Asking…')}</div>}
+      {wanted && known === null && <div className="jp-GpuShare-faint">{trans.__('Checking…')}</div>}
       {known !== null && 'problem' in known && <div>{sentence(known.problem)}</div>}
       {known !== null && 'answer' in known && (
         <>
           {known.answer.alternatives.length === 0 && (
-            <div>
-              {trans.__('Nothing: neither a smaller share nor another node pool would start now.')}
-            </div>
+            <div>{trans.__('Neither a smaller share nor another node pool would start now.')}</div>
           )}
           <Alternatives
             alternatives={known.answer.alternatives}
@@ -102,7 +100,7 @@ function Instead(
   );
 }
 
-/** What this kernel asks for, as a request. */
+/** What this kernel requests. */
 export function sameRequest(kernel: Kernel): KernelRequest {
   const { request, limit, project } = kernel;
   return {

@@ -1,8 +1,4 @@
-/**
- * Asking for a share, or for another one: presets, the amount, the project, and what to expect before asking.
- *
- * Amounts go to the server as typed; it names the field that it cannot read.
- */
+/** The request form: presets, amount, project, and when the request would start. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -13,13 +9,13 @@ import { Kernel, KernelRequest, Preset, Status, WhatIfAnswer } from '../schema';
 import { IRequestError } from '../state';
 import { Alternatives, AskWhatIf, changed, Expectation, useWhatIf } from './whatIf';
 
-/** What can be chosen from. */
+/** The options of the form. */
 export type IChoices = Pick<Status, 'projects' | 'node_pools' | 'priority_classes' | 'presets'>;
 
 interface IRequestFormProps {
-  /** Begins the ids of its fields: two forms for one kernel may be open. */
+  /** Prefix of element ids: two forms for one kernel may be open. */
   id: string;
-  /** Whose share is to be changed; null: of a notebook that does not run yet. */
+  /** The kernel whose share is changed; null: a new notebook. */
   kernel: Kernel | null;
   choices: IChoices;
   refusal: IRequestError | null;
@@ -27,16 +23,16 @@ interface IRequestFormProps {
   onSubmit: (request: KernelRequest) => void;
   onCancel: () => void;
   onWhatIf: AskWhatIf;
-  /** Fields of the one who asks, above ours. */
+  /** Further fields, shown first. */
   children?: React.ReactNode;
-  /** What is to be said of the chosen project. */
+  /** Details of the selected project. */
   aboutProject?: (project: string) => React.ReactNode;
   trans: TranslationBundle;
 }
 
 type Unit = 'gpu' | 'gpu_memory';
 
-/** What the fields hold: texts as typed. */
+/** The field values as typed. */
 interface IDraft {
   readonly unit: Unit;
   readonly amount: string;
@@ -72,7 +68,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
           value={draft[name]}
           onChange={event => set({ [name]: event.target.value })}
         >
-          {name !== 'project' && <option value="">{trans.__('as the project says')}</option>}
+          {name !== 'project' && <option value="">{trans.__('project default')}</option>}
           {[...new Set([...options, draft[name]])]
             .filter(option => option !== '')
             .map(option => (
@@ -106,7 +102,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
           undefined
         }
       >
-        <summary>{trans.__('More')}</summary>
+        <summary>{trans.__('More options')}</summary>
         <Field
           id={`${props.id}-gpu_limit`}
           label={trans.__('Limit (GPUs)')}
@@ -116,7 +112,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
           <input
             id={`${props.id}-gpu_limit`}
             value={draft.limit}
-            placeholder={trans.__('the whole GPU')}
+            placeholder={trans.__('whole GPU')}
             onChange={event => set({ limit: event.target.value, preset: null })}
           />
         </Field>
@@ -143,7 +139,7 @@ export function RequestForm(props: IRequestFormProps): JSX.Element {
   );
 }
 
-/** The refusal beside its field says the same already. */
+/** Whether the error is shown at its field already. */
 function isSaid(known: ReturnType<typeof useWhatIf>, refusal: IRequestError | null): boolean {
   return known !== null && 'problem' in known && known.problem === refusal?.message;
 }
@@ -161,7 +157,7 @@ function firstDraft(kernel: Kernel | null, choices: IChoices): IDraft {
   };
 }
 
-/** The draft after a whole request was chosen; what it does not mention stays as it was typed. */
+/** The draft for a whole request; fields that the request does not set keep their values. */
 function drafted(request: KernelRequest, draft: IDraft, preset: string | null): IDraft {
   const pools = request.node_pools ?? draft.pools;
   return {
@@ -206,11 +202,7 @@ function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): 
       draft.amount === String(preset.request.gpu) &&
       draft.limit === '');
   return (
-    <div
-      className="jp-GpuShare-presets"
-      role="group"
-      aria-label={trans.__('Shares that are offered')}
-    >
+    <div className="jp-GpuShare-presets" role="group" aria-label={trans.__('Presets')}>
       {presets.map(preset => (
         <button
           key={preset.name}
@@ -232,10 +224,10 @@ function Presets({ presets, draft, onWhatIf, onChoose, trans }: IPresetsProps): 
   );
 }
 
-/** As many shares as a person compares; each is a question to the scheduler. */
+/** Each preset costs one what-if request. */
 const MOST_OFFERS = 8;
 
-/** What each share that is offered would mean in the chosen project, asked one after the other; those that cannot be answered are absent. */
+/** What-if answers per preset for the selected project, requested one after the other. */
 function useOffers(
   presets: readonly Preset[],
   draft: IDraft,
@@ -288,7 +280,7 @@ function Amount({ id, draft, set, refusal, trans }: IAmountProps): JSX.Element {
           onChange={event => set({ amount: event.target.value, preset: null })}
         />
         <select
-          aria-label={trans.__('Unit of the share')}
+          aria-label={trans.__('Unit')}
           value={draft.unit}
           onChange={event => unit(event.target.value)}
         >
@@ -308,7 +300,7 @@ interface IFieldProps {
   children: React.ReactNode;
 }
 
-/** A labelled input; the refusal stands beside the field that it names. */
+/** A labelled field with its error. */
 export function Field({ id, label, name, refusal, children }: IFieldProps): JSX.Element {
   return (
     <div className="jp-GpuShare-field">

@@ -1,9 +1,9 @@
-/** A part of the sidebar that can be folded, with a heading that screen readers find. */
+/** A collapsible section of the sidebar with a heading. */
 import * as React from 'react';
 
 interface ISectionProps {
   title: string;
-  /** Stands beside the heading: how many. */
+  /** Number beside the heading. */
   count?: number;
   open?: boolean;
   children: React.ReactNode;

@@ -1,4 +1,4 @@
-/** Asking for a share before there is a kernel: which kernel, which share, in which project, and what to expect. */
+/** The form of a new notebook: kernel, share, project, and when it would start. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -72,7 +72,7 @@ export function StartForm(props: IStartFormProps): JSX.Element {
   );
 }
 
-/** What the server cannot read in a request: said here, before there is a notebook. Null: nothing, or nobody could say. */
+/** The error of an invalid request, found before a notebook is created; null when it is valid. */
 async function mistakeIn(request: KernelRequest, ask: AskWhatIf): Promise<IRequestError | null> {
   try {
     await ask(request);

@@ -1,4 +1,4 @@
-/** Would it start now? Asked before asking, and for a kernel that waits: what would start at once instead. */
+/** What-if answers: when a request would start, and alternatives. */
 import { TranslationBundle } from '@jupyterlab/translation';
 import * as React from 'react';
 
@@ -6,15 +6,15 @@ import { sentence } from '../messages';
 import { Alternative, KernelRequest, WhatIfAnswer } from '../schema';
 import { Expected } from './expectedWait';
 
-/** Of a kernel that has a share or waits for one: would it start in place of that? */
+/** With `kernelId`: as a replacement of this kernel's share. */
 export type AskWhatIf = (request: KernelRequest, kernelId?: string) => Promise<WhatIfAnswer>;
 
-/** While a person types, the question that is asked is the one they stop at. */
+/** Wait until a person stops typing. */
 const SETTLE_MS = 300;
 
 type Known = { readonly answer: WhatIfAnswer } | { readonly problem: string } | null;
 
-/** The answer to the request as it is now; null while it is on its way. `key` names what else it depends on. */
+/** The answer to the current request; null while it is loading. `key`: other dependencies. */
 export function useWhatIf(ask: AskWhatIf, request: KernelRequest | null, key = ''): Known {
   const [known, setKnown] = React.useState<Known>(null);
   const text = request === null ? null : JSON.stringify(request);
@@ -44,7 +44,7 @@ interface IExpectationProps {
   trans: TranslationBundle;
 }
 
-/** What to expect of a request that has not been made: when it starts, where, and who has to make room. */
+/** When a request would start, where, and what it displaces. */
 export function Expectation({ known, trans }: IExpectationProps): JSX.Element {
   return (
     <div
@@ -58,37 +58,38 @@ export function Expectation({ known, trans }: IExpectationProps): JSX.Element {
   );
 }
 
-/** The same in words. A problem is said by the request itself; here it only means that nothing can be expected. */
+/** The answer as text. */
 export function expectation(known: Known, trans: TranslationBundle): string {
   if (known === null) {
-    return trans.__('Asking whether it would start now…');
+    return trans.__('Checking whether it would start now…');
   }
   if ('problem' in known) {
     return sentence(known.problem);
   }
   const { starts_now, node, displaces, reason } = known.answer;
-  const room =
-    displaces.length === 0
-      ? ''
-      : ` ${trans._n('%1 other has to make room.', '%1 others have to make room.', displaces.length)}`;
+  const room = displaces.length === 0 ? '' : ' ' + displacedText(displaces.length, trans);
   if (starts_now) {
     return (
       (node === null
         ? trans.__('Would start now.')
-        : trans.__('Would start now, on node %1.', node)) + room
+        : trans.__('Would start now on node %1.', node)) + room
     );
   }
   if (reason?.code === 'WaitingForReclaim' && displaces.length > 0) {
     return trans._n(
-      'Would start as soon as %1 other has made room.',
-      'Would start as soon as %1 others have made room.',
+      'Would start after displacing %1 other workload.',
+      'Would start after displacing %1 other workloads.',
       displaces.length
     );
   }
   return trans.__('Would wait. %1', reason?.message ?? '').trim() + room;
 }
 
-/** A request with an alternative's words in place of its own; another amount drops the limit that belonged to the old one. */
+function displacedText(count: number, trans: TranslationBundle): string {
+  return trans._n('Displaces %1 other workload.', 'Displaces %1 other workloads.', count);
+}
+
+/** A request with an alternative's changes; a new amount drops the old limit. */
 export function changed(request: KernelRequest, change: KernelRequest): KernelRequest {
   const { gpu, gpu_memory, gpu_limit, ...others } = request;
   return change.gpu === undefined ? { ...request, ...change } : { ...others, ...change };
@@ -96,12 +97,12 @@ export function changed(request: KernelRequest, change: KernelRequest): KernelRe
 
 interface IAlternativesProps {
   alternatives: readonly Alternative[];
-  /** With what has to change in the request. */
+  /** Called with the fields to change. */
   onChoose: (change: KernelRequest) => void;
   trans: TranslationBundle;
 }
 
-/** What would start at once instead; one press asks for it. */
+/** Requests that would start now, each with a button. */
 export function Alternatives({
   alternatives,
   onChoose,
@@ -120,7 +121,7 @@ export function Alternatives({
             className="jp-GpuShare-link"
             onClick={() => onChoose(one.request as KernelRequest)}
           >
-            {trans.__('Ask for this instead')}
+            {trans.__('Request this instead')}
           </button>
         </li>
       ))}
