@@ -119,6 +119,10 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """
     user: str | None = None
     """On whose behalf (only servers and admins may say so)."""
+    replaces: str | None = None
+    """Id of a workload of the same user, which keeps its GPUs until this one is granted: it ends in
+    the same transaction. One without GPUs ends at once. To cancel both, end both.
+    """
 
 
 class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,6 +228,8 @@ class WorkloadView(Body, frozen=True, kw_only=True):
     """Of batch work that is over: the first that was not 0, else 0."""
     message: str = ""
     """How it ended; "" before."""
+    replaces: str | None = None
+    """Id of the workload that ends when this one is granted, or that ended when it was."""
 
 
 class Workloads(Body, frozen=True, kw_only=True):

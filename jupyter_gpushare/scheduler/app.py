@@ -254,7 +254,8 @@ class SchedulerApp(JupyterApp):
             ),
         )
         server.loop.tidy = GcTuning(
-            lambda: len(server.service.records), lambda: server.service.ended
+            lambda: len(server.service.unit_of_work.records),
+            lambda: server.service.unit_of_work.ended,
         ).tick
         return server
 
@@ -405,7 +406,7 @@ class SchedulerApp(JupyterApp):
             dict.fromkeys(url for url in (listeners.url, listeners.socket_url) if url)
         )
         say(
-            f"jupyter gpushare scheduler listening on {urls} (policy {server.service.loaded.source})"
+            f"jupyter gpushare scheduler listening on {urls} (policy {server.service.unit_of_work.loaded.source})"
         )
         if listeners.url != listeners.socket_url:
             self.log.info("the admin's token is in %s", listeners.token_file)

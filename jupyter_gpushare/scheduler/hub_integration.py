@@ -25,9 +25,9 @@ def joined(server: SchedulerServer, hub: JupyterHub) -> None:
         extended, problems = with_groups(loaded, hub.groups)
         problems = [hub.problem, *problems] if hub.problem else problems
         for problem in problems:
-            if problem not in server.service.beside_policy:
+            if problem not in server.service.unit_of_work.beside_policy:
                 log.error("%s", problem)
-        server.service.beside_policy = problems
+        server.service.unit_of_work.beside_policy = problems
         server.service.visibility.groups_changed()
         return extended
 

@@ -446,6 +446,7 @@ export interface WorkloadView {
   command: string[] | null;
   exit_code: number | null;
   message: string;
+  replaces: string | null;
 }
 
 export interface Workloads {

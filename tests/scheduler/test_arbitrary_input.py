@@ -181,15 +181,17 @@ def test_any_request(server: SchedulerServer, body: dict[str, Any], route: str):
     for device in range(2):
         leases = [
             lease
-            for record in server.service.records.values()
+            for record in server.service.unit_of_work.records.values()
             for lease in record.leases.values()
             if device in lease.planned_gpus
         ]
         assert sum(lease.request_mib for lease in leases) <= MIB
     for table in ("workloads", "queues", "nodes", "pools", "projects", "snapshot"):
         assert call(server, table, "GET").status == 200
-    if answer.status == 200 and len(server.service.records) > 6:
-        server.service.end(Identity("root", scope="admin"), next(iter(server.service.records)))
+    if answer.status == 200 and len(server.service.unit_of_work.records) > 6:
+        server.service.end(
+            Identity("root", scope="admin"), next(iter(server.service.unit_of_work.records))
+        )
 
 
 @settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))

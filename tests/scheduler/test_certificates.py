@@ -135,7 +135,7 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
                 assert said == refused if not refused else refused in said, (who, cert, node, said)
             with pytest.raises((Unavailable, NotAllowed)):
                 await client("n0", of_others).whoami()
-            assert set(server.service.cluster.nodes) == {"n0", "n2"}
+            assert set(server.service.unit_of_work.cluster.nodes) == {"n0", "n2"}
             assert (
                 await client("alice", None).whoami()
             ).user == "alice"  # people have none, and need none

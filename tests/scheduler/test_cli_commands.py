@@ -209,7 +209,7 @@ def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
             )
             await asyncio.sleep(0)
             async with asyncio.timeout(20):
-                while running.server.service.needs_cycle:
+                while running.server.service.unit_of_work.needs_cycle:
                     await asyncio.sleep(0.01)
             rows = list(
                 csv.DictReader(

@@ -92,8 +92,8 @@ def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDis
                 heard = asyncio.create_task(told_of("a", frames))
                 await till(
                     lambda: (
-                        running.server.service.records["a"].leases
-                        if "a" in running.server.service.records
+                        running.server.service.unit_of_work.records["a"].leases
+                        if "a" in running.server.service.unit_of_work.records
                         else None
                     )
                 )
@@ -123,7 +123,7 @@ def test_many_commits_share_a_sync(tmp_path: Path, slow_disk: SlowDisk):
             slow_disk.open.clear()
             before = disk.written
             asked = [asyncio.create_task(client.submit(asking(f"w{i}"))) for i in range(20)]
-            await till(lambda: len(running.server.service.records) == 20)
+            await till(lambda: len(running.server.service.unit_of_work.records) == 20)
             assert disk.written - before >= 20
             while slow_disk.begun.acquire(blocking=False):
                 pass

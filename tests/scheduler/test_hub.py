@@ -394,7 +394,9 @@ def test_quotas_in_groups_come_into_force_and_mistakes_show_in_the_status(tmp_pa
             fake.group("physics", "dora", gpushare={"department": "research", "gpu": {"quota": 1}})
             fake.group("vision", "dora", gpushare={"department": "research", "gpu": {"quota": 50}})
             fake.group("wrong", "dora", gpushare={"department": "research", "gpu": {"quota": "x"}})
-            await until(lambda: len(running.server.service.loaded.policy.projects) == 3)
+            await until(
+                lambda: len(running.server.service.unit_of_work.loaded.policy.projects) == 3
+            )
             status = await dora.status()
             assert status.projects == ["physics"]
             assert len(status.policy_problems) == 1

@@ -91,8 +91,8 @@ def test_ticks_come_while_requests_never_stop(tmp_path: Path):
         async with open_server(tmp_path, policy_file=file) as running:
             file.write_text(TWO + "# another size\n")
             async with asyncio.timeout(20):
-                while running.server.service.loaded.policy.projects[0].name != "two":
-                    running.server.service.wake()
+                while running.server.service.unit_of_work.loaded.policy.projects[0].name != "two":
+                    running.server.service.unit_of_work.wake()
                     await asyncio.sleep(0.02)
 
     asyncio.run(story())
@@ -106,7 +106,7 @@ def test_a_policy_that_cannot_be_stored_yet_is_taken_when_the_store_is_back(tmp_
     with bench.store_away():
         bench.tick()
         assert bench.service.queries.status(ADMIN).projects == ["one"]
-        assert bench.service.fleet.loaded is bench.service.loaded
+        assert bench.service.unit_of_work.fleet.loaded is bench.service.unit_of_work.loaded
     bench.tick()
     assert "two" in bench.service.queries.status(ADMIN).projects
 
@@ -154,7 +154,7 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
 
 def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     bench = Bench(tmp_path, ONE)
-    bench.service.agent_gone("n0", bench.service.fleet._sends["n0"])
+    bench.service.agent_gone("n0", bench.service.unit_of_work.fleet._sends["n0"])
     bench.tick(-DAY)
     for _ in range(4):
         bench.tick(60_000)
@@ -198,15 +198,15 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
     for i in range(600):
         bench.ask(f"w{i:04}", project="none")
     bench.loop.turn(is_tick=False)
-    assert bench.service.records["w0599"].position is None
+    assert bench.service.unit_of_work.records["w0599"].position is None
     assert bench.service.queries.workload(ADMIN, "w0599").queue_position == 600
     bench.ask("w9999", project="none")
     bench.loop.turn(is_tick=False)
-    assert bench.service.records["w9999"].position is None
+    assert bench.service.unit_of_work.records["w9999"].position is None
     for _ in bench.service.pending_status.telling():
         pass
-    assert bench.service.records["w9999"].position == 601
-    assert bench.service.records["w9999"].reason.numbers["position"] == 601
+    assert bench.service.unit_of_work.records["w9999"].position == 601
+    assert bench.service.unit_of_work.records["w9999"].reason.numbers["position"] == 601
 
 
 def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
@@ -215,7 +215,7 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     bench.ask("old", 0.5)
     bench.ask("alive", 0.5)
     bench.tick()
-    lease = bench.service.records["old"].leases["kernel"].id
+    lease = bench.service.unit_of_work.records["old"].leases["kernel"].id
     bench.service.agent_said(
         "n0",
         m.UsageReport(
@@ -315,7 +315,9 @@ def test_usage_is_added_up_and_written_at_the_tick_also_when_the_store_was_away(
     for id_ in ("a", "b"):
         bench.ask(id_)
     bench.tick()
-    leases = {id_: bench.service.records[id_].leases["kernel"].id for id_ in ("a", "b")}
+    leases = {
+        id_: bench.service.unit_of_work.records[id_].leases["kernel"].id for id_ in ("a", "b")
+    }
 
     def report(id_: str, held: int) -> None:
         row = m.LeaseUsage(

@@ -24,7 +24,7 @@ def scheduler(database: Database) -> Iterator[SchedulerHarness]:
 
 
 def fleet(scheduler: SchedulerHarness) -> NodeRegistry:
-    return scheduler.service.fleet
+    return scheduler.service.unit_of_work.fleet
 
 
 def measured(scheduler: SchedulerHarness, **changes: object) -> m.NodeReport:
@@ -33,7 +33,7 @@ def measured(scheduler: SchedulerHarness, **changes: object) -> m.NodeReport:
 
 
 def test_a_measurement_is_shown_and_nothing_is_written(scheduler: SchedulerHarness):
-    before = scheduler.service.revision
+    before = scheduler.service.unit_of_work.revision
     scheduler.service.agent_said(
         "n0",
         m.NodeChangedReport(
@@ -45,7 +45,7 @@ def test_a_measurement_is_shown_and_nothing_is_written(scheduler: SchedulerHarne
     (row,) = scheduler.service.queries.nodes(ADMIN).nodes
     device = row.devices[0]
     assert (device.foreign_mib, device.foreign_processes, device.utilization) == (5, 1, 0.5)
-    assert scheduler.service.revision == before
+    assert scheduler.service.unit_of_work.revision == before
     scheduler.start()
     assert fleet(scheduler).report("n0").devices[0].foreign_mib == 0, (
         "it was not written: the agent says it again"

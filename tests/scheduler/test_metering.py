@@ -72,7 +72,7 @@ class SchedulerHarness:
         self.service.tick(round(hours * HOUR))
         return {
             queue: used[0] / 1_000_000
-            for (queue, _), used in self.service.cluster.usage.items()
+            for (queue, _), used in self.service.unit_of_work.cluster.usage.items()
             if any(used)
         }
 
@@ -128,7 +128,10 @@ def test_a_wish_of_the_one_who_used_less_is_larger(scheduler: SchedulerHarness) 
     scheduler.usage(105.1)
     scheduler.ask("y", "a", 2)
     scheduler.ask("z", "b", 2)
-    fair = {share.queue: share.fair_share.gpu for share in scheduler.service.decisions.queues}
+    fair = {
+        share.queue: share.fair_share.gpu
+        for share in scheduler.service.unit_of_work.decisions.queues
+    }
     assert (fair["a"], fair["b"]) == (0, 2000)
 
 

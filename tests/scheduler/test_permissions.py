@@ -73,8 +73,8 @@ class Town:
                 await self.running.admin.submit(request)
         await agent.until(lambda: len(agent.holds) == len(PROJECTS))
         service = self.running.server.service
-        while service.needs_cycle or not all(
-            len(service.records[f"{user}1"].reports) for user in PROJECTS
+        while service.unit_of_work.needs_cycle or not all(
+            len(service.unit_of_work.records[f"{user}1"].reports) for user in PROJECTS
         ):
             await asyncio.sleep(0.01)
 
@@ -226,7 +226,7 @@ async def test_every_workload_is_ended_by_whom_the_table_says(town: Town):
                 else 404
             )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert (id_ in town.running.server.service.records) is (expected != 200)
+            assert (id_ in town.running.server.service.unit_of_work.records) is (expected != 200)
 
 
 @story
@@ -243,9 +243,9 @@ async def test_every_workload_is_renamed_by_whom_the_table_says(town: Town):
                 else 404
             )
             assert answer.code == expected, (caller, whose, answer.body)
-            assert (town.running.server.service.records[f"{user}1"].request.name == name) is (
-                expected == 200
-            )
+            assert (
+                town.running.server.service.unit_of_work.records[f"{user}1"].request.name == name
+            ) is (expected == 200)
 
 
 @pytest.mark.parametrize("route", ["submit", "what_if"])
@@ -376,10 +376,10 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
         assert {w.user for w in state.workloads} == seen
         assert {w.user for w in state.workloads if w.name} == named
         for user in PROJECTS:
-            service.changed(service.records[f"{user}1"])
+            service.unit_of_work.changed(service.unit_of_work.records[f"{user}1"])
             event = m.Event(time=m.stamp(0), kind="notice", message=f"for {user}-secret-1.ipynb")
-            service._tell(service.records[f"{user}1"], event)
-        service.status_changed()
+            service._tell(service.unit_of_work.records[f"{user}1"], event)
+        service.unit_of_work.status_changed()
         told: list[object] = []
         async for frame in frames:
             if isinstance(frame, m.ServiceChanged):
@@ -412,9 +412,9 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
     async def hear() -> dict[str, set[str]]:
         """Who hears of a change of each person's."""
         for user in PROJECTS:
-            service.changed(service.records[f"{user}1"])
-        service.status_changed()
-        last = service.revision
+            service.unit_of_work.changed(service.unit_of_work.records[f"{user}1"])
+        service.unit_of_work.status_changed()
+        last = service.unit_of_work.revision
         heard: dict[str, set[str]] = {}
         for name, stream in listeners.items():
             heard[name] = set()

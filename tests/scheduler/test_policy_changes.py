@@ -281,6 +281,6 @@ def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(
     ]
     assert {
         scheduler.service.pending_status.standing(record)[2]
-        for record in scheduler.service.records.values()
+        for record in scheduler.service.unit_of_work.records.values()
         if not record.leases
     } == {"a100"}

@@ -335,7 +335,7 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
             assert "not good any more" in lost.message
             assert "a valid token is needed" in (await anext(streams["alice"])).message
             await asyncio.sleep(0.3)  # longer than several checks
-            running.server.service.status_changed()
+            running.server.service.unit_of_work.status_changed()
             assert isinstance(await anext(streams["bob"]), m.ServiceChanged)
             assert (await running.admin.status()).agents == ["n0"]
             for stream in streams.values():

@@ -81,7 +81,9 @@ class SchedulerHarness:
 
     def leases(self) -> list[m.LeaseBody]:
         return [
-            lease for record in self.service.records.values() for lease in record.leases.values()
+            lease
+            for record in self.service.unit_of_work.records.values()
+            for lease in record.leases.values()
         ]
 
     def nothing_is_booked_twice(self) -> None:
@@ -154,7 +156,7 @@ def test_a_remembered_workload_that_makes_no_sense_any_more_keeps_nobody_waiting
     with scheduler.store.transaction() as write:
         write.submitted(WorkloadRow(nonsense, "alice", "vision", 75, True, 1))
     scheduler.start()
-    assert set(scheduler.service.records) == {"a"}
+    assert set(scheduler.service.unit_of_work.records) == {"a"}
     assert len(scheduler.leases()) == 1
     scheduler.joined()
     assert scheduler.ask("b").state == "running"
@@ -284,7 +286,7 @@ def test_nonsense_is_refused_with_its_field(scheduler: SchedulerHarness, pod, er
     with pytest.raises(error) as caught:
         scheduler.service.submit(ALICE, m.WorkloadRequest(id="x", pods=[m.PodRequest(**pod)]))
     assert caught.value.field == field
-    assert scheduler.service.records == {}
+    assert scheduler.service.unit_of_work.records == {}
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ class Termed(SchedulerHarness):
         self.service.run_cycle()
 
     def lease(self, workload: str = "a") -> m.LeaseBody:
-        return self.service.records[workload].leases["kernel"]
+        return self.service.unit_of_work.records[workload].leases["kernel"]
 
     def wanted(self) -> list[m.LeaseBody]:
         return [order.lease for order in self.listener.orders if isinstance(order, m.LeaseUpdated)]
@@ -50,7 +50,7 @@ class Termed(SchedulerHarness):
     def announced(self, workload: str) -> list[str]:
         return [
             event.message
-            for event in self.service.records[workload].events
+            for event in self.service.unit_of_work.records[workload].events
             if event.kind == "notice"
         ]
 
@@ -103,7 +103,7 @@ def test_the_longest_running_time_is_told_a_notice_before_and_then_ends_the_work
     with pytest.raises(NotFound):
         scheduler.service.queries.workload(ALICE, "a")
     assert "max_running" in scheduler.gone()[-1].message
-    assert scheduler.service.store.is_ended("a")
+    assert scheduler.service.unit_of_work.store.is_ended("a")
 
 
 def test_a_restart_forgets_neither_the_running_time_nor_that_it_was_told(scheduler: Termed):
@@ -189,7 +189,10 @@ def test_who_was_evicted_waits_from_then_on(scheduler: Termed):
     scheduler.lets_go(lease)
     scheduler.service.run_cycle()
     scheduler.wait(29 * MIN)
-    assert {record.id for record in scheduler.service.records.values()} == {"a", "whole"}
+    assert {record.id for record in scheduler.service.unit_of_work.records.values()} == {
+        "a",
+        "whole",
+    }
 
 
 def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(scheduler: Termed):

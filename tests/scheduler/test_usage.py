@@ -59,7 +59,7 @@ class Lab:
             m.WorkloadRequest(id=id_, name=f"{id_}.ipynb", project=project, user=user, pods=pods),
         )
         self.service.run_cycle()
-        return self.service.records[id_].leases["kernel"].id
+        return self.service.unit_of_work.records[id_].leases["kernel"].id
 
     def report(
         self, lease: str, held: int, busy: int, borrowed: float = 0, lent: float = 0

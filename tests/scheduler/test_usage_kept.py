@@ -104,8 +104,8 @@ class Lab:
 
     def begin_or_end(self, dice: random.Random) -> None:
         """A workload, or the end of one: the agent may speak of its lease long after that."""
-        if self.service.records and dice.random() < 0.5:
-            self.service.end(ADMIN, dice.choice(sorted(self.service.records)))
+        if self.service.unit_of_work.records and dice.random() < 0.5:
+            self.service.end(ADMIN, dice.choice(sorted(self.service.unit_of_work.records)))
         else:
             self.asked += 1
             self.service.submit(

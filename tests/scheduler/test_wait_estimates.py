@@ -63,7 +63,7 @@ class Queue(SchedulerHarness):
     def happened(self, times: int, waited: int) -> None:
         """So often somebody waited for so long for both GPUs, and then got and ended them."""
         for _ in range(times):
-            number = self.service.revision
+            number = self.service.unit_of_work.revision
             self.ask(f"holder{number}", 2)
             self.ask(f"waiter{number}", 2)
             self.wait(waited)

@@ -197,7 +197,7 @@ def test_who_borrowed_is_asked_to_end_and_comes_back(tmp_path: Path):
         assert (tmp_path / "runs").read_text() == "start\nasked\n"
         notices = [
             one.message
-            for one in here.server._server.service.records["night"].events
+            for one in here.server._server.service.unit_of_work.records["night"].events
             if one.kind == "notice"
         ]
         assert notices
@@ -256,7 +256,9 @@ def test_a_command_that_does_not_end_when_asked_is_told_to_run_again_and_nothing
         assert await here.file("runs") == "start\n"
         await here.submit("sleep 600", "day", gpu=2)
         await here.until("day", lambda view: view.state == "running")
-        said = [one.message for one in here.server._server.service.records["night"].events]
+        said = [
+            one.message for one in here.server._server.service.unit_of_work.records["night"].events
+        ]
         assert not [one for one in said if "saved" in one or "kernel" in one or "0 MiB" in one], (
             said
         )

@@ -67,7 +67,7 @@ class AgentSession:
         self, sessions: AgentSessions, identity: Identity, certified: frozenset[str] | None = None
     ) -> None:
         self._sessions, self._identity, self._certified = sessions, identity, certified
-        self._disk = sessions.service.store.disk
+        self._disk = sessions.service.unit_of_work.store.disk
         self._orders: asyncio.Queue[tuple[int, bytes] | None] = asyncio.Queue()
         """Each with the commit that must be on disk before the agent hears of it."""
         self._node: str | None = None

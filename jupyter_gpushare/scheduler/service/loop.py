@@ -76,11 +76,11 @@ class SchedulingLoop:
         """What somebody beside the policy file adds to it: projects that a JupyterHub's groups
         stand for.
         """
-        self._stated = service.loaded
+        self._stated = service.unit_of_work.loaded
         self._is_extension_due = False
 
     def start(self) -> None:
-        self.service.on_change = self.wake
+        self.service.unit_of_work.on_change = self.wake
         self._tasks.spawn(self._run(), name="gpushare-scheduler-loop")
         self._tasks.spawn(self._tell(), name="gpushare-scheduler-telling")
         self.wake()
@@ -130,8 +130,8 @@ class SchedulingLoop:
         """One turn: on a tick also what time alone changes."""
         if is_tick:
             self.reload_policy()
-            self.service.tick(self.service.clock())
-        if self.service.needs_cycle or (is_tick and self.service.is_waiting):
+            self.service.tick(self.service.unit_of_work.clock())
+        if self.service.unit_of_work.needs_cycle or (is_tick and self.service.is_waiting):
             watch = Stopwatch()
             decisions = self.service.run_cycle(watch.lap)
             watch.laps["all"] = time.perf_counter() - watch.begun
@@ -146,14 +146,14 @@ class SchedulingLoop:
             return
         windows = [
             pool.time_based.window
-            for pool in self.service.loaded.policy.node_pools
+            for pool in self.service.unit_of_work.loaded.policy.node_pools
             if pool.time_based
         ]
         with contextlib.suppress(
             Unavailable
         ):  # it will be tried again in a second, and nobody waits for it
-            self.service.store.forget(
-                self.retention.before(self.service.clock(), max(windows, default=0))
+            self.service.unit_of_work.store.forget(
+                self.retention.before(self.service.unit_of_work.clock(), max(windows, default=0))
             )
 
     def reload_policy(self, *, force: bool = False) -> None:

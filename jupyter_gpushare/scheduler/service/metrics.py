@@ -88,8 +88,8 @@ class Metrics:
             self._evictions.labels(action)
         for rung in RUNGS:
             self._reclaims.labels(rung)
-        service.store.disk.on_synced = self._sync_seconds.observe
-        service.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
+        service.unit_of_work.store.disk.on_synced = self._sync_seconds.observe
+        service.unit_of_work.on_evicted = lambda one: self._evictions.labels(one.evict.action).inc()
         self._registry.register(_StateCollector(service))
         prometheus.ProcessCollector(registry=self._registry)
         prometheus.GCCollector(registry=self._registry)
@@ -104,11 +104,11 @@ class Metrics:
         for action, took in seconds.items():
             self._cycle_seconds.labels(action).observe(took)
         for workload, pods in Tally(bind.workload for bind in decisions.binds).items():
-            if (record := self._service.records.get(workload)) is not None and _is_first_grant(
-                record, pods
-            ):
+            if (
+                record := self._service.unit_of_work.records.get(workload)
+            ) is not None and _is_first_grant(record, pods):
                 self._grant_wait.observe(
-                    max(0, self._service.clock() - record.workload.created) / 1000
+                    max(0, self._service.unit_of_work.clock() - record.workload.created) / 1000
                 )
 
     def report(self, message: m.FromAgent) -> None:
@@ -141,7 +141,8 @@ class _StateCollector:
 
     def _queues(self) -> Iterator[Metric]:
         rows = queue_rows(
-            self._service.decisions.queues, {q.queue for q in self._service.decisions.queues}
+            self._service.unit_of_work.decisions.queues,
+            {q.queue for q in self._service.unit_of_work.decisions.queues},
         )
         for name in ("quota", "limit", "fair_share", "allocated", "requested"):
             family = GaugeMetricFamily(
@@ -163,7 +164,7 @@ class _StateCollector:
             "Workloads by state and why they wait.",
             labels=["state", "reason", "pool"],
         )
-        tally = Tally(self._kind(record) for record in self._service.records.values())
+        tally = Tally(self._kind(record) for record in self._service.unit_of_work.records.values())
         for labels, count in tally.items():
             family.add_metric(labels, count)
         return family
@@ -183,7 +184,7 @@ class _StateCollector:
         )
         reports = [
             report.memory_mib
-            for record in self._service.records.values()
+            for record in self._service.unit_of_work.records.values()
             for report in record.reports.values()
         ]
         for kind in ("used", "guaranteed", "borrowed"):
@@ -199,10 +200,10 @@ class _StateCollector:
         tiers = GaugeMetricFamily(
             "gpushare_agent_tier", "1: the node's agent can do this.", labels=["node", "tier"]
         )
-        for name, state in sorted(self._service.cluster.nodes.items()):
+        for name, state in sorted(self._service.unit_of_work.cluster.nodes.items()):
             for reason in state.node.reasons or ("",):
                 ready.add_metric([name, reason], 1 if state.node.ready else 0)
-            for tier in self._service.fleet.report(name).tiers:
+            for tier in self._service.unit_of_work.fleet.report(name).tiers:
                 tiers.add_metric([name, tier], 1)
         yield ready
         yield tiers

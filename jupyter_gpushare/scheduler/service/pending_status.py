@@ -47,8 +47,7 @@ class PendingStatus:
             return Reason(
                 ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."
             ), None
-        decisions = self._unit_of_work.decisions
-        return decisions.reasons.get(record.id), decisions.positions.get(record.id)
+        return self._unit_of_work.pending_reason(record)
 
     def standing(self, record: WorkloadRecord) -> tuple[str, Reason | None, str]:
         """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
@@ -119,7 +118,7 @@ class PendingStatus:
         promised = {pipeline.workload for pipeline in decisions.pipelines}
         for id_ in touched | promised | unit_of_work.fresh:
             if (record := unit_of_work.records.get(id_)) is not None:
-                self._renew(record, *decisions.peek(id_))
+                self._renew(record, *self._peek(record, decisions))
                 unit_of_work.changed(record)
         unit_of_work.fresh.clear()
 
@@ -136,11 +135,11 @@ class PendingStatus:
         yield from decisions.count_positions()
         oldest_first = [id_ for id_ in unit_of_work.records if id_ in decisions.reasons]
         for count, id_ in enumerate(oldest_first, start=1):
-            record, shown = unit_of_work.records.get(id_), decisions.peek(id_)
+            record = unit_of_work.records.get(id_)
             if (
                 record is not None
                 and id_ in unit_of_work.decisions.reasons
-                and self._renew(record, *shown)
+                and self._renew(record, *self._peek(record, decisions))
             ):
                 is_fresh = id_ in unit_of_work.fresh
                 unit_of_work.changed(record)
@@ -150,6 +149,24 @@ class PendingStatus:
             if count % BREATH == 0:
                 yield
         self._told_of = decisions
+
+    def trial_failed(
+        self, record: WorkloadRecord, reason: Reason | None, position: int | None
+    ) -> None:
+        """A workload that replaces another one was not granted on trial. Publishes the reason when
+        it changed.
+        """
+        record.trial = reason, position
+        if self._renew(record, reason, position) or record.id in self._unit_of_work.fresh:
+            self._unit_of_work.changed(record)
+            self._unit_of_work.fresh.discard(record.id)
+
+    def _peek(
+        self, record: WorkloadRecord, decisions: Decisions
+    ) -> tuple[Reason | None, int | None]:
+        if self._unit_of_work.replaces(record) is not None:
+            return record.trial
+        return decisions.peek(record.id)
 
     def _renew(self, record: WorkloadRecord, reason: Reason | None, position: int | None) -> bool:
         """Takes it over; whether any of it is news. Time alone changes what is to be expected: that

@@ -8,7 +8,6 @@ Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, Literal
@@ -16,16 +15,10 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from jupyter_gpushare import messages as m
-from jupyter_gpushare.core.cycle.cycle import cycle, what_if
-from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict, WhatIf
-from jupyter_gpushare.core.model.errors import (
-    Conflict,
-    GpuShareError,
-    NotAllowed,
-    NotFound,
-    Unavailable,
-)
-from jupyter_gpushare.core.model.events import PolicyChanged, WorkloadSubmitted
+from jupyter_gpushare.core.cycle.cycle import what_if
+from jupyter_gpushare.core.model.decisions import Decisions, WhatIf
+from jupyter_gpushare.core.model.errors import Conflict, NotAllowed, NotFound, Unavailable
+from jupyter_gpushare.core.model.events import PolicyChanged, WorkloadHeld, WorkloadSubmitted
 
 from ..auth.authorization import Authorization
 from ..auth.identity import Identity
@@ -41,9 +34,10 @@ from ..state.admission import (
 from ..state.audit import audit
 from ..state.nodes import Send
 from ..state.unit_of_work import ChangeListener, UnitOfWork
-from ..state.workload_records import WorkloadRecord, lease_body, words
-from ..store.store import Store, StoreTransaction, WorkloadRow
+from ..state.workload_records import WorkloadRecord, words
+from ..store.store import Store, WorkloadRow
 from .cordon import Cordons
+from .cycles import CycleRunner
 from .metering import UsageMeter
 from .pending_status import PendingStatus
 from .policy_preview import PolicyPreview, lines_of
@@ -60,7 +54,7 @@ takes.
 """
 
 
-class SchedulerService(UnitOfWork):
+class SchedulerService:
     """See the module. Every method raises `GpuShareError` for the caller and then has changed
     nothing.
     """
@@ -68,17 +62,18 @@ class SchedulerService(UnitOfWork):
     def __init__(
         self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]
     ) -> None:
-        super().__init__(store, loaded, hub, clock)
-        self.status_of_nobody = lambda: self.queries.status(Identity.nobody())
-        self.reports = AgentReports(self)
-        self.policy_preview = PolicyPreview(self)
-        self.cordons = Cordons(self)
-        self.wait_estimates = WaitEstimates(self)
-        self.pending_status = PendingStatus(self, self.wait_estimates)
-        self.visibility = Authorization(lambda: self.loaded)
+        self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, hub, clock)
+        unit_of_work.status_of_nobody = lambda: self.queries.status(Identity.nobody())
+        self.reports = AgentReports(unit_of_work)
+        self.policy_preview = PolicyPreview(unit_of_work)
+        self.cordons = Cordons(unit_of_work)
+        self.wait_estimates = WaitEstimates(unit_of_work)
+        self.pending_status = PendingStatus(unit_of_work, self.wait_estimates)
+        self.cycles = CycleRunner(unit_of_work, self.pending_status, self.wait_estimates)
+        self.visibility = Authorization(lambda: unit_of_work.loaded)
         self.meter = UsageMeter(store)
         self.queries = Queries(
-            self,
+            unit_of_work,
             self.visibility,
             self.pending_status,
             self.policy_preview,
@@ -91,40 +86,74 @@ class SchedulerService(UnitOfWork):
         """Takes a workload in; a second time with the same id and content answers the same."""
         request = numbered(request)
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
-        known = self.records.get(request.id)
+        known = self.unit_of_work.records.get(request.id)
         if known is not None:
-            if (
-                replace(known.request, name=request.name) != request or known.user != user
-            ):  # it may have been renamed since
+            if not _is_repeated(known, request, user):
                 raise Conflict(f"workload {request.id} is known with another content", field="id")
             return self.pending_status.view(known)
-        if self.store.is_ended(request.id):
+        if self.unit_of_work.store.is_ended(request.id):
             raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
-        record = WorkloadRecord(request, self._read(identity, request, user, groups).workload, user)
-        with self.transaction() as write:
-            self.cluster.apply(WorkloadSubmitted(record.workload))
-            write.submitted(_row(record))
-            self.event(
-                write,
-                record,
-                "requested",
-                f"Asked for {words(record)} in project {record.project}.",
-            )
-        record.waits_since = record.workload.created
-        self.records[record.id] = record
-        self.changed(record)
-        self.wake()
+        workload = self._read(identity, request, user, groups).workload
+        old, superseded = self._replaced(identity, request, user)
+        request = replace(request, replaces=None if old is None else old.id)
+        record = WorkloadRecord(request, workload, user)
+        self._insert(record, old, superseded)
         return self.pending_status.view(record)
+
+    def _insert(
+        self, record: WorkloadRecord, old: WorkloadRecord | None, superseded: list[WorkloadRecord]
+    ) -> None:
+        unit_of_work, text = self.unit_of_work, f"Replaced by a request for {words(record)}."
+        with unit_of_work.transaction() as write:
+            for one in superseded:
+                unit_of_work.end_workload(write, one, "released", text, by=record.user)
+            unit_of_work.cluster.apply(WorkloadSubmitted(record.workload))
+            if old is not None:
+                unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
+            write.submitted(_row(record))
+            unit_of_work.event(write, record, "requested", _requested_text(record, old))
+        record.waits_since = record.workload.created
+        unit_of_work.records[record.id] = record
+        for one in superseded:
+            unit_of_work.workload_ended(one, text)
+        if old is not None:
+            unit_of_work.replacements[old.id] = record.id
+        unit_of_work.changed(record)
+        unit_of_work.wake()
+
+    def _replaced(
+        self, identity: Identity, request: m.WorkloadRequest, user: str
+    ) -> tuple[WorkloadRecord | None, list[WorkloadRecord]]:
+        """The workload with GPUs that the request replaces when it is granted, and the pending
+        ones that it replaces at once: only the latest request for a place counts.
+
+        Raises NotFound, NotAllowed.
+        """
+        if request.replaces is None:
+            return None, []
+        named = self.unit_of_work.records.get(request.replaces)
+        if named is None and self.unit_of_work.store.is_ended(request.replaces, user):
+            return None, []
+        if named is None or named.user != user:
+            raise NotFound(f"there is no workload {request.replaces!r}", field="replaces")
+        self._may_end(identity, named, "replaces")
+        old = named if named.leases else self.unit_of_work.replaces(named)
+        superseded = [] if named.leases else [named]
+        for one in (named, old):
+            earlier = None if one is None else self.unit_of_work.replacements.get(one.id)
+            if earlier is not None and self.unit_of_work.records[earlier] not in superseded:
+                superseded.append(self.unit_of_work.records[earlier])
+        return old, superseded
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
         """Gives everything back. Idempotent: a workload that has ended before is ended."""
-        record = self.records.get(id_)
+        record = self.unit_of_work.records.get(id_)
         if record is None:
-            if self.store.is_ended(id_):
+            if self.unit_of_work.store.is_ended(id_):
                 return m.Ended(id=id_)
             raise NotFound(f"there is no workload {id_!r}", field="id")
         self._may_end(identity, record, "id")
-        self.finish(
+        self.unit_of_work.finish(
             record,
             "released",
             "Given back." if record.leases else "Stopped waiting.",
@@ -134,7 +163,7 @@ class SchedulerService(UnitOfWork):
 
     def rename(self, identity: Identity, id_: str, body: m.WorkloadName) -> m.WorkloadView:
         """What its owner calls it from now on, everywhere where it is named. Idempotent."""
-        record = self.records.get(id_)
+        record = self.unit_of_work.records.get(id_)
         if record is None:
             raise NotFound(f"there is no workload {id_!r}", field="id")
         self._may_end(identity, record, "id", "rename")
@@ -142,12 +171,12 @@ class SchedulerService(UnitOfWork):
         check_names(request)
         if body.name != record.request.name:
             leases = [replace(lease, name=body.name) for lease in record.leases.values()]
-            with self.transaction() as write:
+            with self.unit_of_work.transaction() as write:
                 write.renamed(request)
                 for lease in leases:
-                    write.lease(lease, record.started.get(lease.id, self.clock()))
+                    write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
             record.request = request
-            self.say(record, leases)
+            self.unit_of_work.say(record, leases)
         return self.visibility.shown(identity, self.pending_status.view(record))
 
     def _may_end(
@@ -172,25 +201,34 @@ class SchedulerService(UnitOfWork):
         """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload
         of the caller's that gives its place up.
         """
-        if instead_of is not None and instead_of in self.records:
-            self._may_end(identity, self.records[instead_of], "instead_of")
+        if instead_of is not None and instead_of in self.unit_of_work.records:
+            self._may_end(identity, self.unit_of_work.records[instead_of], "instead_of")
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
-        now = self.clock()
+        if instead_of is None:
+            old, _ = self._replaced(identity, request, user)
+            instead_of = None if old is None else old.id
+        now = self.unit_of_work.clock()
 
         def ask(changed: m.WorkloadRequest) -> WhatIf:
             return what_if(
-                self.cluster, self._read(identity, changed, user, groups).workload, now, instead_of
+                self.unit_of_work.cluster,
+                self._read(identity, changed, user, groups).workload,
+                now,
+                instead_of,
             )
 
-        asked, policy = self._read(identity, request, user, groups).workload, self.loaded.policy
+        asked, policy = (
+            self._read(identity, request, user, groups).workload,
+            self.unit_of_work.loaded.policy,
+        )
         others = [
             pool.name for pool in policy.node_pools if pool.name not in pools_tried(asked, policy)
         ]
         return what_if_answer(
             request,
             ask,
-            self.records,
-            self.fleet,
+            self.unit_of_work.records,
+            self.unit_of_work.fleet,
             others,
             lambda found: self.wait_estimates.would(asked, found),
         )
@@ -198,17 +236,17 @@ class SchedulerService(UnitOfWork):
     def _read(
         self, identity: Identity, request: m.WorkloadRequest, user: str, groups: tuple[str, ...]
     ) -> AdmittedRequest:
-        allowed = projects_of(self.loaded.policy, user, groups)
+        allowed = projects_of(self.unit_of_work.loaded.policy, user, groups)
         if self.visibility.is_admin(identity):
             allowed += [
                 project.name
-                for project in self.loaded.policy.projects
+                for project in self.unit_of_work.loaded.policy.projects
                 if project.name not in allowed
             ]
-        default, created = self.loaded.admin.default_project, self.clock()
+        default, created = self.unit_of_work.loaded.admin.default_project, self.unit_of_work.clock()
         return read_request(
             request,
-            self.loaded.policy,
+            self.unit_of_work.loaded.policy,
             user=user,
             allowed=allowed,
             default=default,
@@ -234,93 +272,19 @@ class SchedulerService(UnitOfWork):
     # -- the cycle --
 
     def run_cycle(self, done: Callable[[str], None] = lambda _action: None) -> Decisions:
-        """One cycle: decisions in one transaction, then announced. A commit that fails leaves
-        everything as it was.
-
-        `done` hears of each action of the cycle when it is over.
-        """
-        now = self.clock()
-        self.needs_cycle = False
-        given: list[tuple[WorkloadRecord, m.LeaseBody]] = []
-        try:
-            with self.transaction(always=False) as write:
-                decisions = cycle(self.cluster, now, done)
-                given += [self._grant(write, bind, now) for bind in decisions.binds]
-                given += [
-                    pair
-                    for evict in decisions.evictions
-                    if (pair := self._evict(write, evict, now)) is not None
-                ]
-        except GpuShareError:
-            self.needs_cycle = True
-            raise
-        self.decisions = decisions
-        for record, lease in given:
-            record.leases[lease.pod] = lease
-            if lease.id not in record.started:
-                self.wait_estimates.over(record, granted=True, pool=lease.pool)
-                record.started[lease.id], record.waits_since, record.look_at = now, None, 0
-            self.fleet.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
-        self.pending_status.explain(decisions, {record.id for record, _ in given})
-        return decisions
-
-    def _grant(
-        self, write: StoreTransaction, bind: Bind, now: int
-    ) -> tuple[WorkloadRecord, m.LeaseBody]:
-        record = self.records[bind.workload]
-        node = self.fleet.report(bind.spot.node)
-        id_ = f"{record.id}@{uuid.uuid4().hex[:8]}"
-        pool, rules = bind.spot.pool, self.loaded.rules.lease_rules(record.project, bind.spot.pool)
-        lease = lease_body(
-            record, bind.pod, id_=id_, node=node, pool=pool, devices=bind.spot.devices, rules=rules
-        )
-        write.lease(lease, now)
-        self.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
-        return record, lease
-
-    def _evict(
-        self, write: StoreTransaction, evict: Evict, now: int
-    ) -> tuple[WorkloadRecord, m.LeaseBody] | None:
-        record = self.records[evict.workload]
-        lease = record.leases.get(evict.pod)
-        if lease is None:
-            return None
-        wanted = replace(
-            lease, wanted="evict", message=evict.message, notice_ms=self.loaded.admin.notice
-        )
-        write.lease(wanted, now)
-        self.event(write, record, "evicted", evict.message)
-        self.evicted(write, record, evict)
-        return record, wanted
-
-    def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
-        """Also: by when its place is free."""
-        super().evicted(write, record, evict)
-        self.wait_estimates.evicting(evict, self.loaded.admin.notice)
-
-    def finish(
-        self,
-        record: WorkloadRecord,
-        kind: m.EventKind,
-        message: str,
-        *,
-        reason: m.ReasonBody | None = None,
-        by: str = "",
-    ) -> None:
-        """Also: a wait that is over without a grant."""
-        super().finish(record, kind, message, reason=reason, by=by)
-        self.wait_estimates.over(record, granted=False)
+        """Runs one cycle and commits its decisions. See `CycleRunner.run`."""
+        return self.cycles.run(done)
 
     @property
     def is_waiting(self) -> bool:
         """Whether time alone may change something: somebody waits."""
-        return bool(self.decisions.reasons)
+        return bool(self.unit_of_work.decisions.reasons)
 
     def tick(self, now: int) -> None:
         """What the passing of time changes: agents that are silent for too long, and what queues
         have held lately.
         """
-        self.history.sample(now, self.decisions.queues)
+        self.unit_of_work.history.sample(now, self.unit_of_work.decisions.queues)
         with suppress(Unavailable):  # what is over now is so at the next tick as well
             self.reports.time_limits.tick(now)
             self.cordons.tick()
@@ -328,10 +292,10 @@ class SchedulerService(UnitOfWork):
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
         self.reports.silent(now)
-        if facts := self.meter.measure(self.cluster, now):
+        if facts := self.meter.measure(self.unit_of_work.cluster, now):
             for fact in facts:
-                self.cluster.apply(fact)
-            self.needs_cycle = True
+                self.unit_of_work.cluster.apply(fact)
+            self.unit_of_work.needs_cycle = True
 
     # -- policy --
 
@@ -343,34 +307,49 @@ class SchedulerService(UnitOfWork):
         """A new policy is in force as a whole, or the old one as it was."""
         check = self.policy_preview.compare(loaded)
         try:
-            with self.transaction() as write:
-                self.cluster.apply(PolicyChanged(loaded.policy))
-                self.fleet.use_policy(loaded)
+            with self.unit_of_work.transaction() as write:
+                self.unit_of_work.cluster.apply(PolicyChanged(loaded.policy))
+                self.unit_of_work.fleet.use_policy(loaded)
                 if check.changes:
                     audit(
                         write,
-                        self.clock(),
+                        self.unit_of_work.clock(),
                         "policy file",
                         "policy",
                         loaded.source,
                         "; ".join(lines_of(check)),
                     )
         except BaseException:
-            self.fleet.loaded = self.loaded
+            self.unit_of_work.fleet.loaded = self.unit_of_work.loaded
             raise
-        self.loaded, self.policy_problems = loaded, []
+        self.unit_of_work.loaded, self.unit_of_work.policy_problems = loaded, []
         self.reports.time_limits.use_rules()
         self.policy_preview.taken(check)
-        for node in self.fleet.connected():
+        for node in self.unit_of_work.fleet.connected():
             self.reports.send_plan(node)
-        self.status_changed()
-        self.wake()
+        self.unit_of_work.status_changed()
+        self.unit_of_work.wake()
 
     def refuse_policy(self, problems: list[str]) -> None:
         """The file was refused: the old policy stays in force, and the status says what is wrong."""
-        if problems != self.policy_problems:
-            self.policy_problems = problems
-            self.status_changed()
+        if problems != self.unit_of_work.policy_problems:
+            self.unit_of_work.policy_problems = problems
+            self.unit_of_work.status_changed()
+
+
+def _is_repeated(known: WorkloadRecord, request: m.WorkloadRequest, user: str) -> bool:
+    """Whether the same person sends the same request again. It may have been renamed since; and
+    what it replaces may be another workload than the one that it named (`_replaced`).
+    """
+    same = replace(known.request, name=request.name, replaces=request.replaces)
+    return same == request and known.user == user
+
+
+def _requested_text(record: WorkloadRecord, old: WorkloadRecord | None) -> str:
+    text = f"Asked for {words(record)} in project {record.project}"
+    if old is None:
+        return f"{text}."
+    return f"{text}. The workload keeps {words(old)} until then."
 
 
 def _row(record: WorkloadRecord) -> WorkloadRow:

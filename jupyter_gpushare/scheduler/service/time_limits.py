@@ -122,7 +122,7 @@ class TimeLimits:
                 self.unit_of_work.event(write, record, "notice", told)
 
     def _end_wait(self, record: WorkloadRecord, said: str) -> None:
-        why = self.unit_of_work.decisions.reasons.get(record.id)
+        why, _ = self.unit_of_work.pending_reason(record)
         because = f" It waited because: {why.message}" if why is not None else ""
         text = f"{said}, and is not waited for any more.{because}"
         reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")

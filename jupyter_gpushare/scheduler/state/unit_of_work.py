@@ -27,6 +27,7 @@ from jupyter_gpushare.core.model.events import (
     WorkloadHeld,
     WorkloadSubmitted,
 )
+from jupyter_gpushare.core.model.reason import Reason
 
 from ..policy.policy_file import LoadedPolicy
 from ..store.store import Store, StoreTransaction, WorkloadRow
@@ -85,7 +86,16 @@ class UnitOfWork:
         """Events of the transaction that is open: told when it is committed."""
         self.history = SchedulerHistory(store, clock())
         self.on_evicted: Callable[[EvictionRecord], None] = lambda _eviction: None
-        """Is told of every eviction that was committed, whoever wanted it."""
+        """Called after the commit of every eviction."""
+        self.on_evicting: Callable[[Evict], None] = lambda _evict: None
+        """Called inside the transaction of every eviction."""
+        self.on_ended: Callable[[WorkloadRecord], None] = lambda _record: None
+        """Called after a workload has ended."""
+        self.replacements: dict[str, str] = {}
+        """Workload with a lease -> the pending workload that replaces it when it is granted. The
+        core holds the pending one back: cycles decide about it only on trial, with the other one
+        ended (`service/replacements.py`).
+        """
         self._pending_evictions: list[EvictionRecord] = []
         with _no_collections():
             self._remember()
@@ -123,6 +133,9 @@ class UnitOfWork:
                 self._take_over(lease.body, lease.started_ms)
         for record in self.records.values():
             self._recall_wait(record)
+            old = record.request.replaces
+            if old in self.records and not record.leases:
+                self.replace_later(record, self.records[old])
 
     def _adopt(self, row: WorkloadRow) -> WorkloadRecord:
         """Takes a remembered workload in by what was decided when it was asked for: the policy may
@@ -253,6 +266,7 @@ class UnitOfWork:
         whose = f"workload {record.id} of {record.user} in {record.project}"
         what = f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}"
         audit(write, self.clock(), "scheduler", "evict", whose, what, **about(record))
+        self.on_evicting(evict)
         self._pending_evictions.append(eviction(self.clock(), evict, record, by))
         self.history.note(write, self._pending_evictions[-1])
 
@@ -269,13 +283,38 @@ class UnitOfWork:
         who wanted it, to be written down when it is somebody else's.
         """
         with self.transaction() as write:
-            self.cluster.apply(WorkloadEnded(record.id))
-            self.event(write, record, kind, message)
-            write.ended(record.id, self.clock(), message)
-            if by and by != record.user:
-                whose = f"workload {record.id} of {record.user} in {record.project}"
-                audit(write, self.clock(), by, "end", whose, message, **about(record))
+            self.end_workload(write, record, kind, message, by=by)
+        self.workload_ended(record, message, reason=reason)
+
+    def end_workload(
+        self,
+        write: StoreTransaction,
+        record: WorkloadRecord,
+        kind: m.EventKind,
+        message: str,
+        *,
+        by: str = "",
+    ) -> None:
+        """The part of `finish` inside the transaction."""
+        self.cluster.apply(WorkloadEnded(record.id))
+        if (successor := self.replacements.get(record.id)) is not None:
+            self.cluster.apply(WorkloadHeld(successor, held=False))
+        self.event(write, record, kind, message)
+        write.ended(record.id, self.clock(), message)
+        if by and by != record.user:
+            whose = f"workload {record.id} of {record.user} in {record.project}"
+            audit(write, self.clock(), by, "end", whose, message, **about(record))
+
+    def workload_ended(
+        self, record: WorkloadRecord, message: str, *, reason: m.ReasonBody | None = None
+    ) -> None:
+        """The part of `finish` after the commit: agents and listeners are notified."""
         del self.records[record.id]
+        self.replacements.pop(record.id, None)
+        if record.request.replaces is not None:
+            self.replacements = {
+                old: new for old, new in self.replacements.items() if new != record.id
+            }
         self.ended += 1
         for lease in record.leases.values():
             self.fleet.send(lease.node, m.LeaseRevoked(revision=self.revision, lease=lease.id))
@@ -287,7 +326,26 @@ class UnitOfWork:
             reason=reason,
         )
         self.hub.publish(gone, record.project, record.user)
+        self.on_ended(record)
         self.wake()
+
+    def replace_later(self, record: WorkloadRecord, old: WorkloadRecord) -> None:
+        """`record` waits to take the place of `old`. Inside a transaction, or while restoring."""
+        self.cluster.apply(WorkloadHeld(record.id, held=True))
+        self.replacements[old.id] = record.id
+
+    def replaces(self, record: WorkloadRecord) -> WorkloadRecord | None:
+        """The workload whose place this pending one waits to take."""
+        old = record.request.replaces
+        if old is None or self.replacements.get(old) != record.id:
+            return None
+        return self.records.get(old)
+
+    def pending_reason(self, record: WorkloadRecord) -> tuple[Reason | None, int | None]:
+        """Why it is pending and its queue position, as of the last cycle."""
+        if self.replaces(record) is not None:
+            return record.trial
+        return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
 
     def take_back(
         self,

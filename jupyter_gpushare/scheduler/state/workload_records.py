@@ -47,6 +47,10 @@ class WorkloadRecord:
     events: deque[m.Event] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     reason: Reason | None = None
     position: int | None = None
+    trial: tuple[Reason | None, int | None] = None, None
+    """Reason and queue position of a workload that is to replace another one: those of its last
+    trial.
+    """
     expected: m.ExpectedWait | None = None
     """How much longer it waits, as it was told last."""
     look_again: int = 0
@@ -136,6 +140,7 @@ def view(record: WorkloadRecord, cluster: Cluster) -> m.WorkloadView:
         queue_position=record.position,
         expected_wait=record.expected,
         revision=record.revision,
+        replaces=record.request.replaces,
         command=None if record.request.command is None else list(record.request.command.argv),
     )
 

@@ -308,12 +308,13 @@ class Store:
                 or 0
             )
 
-    def is_ended(self, workload: str) -> bool:
-        """Whether a workload of this id was there once and is over."""
-        if "\0" in workload:  # nobody's id: PostgreSQL would not even hear the question
+    def is_ended(self, workload: str, user: str | None = None) -> bool:
+        """Whether a workload of this id (and of this user, if given) existed and has ended."""
+        if "\0" in workload:  # no id contains it, and PostgreSQL refuses the query
             return False
         with ours(), self.engine.connect() as connection:
-            return connection.execute(_IS_ENDED, {"of": workload}).first() is not None
+            row = connection.execute(_IS_ENDED, {"of": workload}).first()
+        return row is not None and user in (None, row.user)
 
     def lease_spans(self, ended_after: int) -> list[tuple[m.LeaseBody, int, int | None]]:
         """Leases that are in force or ended after that time, with when they started and ended (ms),
@@ -465,7 +466,7 @@ class Store:
             return None if row is None else TokenRow(**row._mapping)
 
 
-_IS_ENDED: Final = sql.select(s.workloads.c.ended_ms).where(
+_IS_ENDED: Final = sql.select(s.workloads.c.user).where(
     s.workloads.c.id == sql.bindparam("of"), s.workloads.c.ended_ms.is_not(None)
 )
 _TOKEN: Final = sql.select(s.tokens).where(s.tokens.c.hash == sql.bindparam("of"))
