@@ -286,7 +286,7 @@ def test_who_loses_a_place_reads_for_whom_and_not_an_id() -> None:
     cycle(cluster, 0)
     cluster.apply(WorkloadSubmitted(workload("an-id", "A", 2)))
     assert [one.message for one in cycle(cluster, 200_000).evictions] == [
-        "Project A takes back GPUs that it is entitled to."
+        'Reclaimed by project "A", which is entitled to these GPUs.'
     ]
 
 
@@ -347,10 +347,8 @@ def test_cpu_quota_is_told_in_cpus() -> None:
     )
     reason = cycle(cluster, 0).reasons["w"]
     assert reason.code == ReasonCode.OVER_LIMIT
-    assert (
-        reason.message
-        == "Project A holds 0 of its limit of 1.5 CPUs and this request needs 2 more."
-    )
+    message = 'Over the limit of project "A": 0 of 1.5 CPUs in use, 2 more requested.'
+    assert reason.message == message
 
 
 def test_the_missing_cpu_is_named() -> None:
@@ -360,7 +358,9 @@ def test_the_missing_cpu_is_named() -> None:
         [workload("w", "A", 1, cpu=600), workload("x", "A", 1, cpu=600)],
     )
     reason = cycle(cluster, 0).reasons["x"]
-    assert "not on a node that has 0.6 CPU and room for another pod left" in reason.message
+    assert reason.message == (
+        '1 GPU is free in pool "default", but not on a node with 0.6 CPU and room for another pod.'
+    )
 
 
 def test_a_rack_that_is_too_small_is_named() -> None:
@@ -370,9 +370,9 @@ def test_a_rack_that_is_too_small_is_named() -> None:
         [workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))],
     )
     reason = cycle(cluster, 0).reasons["w"]
-    assert (
-        reason.message
-        == "Its pods need 4 GPUs in one rack of topology fabric, and the largest in pool default has 2."
+    assert reason.message == (
+        'Cannot start: 4 GPUs requested in one rack of topology "fabric", '
+        'but the largest in pool "default" has 2.'
     )
 
 
@@ -385,9 +385,8 @@ def test_a_rack_without_room_is_named() -> None:
         [taken, workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))],
     )
     reason = cycle(cluster, 0).reasons["w"]
-    assert (
-        reason.message
-        == "5 of the GPUs of pool default are free, but no rack of topology fabric has room for all of its pods."
+    assert reason.message == (
+        '5 GPUs are free in pool "default", but no rack of topology "fabric" has room for all pods.'
     )
 
 
@@ -402,3 +401,33 @@ def test_nobody_is_told_to_wait_for_ever() -> None:
 )
 def test_one_is_singular(number: float, text: str) -> None:
     assert counted(number, "GPU") == text
+
+
+MESSAGES = {
+    "too large": (
+        workload("w", "A", 3),
+        'Cannot start: 3 GPUs requested, but the largest node in pool "default" has 2.',
+    ),
+    "too much memory": (
+        workload("w", "A", gpu_memory=2048),
+        "Cannot start: 2 GiB of GPU memory requested, "
+        'but the largest GPU in pool "default" has 1000 MiB.',
+    ),
+    "not enough free": (workload("w", "A", 2), 'Needs 2 GPUs in pool "default"; 1 is free.'),
+    "part of a gang": (
+        workload("w", "A", 1, pods=2),
+        '1 of 2 pods fits in pool "default"; all of them start together.',
+    ),
+    "held": (
+        replace(workload("w", "A"), held=True),
+        "Held by its owner; it is queued again when resumed.",
+    ),
+}
+
+
+@pytest.mark.parametrize(("asks", "message"), MESSAGES.values(), ids=MESSAGES)
+def test_messages(asks: Workload, message: str) -> None:
+    cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", created=-1)])
+    cycle(cluster, 0)
+    cluster.apply(WorkloadSubmitted(asks))
+    assert cycle(cluster, 1000).reasons["w"].message == message

@@ -66,7 +66,7 @@ await inLab(
 
     // reasons, sorting and filter
     await openView('Workloads');
-    await expectText(/non-preemptible request needs 2 more/, row('c.ipynb'));
+    await expectText(/for non-preemptible work: .* 2 more requested/, row('c.ipynb'));
     const names = () => board.locator('td[data-column=name]').allTextContents();
     const sort = board.getByRole('button', { name: 'Name' });
     await sort.click();

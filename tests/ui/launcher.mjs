@@ -81,7 +81,7 @@ await inLab(url, async lab => {
     what_if: {
       starts_now: false,
       displaces: [],
-      reason: { code: 'WaitingForFreeGPU', message: 'It needs 2 GPUs, where 1 is free.' },
+      reason: { code: 'WaitingForFreeGPU', message: 'Needs 2 GPUs in pool "default"; 1 is free.' },
       alternatives: [{ request: { gpu: 0.5 }, message: '0.5 GPU would start now.' }]
     }
   });
@@ -93,7 +93,7 @@ await inLab(url, async lab => {
   await page.waitForFunction(() => document.activeElement?.id === 'gpushare-start-kernel');
   await dialog.getByRole('button', { name: 'large' }).focus();
   await page.keyboard.press('Enter');
-  await dialog.getByText('Would wait. It needs 2 GPUs, where 1 is free.').waitFor();
+  await dialog.getByText('Would wait. Needs 2 GPUs in pool "default"; 1 is free.').waitFor();
   await until('it is asked about', async () =>
     (await whatIfRequests()).some(asked => asked.preset === 'large')
   );

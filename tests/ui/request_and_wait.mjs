@@ -57,7 +57,7 @@ await inLab(
     await card('GPU share…').click();
     const dialog = page.locator('.jp-Dialog');
     await dialog.getByRole('button', { name: '1 GPU', exact: true }).click();
-    await dialog.getByText(/Would wait\. It needs 1 GPU/).waitFor();
+    await dialog.getByText(/Would wait\. Needs 1 GPU/).waitFor();
     await dialog.getByText('0.5 GPU would start now.').waitFor();
     await dialog.getByText(/^Probably less than a minute \(going by 9 like requests/).waitFor();
     for (const [share, offer] of [
@@ -74,7 +74,7 @@ await inLab(
     const waits = await lab.run('sweep.ipynb', alloc(40));
     await control.getByText(/^1 GPU · waiting, position 1/).waitFor();
     const sweep = lab.card('sweep.ipynb');
-    await sweep.getByText(/It needs 1 GPU/).waitFor();
+    await sweep.getByText(/Needs 1 GPU/).waitFor();
     await sweep
       .getByText(/^Probably less than a minute more|waited longer than like requests/)
       .waitFor(); // depends on the speed of the machine

@@ -48,10 +48,11 @@ def problem_of(workload: Workload, policy: Policy) -> str | None:
     for constraint in _constraints(workload):
         topology = topology_named(policy, constraint.name)
         if topology is None:
-            return f"topology {constraint.name!r} is not known"
+            return f'unknown topology "{constraint.name}"'
         for level in (constraint.required, constraint.preferred):
             if level is not None and level not in topology.levels:
-                return f"topology {constraint.name} has no level {level!r}, only {', '.join(topology.levels)}"
+                levels = ", ".join(topology.levels)
+                return f'topology "{topology.name}" has no level "{level}" (levels: {levels})'
     return None
 
 

@@ -15,7 +15,8 @@ from ..model.model import Workload
 from ..model.requirements import PodRequirements
 from ..queueing.entitlement import entitle
 from ..queueing.reservation import reserve
-from ..reasons.explain import Explainer, FreeCapacity, eviction_message, free_in
+from ..reasons.explain import Explainer, FreeCapacity, free_in
+from ..reasons.messages import eviction_message
 from .actions import ACTIONS_BY_NAME, EvictionNotes
 
 __all__ = ["cycle", "what_if"]

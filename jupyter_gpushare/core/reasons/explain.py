@@ -22,7 +22,7 @@ from ..queueing.reservation import reserved_free_gpu
 from .pending_view import FreeCapacity, PendingView, PoolView
 from .reason_rules import reason_of
 
-__all__ = ["Explainer", "FreeCapacity", "eviction_message", "free_in"]
+__all__ = ["Explainer", "FreeCapacity", "free_in"]
 
 POSITIONS_PER_STEP: Final = 500
 """Positions computed between two yields: about two milliseconds."""
@@ -36,23 +36,6 @@ def free_in(pool: PoolState) -> FreeCapacity:
         total += (idle * GPU + part) * len(names)
         whole, share = max(whole, idle * GPU), max(share, part)
     return FreeCapacity(total, whole or share)
-
-
-def eviction_message(member: Member, action: str, by: Work | None) -> str:
-    """A message for the owner of an evicted pod."""
-    project = by.workload.project if by is not None else "another"
-    where = (
-        ""
-        if member.old_spot() is None or member.node is None
-        else f" It goes on at {member.node.name}."
-    )
-    if action == "reclaim":
-        return f"Project {project} takes back GPUs that it is entitled to.{where}"
-    if action == "preempt":
-        return f"A workload of your project with a higher priority needs this place.{where}"
-    if action == "consolidation":
-        return f"A workload of project {project} needs connected room, so this one moves.{where}"
-    return "Too few pods of this gang are left for it to work, and the grace time is over."
 
 
 class Explainer:

@@ -24,91 +24,83 @@ def suggestions_for(
         return tuple(_other_pools(pending, view))
     helps: list[Suggestion] = []
     if code == ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA:
-        helps.append(
-            Suggestion(
-                "preemptible",
-                "true",
-                "As preemptible work it may go beyond the quota while GPUs are free.",
-            )
-        )
+        message = "A preemptible workload may use free GPUs beyond the quota."
+        helps.append(Suggestion("preemptible", "true", message))
     helps += _smaller(pending, view)
     helps += _other_pools(pending, view)
-    if code != ReasonCode.NODE_NOT_READY and not _waits_for_ever(pending, view):
+    if code != ReasonCode.NODE_NOT_READY and _can_start_later(pending, view):
         helps.append(_wait(code))
     return tuple(helps)
 
 
 def _smaller(pending: PendingView, view: PoolView) -> list[Suggestion]:
-    """A smaller GPU request that would fit now."""
+    """A smaller GPU request that would start now."""
     if len(pending.work.members) != 1:
         return []
     need = next(iter(pending.work.members.values())).need
-    asked = pending.ask(view).gpu
-    room = min(view.free.largest, view.free.total)
-    for name in view.paths.get(pending.work.project, ()):
-        above = view.queues[name]
-        if not is_unlimited(above.limit.gpu):
-            room = min(room, above.limit.gpu - above.allocated.gpu)
-        if not pending.work.preemptible and not is_unlimited(above.quota.gpu):
-            room = min(room, above.quota.gpu - view.non_preemptible[name].gpu)
+    room = _room(pending, view)
     if need.mig or not need.gpu or room <= 0:
         return []
-    sizes = [room // GPU * GPU] if room >= GPU else [f for f in FRACTIONS if f <= room][:1]
-    return [
-        Suggestion("gpu", f"{s / GPU:g}", f"A request for {counted(s / GPU, 'GPU')} would fit now.")
-        for s in sizes
-        if 0 < s < asked
-    ]
+    if room >= GPU:
+        size = room // GPU * GPU
+    else:
+        size = next((fraction for fraction in FRACTIONS if fraction <= room), 0)
+    if not 0 < size < pending.ask(view).gpu:
+        return []
+    message = f"A request for {counted(size / GPU, 'GPU')} would start now."
+    return [Suggestion("gpu", f"{size / GPU:g}", message)]
+
+
+def _room(pending: PendingView, view: PoolView) -> int:
+    """Milli-GPU that one pod of this workload could get now."""
+    room = min(view.free.largest, view.free.total)
+    for name in view.paths.get(pending.work.project, ()):
+        queue = view.queues[name]
+        if not is_unlimited(queue.limit.gpu):
+            room = min(room, queue.limit.gpu - queue.allocated.gpu)
+        if not pending.work.preemptible and not is_unlimited(queue.quota.gpu):
+            room = min(room, queue.quota.gpu - view.non_preemptible[name].gpu)
+    return room
 
 
 def _other_pools(pending: PendingView, view: PoolView) -> list[Suggestion]:
     asked = pending.ask(view).gpu
-    project = pending.work.project
     helps = []
     for name, other in sorted(pending.views.items()):
-        largest = asked if len(pending.work.members) == 1 else 0
-        if (
-            name in pending.pools
-            or not asked
-            or other.free.total < asked
-            or other.free.largest < largest
-        ):
-            continue
-        if (
-            project in other.queues
-            and other.queues[project].allocated.gpu + asked > other.queues[project].limit.gpu
-        ):
-            continue
-        room = (
-            other.queues[project].quota.gpu - other.non_preemptible[project].gpu
-            if project in other.queues
-            else 0
-        )
-        if not pending.work.preemptible and asked > room:
-            continue
-        helps.append(
-            Suggestion(
-                "node_pools",
-                name,
-                f"Pool {name} has {counted(other.free.total / GPU, 'free GPU')}.",
-            )
-        )
+        if asked and name not in pending.pools and _has_room(pending, other, asked):
+            free = counted(other.free.total / GPU, "free GPU")
+            helps.append(Suggestion("node_pools", name, f'Pool "{name}" has {free}.'))
     return helps
 
 
-def _waits_for_ever(pending: PendingView, view: PoolView) -> bool:
-    """Whether no release can help: the request alone exceeds a bound, or it has too few pods."""
-    if not pending.work.is_ready:
+def _has_room(pending: PendingView, view: PoolView, asked: int) -> bool:
+    """Whether a pool has room for the request now, and the project may use it there."""
+    largest = asked if len(pending.work.members) == 1 else 0
+    if view.free.total < asked or view.free.largest < largest:
+        return False
+    queue = view.queues.get(pending.work.project)
+    if queue is not None and queue.allocated.gpu + asked > queue.limit.gpu:
+        return False
+    if pending.work.preemptible:
         return True
+    return queue is not None and asked <= queue.quota.gpu - view.non_preemptible[queue.queue].gpu
+
+
+def _can_start_later(pending: PendingView, view: PoolView) -> bool:
+    """Whether releases can help: the request alone is within all bounds, and has enough pods."""
+    if not pending.work.is_ready:
+        return False
     ask = pending.ask(view)
-    above = [view.queues[name] for name in view.paths.get(pending.work.project, ())]
-    return any(
-        not ask.fits_in(queue.limit) or not (pending.work.preemptible or ask.fits_in(queue.quota))
-        for queue in above
-    )
+    for name in view.paths.get(pending.work.project, ()):
+        queue = view.queues[name]
+        if not ask.fits_in(queue.limit):
+            return False
+        if not (pending.work.preemptible or ask.fits_in(queue.quota)):
+            return False
+    return True
 
 
 def _wait(code: ReasonCode) -> Suggestion:
     if code == ReasonCode.WAITING_FOR_RECLAIM:
-        return Suggestion("wait", "", "Nothing to do: it starts by itself in a moment.")
-    return Suggestion("wait", "", "It starts by itself when enough is given back.")
+        return Suggestion("wait", "", "It starts automatically in a moment.")
+    return Suggestion("wait", "", "It starts automatically when enough is free.")
