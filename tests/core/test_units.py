@@ -49,7 +49,7 @@ REFUSED: dict[str, tuple[Callable[[object], int], object, str]] = {
     "infinity": (read_cpu, float("inf"), "must be cores"),
     "negative": (read_gpu, -1, "not be negative, got -1"),
     "negative milli": (read_cpu, "-5m", "negative"),
-    "far too many": (read_gpu, 7e9, "more GPUs than there can be"),
+    "far too many": (read_gpu, 7e9, "is too many GPUs"),
     "a huge exponent is not computed": (read_gpu, "1e999999999", "must be a number"),
     "a huge exponent with a unit": (read_memory, "1e999999GiB", "must be a size"),
     "next to nothing": (read_gpu, 0.0001, "at least 0.001"),

@@ -6,7 +6,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 MISTAKES = {
-    "%gpu request 7e9": "gpu is more GPUs than there can be",
+    "%gpu request 7e9": "gpu is too many GPUs",
     "%gpu request -1": "gpu must not be negative",
     "%gpu request nan": "gpu must be a number of GPUs",
     "%gpu request 0": "gpu must be more than 0",

@@ -160,7 +160,7 @@ def _submitted(state: State, event: WorkloadSubmitted) -> None:
     known = state.works.get(workload.id)
     if known is not None:
         if known.workload != workload:
-            raise Conflict(f"workload {workload.id} is known with another content", field="id")
+            raise Conflict(f"workload {workload.id} exists with different content", field="id")
         return
     _check_workload(workload)
     work = Work(workload, state.needs)
@@ -191,7 +191,7 @@ def _placed(state: State, event: PodPlaced) -> None:
     devices = event.spot.devices or _any_devices(node, member)
     if any(device < 0 for device in devices):
         raise InvalidInput(
-            f"pod {event.pod} is said to be on GPU {min(devices)} of {node.name}", field="spot"
+            f"pod {event.pod} has a negative GPU index on node {node.name}", field="spot"
         )
     state.put(
         member,
@@ -212,7 +212,7 @@ def _evicted(state: State, event: PodEvicted) -> None:
         state.put(member, "releasing", member.old, member.old_devices)
     elif member.status != "releasing":
         raise Conflict(
-            f"pod {event.pod} of workload {event.workload} is {member.status} and holds nothing to be taken",
+            f"pod {event.pod} of workload {event.workload} is {member.status} and holds no place",
             field="pod",
         )
 
@@ -227,7 +227,7 @@ def _released(state: State, event: PodReleased) -> None:
         _requeue(state, member)
     elif member.status != "pending":
         raise Conflict(
-            f"pod {event.pod} of workload {event.workload} is {member.status} and was not asked to go",
+            f"pod {event.pod} of workload {event.workload} is {member.status}, not releasing",
             field="pod",
         )
 
@@ -316,9 +316,7 @@ def _check_workload(workload: Workload) -> None:
     if not workload.pods:
         raise InvalidInput(f"workload {workload.id} has no pods", field="pods")
     if workload.min_pods is not None and workload.min_pods < 0:
-        raise InvalidInput(
-            f"workload {workload.id} wants at least {workload.min_pods} pods", field="min_pods"
-        )
+        raise InvalidInput(f"workload {workload.id} has a negative min_pods", field="min_pods")
 
 
 _HANDLERS: dict[type[Any], Callable[[State, Any], None]] = cast(

@@ -9,9 +9,10 @@ from ..model.amounts import Amounts
 from ..model.model import DEFAULT_POOL, Policy, Project
 from .cow_dict import CowDict
 from .nodes import NodeState
-from .pools import PoolState, tick
+from .pools import PoolState
 from .topology import problem_of
 from .undo_log import UndoLog
+from .versions import VersionCounter
 from .work import EquivalenceClass, Work
 
 __all__ = ["PendingIndex"]
@@ -24,6 +25,7 @@ class PendingIndex:
 
     def __init__(self) -> None:
         self.undo_log = UndoLog()
+        self.versions = VersionCounter()
         self.policy = Policy()
         self.nodes: dict[str, NodeState] = {}
         self.works: dict[str, Work] = {}
@@ -122,7 +124,7 @@ class PendingIndex:
         for name, amount in eq_class.wants.items():
             pool = self.pools[name]
             pool.queue(eq_class.project).want(amount, sign)
-            pool.version = tick()
+            pool.touch()
 
     def _wanted(self, work: Work, pool: PoolState) -> Amounts:
         amounts = [

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import count
 from typing import Final
 
 from ..model.amounts import NOTHING, UNLIMITED, Amounts
@@ -20,6 +19,7 @@ from .capacity import EmptyCapacity
 from .nodes import NodeState
 from .packing import Defragmenter
 from .queues import QueueState
+from .versions import VersionCounter
 
 __all__ = ["BucketKey", "PoolState", "QueueSpec", "queue_specs"]
 
@@ -28,13 +28,6 @@ BucketKey = tuple[int, int, int, int, int, int]
 UNBOUNDED: Final = Quota(Amounts(UNLIMITED, UNLIMITED, UNLIMITED))
 DRAINING: Final = Quota(weight=NOTHING)
 """Rules of a project that the policy does not know (any more): it is entitled to nothing."""
-
-_ticks = count(1)
-
-
-def tick() -> int:
-    """A number that no other state of any pool has had."""
-    return next(_ticks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +76,7 @@ def queue_specs(policy: Policy) -> dict[str, QueueSpec]:
 
 def _add(specs: dict[str, QueueSpec], spec: QueueSpec) -> None:
     if spec.name in specs:
-        raise InvalidInput(
-            f"{spec.kind} {spec.name} has a name that is taken", field=f"{spec.kind}s"
-        )
+        raise InvalidInput(f"duplicate name {spec.name} ({spec.kind})", field=f"{spec.kind}s")
     specs[spec.name] = spec
 
 
@@ -94,7 +85,7 @@ def _check_tree(specs: dict[str, QueueSpec]) -> None:
         seen, at = {spec.name}, spec.parent
         while at is not None:
             if at not in specs or specs[at].kind != "department":
-                message = f"{spec.kind} {spec.name} is under {at!r}, which is no department"
+                message = f"{spec.kind} {spec.name}: there is no department {at!r}"
                 raise InvalidInput(message, field=f"{spec.kind}s")
             if at in seen:
                 raise InvalidInput(f"department {at} contains itself", field="departments")
@@ -127,10 +118,14 @@ class PoolState:
         "specs",
         "total",
         "version",
+        "versions",
         "bucket_of",
     )
 
-    def __init__(self, config: NodePool, specs: dict[str, QueueSpec]) -> None:
+    def __init__(
+        self, config: NodePool, specs: dict[str, QueueSpec], versions: VersionCounter
+    ) -> None:
+        self.versions = versions
         self.config, self.name, self.specs = config, config.name, specs
         self.nodes: dict[str, NodeState] = {}
         self.buckets: dict[BucketKey, list[str]] = {}
@@ -146,7 +141,7 @@ class PoolState:
         """The known nodes by name, as if empty."""
         self.smallest = self.largest = 0
         self.estimated_with = 0
-        self.version = self.freed = tick()
+        self.touch(freed=True)
         self.fair_stamp: tuple[int, ...] = ()
 
     def queue(self, name: str) -> QueueState:
@@ -159,6 +154,12 @@ class PoolState:
                 name, spec.kind, parent, spec.in_pool(self.name), spec.created
             )
         return known
+
+    def touch(self, *, freed: bool = False) -> None:
+        """Gives the pool a new version; `freed`: because something was released."""
+        self.version = self.versions.next()
+        if freed:
+            self.freed = self.version
 
     def add(self, node: NodeState) -> None:
         self.nodes[node.name] = node
@@ -180,7 +181,7 @@ class PoolState:
             n.capacity for n in self.nodes.values() if n.node.gpus
         ]
         self.smallest, self.largest = min(sizes, default=0), max(sizes, default=0)
-        self.version = self.freed = tick()
+        self.touch(freed=True)
 
     def reindex(self, node: NodeState) -> None:
         """Moves a node to the bucket for what it has free now. Nodes that are not ready are in
@@ -219,7 +220,7 @@ class PoolState:
     def reserve(self, reservation: tuple[str, tuple[str, ...]] | None) -> None:
         """Sets or clears the reservation, which changes what other workloads can get."""
         self.reservation = reservation
-        self.version = self.freed = tick()
+        self.touch(freed=True)
 
     def _unindex(self, name: str) -> None:
         key = self.bucket_of.pop(name, None)

@@ -15,7 +15,7 @@ from ..model.requirements import RequirementsCache
 from .cow_dict import CowDict
 from .nodes import HELD, LEAVING, PROMISED, NodeState
 from .pending_index import PendingIndex
-from .pools import PoolState, queue_specs, tick
+from .pools import PoolState, queue_specs
 from .queues import QueueState
 from .work import ACTIVE, Member, Status, Work
 
@@ -59,7 +59,10 @@ class State(PendingIndex):
         configs = {config.name: config for config in policy.node_pools}
         configs.setdefault(DEFAULT_POOL, Policy().node_pools[0])
         kept = {pool.name: pool.reservation for pool in self.pools.values()}
-        self.pools = {name: PoolState(config, specs) for name, config in sorted(configs.items())}
+        self.pools = {
+            name: PoolState(config, specs, self.versions)
+            for name, config in sorted(configs.items())
+        }
         for pool in self.pools.values():
             pool.reservation = kept.get(pool.name)
         self.projects = {project.name: project for project in policy.projects}
@@ -171,7 +174,7 @@ class State(PendingIndex):
             member.status = bucket_of[0]
             self._count(member, 1)
             assert member.node is not None
-            self.pools[member.node.pool].version = tick()  # It may be evicted from now on.
+            self.pools[member.node.pool].touch()  # it may be evicted from now on.
         else:
             self._remove_usage(member)
             self._count(member, -1)
@@ -252,14 +255,12 @@ class State(PendingIndex):
         else:
             node.change(need, member.devices, PROMISED if status == "pipelined" else HELD, sign)
             pool.queue(member.work.project).hold(member.charge, sign, not member.work.preemptible)
-        pool.version = tick()
-        if sign < 0:
-            pool.freed = pool.version
+        pool.touch(freed=sign < 0)
         pool.reindex(node)
         if member.old is not None:
             old_pool = self.pools[member.old.pool]
             member.old.change(need, member.old_devices, LEAVING, sign)
-            old_pool.version = old_pool.freed = tick()
+            old_pool.touch(freed=True)
             old_pool.reindex(member.old)
 
     def _update_candidate(self, work: Work, away: bool = False) -> None:

@@ -32,7 +32,6 @@ class Member:
     __slots__ = (
         "charge",
         "devices",
-        "evicted",
         "name",
         "need",
         "node",
@@ -55,8 +54,6 @@ class Member:
         self.old_devices: tuple[int, ...] = ()
         self.nominated: str | None = None
         """The node that the last cycle promised."""
-        self.evicted = False
-        """Evicted by the cycle that is going on, so that a simulation may put it back."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -166,7 +163,7 @@ class Work:
             raise InvalidInput(f"workload {self.id} has two pods named {pod.name}", field="pods")
         podset = by_name.get(pod.group if self.workload.groups else "")
         if podset is None:
-            message = f"pod {pod.name} of workload {self.id} is in group {pod.group!r}, which is no leaf group of it"
+            message = f"pod {pod.name} of workload {self.id}: there is no leaf group {pod.group!r}"
             raise InvalidInput(message, field="group")
         member = Member(self, podset, pod, needs.of(pod))
         podset.members.append(member)
@@ -317,7 +314,9 @@ def _podsets(workload: Workload) -> list[PodSet]:
         return [PodSet("", -1 if workload.min_pods is None else workload.min_pods)]
     leaves = list(_leaves(workload.groups))
     if len({leaf.name for leaf in leaves}) < len(leaves):
-        raise InvalidInput(f"workload {workload.id} has two groups of one name", field="groups")
+        raise InvalidInput(
+            f"workload {workload.id} has two groups of the same name", field="groups"
+        )
     return [
         PodSet(leaf.name, -1 if leaf.min_pods is None else leaf.min_pods)
         for leaf in sorted(leaves, key=lambda leaf: leaf.name)

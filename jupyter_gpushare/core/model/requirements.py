@@ -170,28 +170,25 @@ class RequirementsCache:
 def _check(pod: Pod) -> None:
     for field in ("gpu", "cpu", "memory"):
         if getattr(pod, field) < 0:
-            raise InvalidInput(f"pod {pod.name} asks for a negative amount of {field}", field=field)
+            raise InvalidInput(f"pod {pod.name} has a negative {field}", field=field)
     if pod.gpu_memory is not None and pod.gpu_memory <= 0:
         raise InvalidInput(
-            f"pod {pod.name} asks for {pod.gpu_memory} MiB of GPU memory", field="gpu_memory"
+            f"pod {pod.name} requests {pod.gpu_memory} MiB of GPU memory", field="gpu_memory"
         )
     if (pod.gpu > 0) + (pod.gpu_memory is not None) + bool(pod.mig) > 1:
         raise InvalidInput(
-            f"pod {pod.name} asks for GPUs in more than one way: gpu, gpu_memory and mig exclude each other",
-            field="gpu",
+            f"pod {pod.name}: gpu, gpu_memory and mig exclude each other", field="gpu"
         )
     if pod.gpu > GPU and pod.gpu % GPU:
         raise InvalidInput(
-            f"pod {pod.name} asks for {pod.gpu / GPU:g} GPUs: more than one GPU must be a whole number",
+            f"pod {pod.name} requests {pod.gpu / GPU:g} GPUs: above 1, only whole numbers",
             field="gpu",
         )
     if pod.gpu_devices < 1:
         raise InvalidInput(
-            f"pod {pod.name} wants its share on {pod.gpu_devices} devices", field="gpu_devices"
+            f"pod {pod.name} requests {pod.gpu_devices} devices", field="gpu_devices"
         )
     if any(count < 0 for _, count in pod.mig):
-        raise InvalidInput(
-            f"pod {pod.name} asks for a negative number of MIG instances", field="mig"
-        )
+        raise InvalidInput(f"pod {pod.name} has a negative number of MIG instances", field="mig")
     for profile, _ in pod.mig:
         mig_slices(profile)

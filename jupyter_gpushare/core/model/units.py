@@ -87,7 +87,7 @@ def exact_gpu(value: object, *, what: str = "gpu", unlimited: bool = False) -> D
     if number < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if number > MAX_GPUS:
-        raise InvalidInput(f"{what} is more GPUs than there can be, got {value}")
+        raise InvalidInput(f"{what} is too many GPUs, got {value}")
     return number
 
 
@@ -105,7 +105,7 @@ def exact_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> D
     if number < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if number > MAX_GPUS * MILLI:
-        raise InvalidInput(f"{what} is more cores than there can be, got {value}")
+        raise InvalidInput(f"{what} is too many cores, got {value}")
     return number
 
 
@@ -125,7 +125,7 @@ def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False
     if mib < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if mib > 1 << 40:
-        raise InvalidInput(f"{what} is more memory than there can be, got {value}")
+        raise InvalidInput(f"{what} is too much memory, got {value}")
     return mib
 
 

@@ -1,0 +1,195 @@
+"""The messages of reasons and evictions. Each is one or two sentences that end with a period."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..cluster.work import Member, Work
+from ..model.amounts import GPU, Amounts, is_unlimited
+from ..model.decisions import QueueShare
+from ..model.model import Node
+from ..model.reason import counted
+from ..model.requirements import PodRequirements
+from ..model.units import memory_text
+from .pending_view import PendingView, PoolView
+
+__all__ = [
+    "crowded",
+    "domain_too_small",
+    "eviction_message",
+    "fair_share_used",
+    "nodes_not_ready",
+    "not_enough_free",
+    "over_limit",
+    "over_quota",
+    "partial_gang",
+    "pool_too_small",
+    "promised",
+    "required_level",
+    "reserved",
+    "too_large_for_nodes",
+]
+
+MEMORY: Final = 2
+NOUNS: Final = ("GPU", "CPU")
+
+
+def eviction_message(member: Member, action: str, by: Work | None) -> str:
+    """A message for the owner of an evicted pod."""
+    project = "" if by is None else f'project "{by.workload.project}"'
+    moves = member.old_spot() is not None and member.node is not None
+    where = f" It continues on node {member.node.name}." if moves and member.node else ""
+    if action == "reclaim":
+        return f"Reclaimed by {project}, which is entitled to these GPUs.{where}"
+    if action == "preempt":
+        return f"Preempted by a workload of higher priority in the same project.{where}"
+    if action == "consolidation":
+        return f"Moved to make room for a larger request of {project}.{where}"
+    return "Evicted: the gang has been below its minimum for longer than the grace time."
+
+
+def promised(victims: int) -> str:
+    """A place is promised, and `victims` pods still hold it."""
+    if not victims:
+        return "Starts as soon as the pods that hold its place have left."
+    return f"Starts as soon as {counted(victims, 'other pod')} {_have(victims)} left."
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def partial_gang(found: int, pods: int, view: PoolView) -> str:
+    """Only some pods of a gang fit."""
+    fit = "fits" if found == 1 else "fit"
+    return f"{found} of {pods} pods {fit} in {_pool(view)}; all of them start together."
+
+
+def reserved(by: str, view: PoolView) -> str:
+    """The free GPUs are reserved for a workload."""
+    return (
+        f"The free GPUs in {_pool(view)} are reserved for workload {by}, which has waited longer."
+    )
+
+
+def fair_share_used(share: QueueShare, ask: Amounts, view: PoolView) -> str:
+    """The project is at its fair share, so it cannot reclaim."""
+    fair = counted(share.fair_share.gpu / GPU, "GPU")
+    return (
+        f'Project "{share.queue}" holds {_gpus(share.allocated.gpu)} of its fair share of {fair} '
+        f"in {_pool(view)}. It cannot reclaim {counted(ask.gpu / GPU, 'GPU')} more "
+        "and waits for free GPUs."
+    )
+
+
+def not_enough_free(pending: PendingView, ask: Amounts, view: PoolView) -> str:
+    """The pool has not enough free GPUs, or only in parts that are too small."""
+    memory = next((need.memory for need in pending.needs if need.memory), None)
+    asked = f"{memory_text(memory)} of GPU memory" if memory else counted(ask.gpu / GPU, "GPU")
+    total, largest = view.free.total, view.free.largest
+    if total == 0:
+        free = "none is free"
+    else:
+        free = f"{_gpus(total)} {_is(total)} free"
+        if largest < total:
+            free += f", at most {_gpus(largest)} on one node"
+    return f"Needs {asked} in {_pool(view)}; {free}."
+
+
+def crowded(pending: PendingView, level: str | None, view: PoolView) -> str:
+    """Enough GPUs are free, but not where CPU, memory or topology fit."""
+    total = view.free.total
+    free = f"{counted(total / GPU, 'GPU')} {_is(total)} free in {_pool(view)}"
+    if level is not None:
+        return f"{free}, but no {level} has room for all pods."
+    cpu = max(need.cpu for need in pending.needs)
+    memory = max(need.ram for need in pending.needs)
+    missing = ["room for another pod"]
+    if memory:
+        missing.insert(0, f"{memory_text(memory)} of memory")
+    if cpu:
+        missing.insert(0, counted(cpu / GPU, "CPU"))
+    per_pod = " for each pod" if len(pending.members_to_place) > 1 else ""
+    return f"{free}, but not on a node with {' and '.join(missing)}{per_pod}."
+
+
+def over_limit(share: QueueShare, resource: int, ask: Amounts) -> str:
+    """The request would exceed a queue's limit."""
+    used = _used(resource, share.allocated, share.limit, ask)
+    return f'Over the limit of {share.kind} "{share.queue}": {used}.'
+
+
+def over_quota(share: QueueShare, resource: int, held: Amounts, ask: Amounts) -> str:
+    """A non-preemptible request would exceed a queue's quota."""
+    used = _used(resource, held, share.quota, ask)
+    return f'Over the quota of {share.kind} "{share.queue}" for non-preemptible work: {used}.'
+
+
+def _used(resource: int, held: Amounts, bound: Amounts, ask: Amounts) -> str:
+    if resource == MEMORY:
+        of = f"{memory_text(held.memory)} of {memory_text(bound.memory)} of memory in use"
+        return f"{of}, {memory_text(ask.memory)} more requested"
+    noun = NOUNS[resource]
+    of = f"{held[resource] / GPU:.10g} of {counted(bound[resource] / GPU, noun)} in use"
+    return f"{of}, {ask[resource] / GPU:.10g} more requested"
+
+
+def nodes_not_ready(nodes: Sequence[Node]) -> str:
+    """Only nodes that are not ready could run it."""
+    names = []
+    for node in nodes[:3]:
+        names.append(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else ""))
+    return f"Cannot start: only nodes that are not ready could run it: {', '.join(names)}."
+
+
+def domain_too_small(ask: Amounts, level: str, largest: int, view: PoolView) -> str:
+    """The largest domain of a required topology level is too small."""
+    asked = f"{counted(ask.gpu / GPU, 'GPU')} requested in one {level}"
+    return f"Cannot start: {asked}, but the largest in {_pool(view)} has {_gpus(largest)}."
+
+
+def pool_too_small(ask: Amounts, view: PoolView) -> str:
+    """The whole pool is too small for a gang."""
+    asked = f"{counted(ask.gpu / GPU, 'GPU')} requested"
+    return f"Cannot start: {asked}, but {_pool(view)} has {_gpus(view.total.gpu)}."
+
+
+def too_large_for_nodes(need: PodRequirements, pods: int, view: PoolView) -> str:
+    """No node of the pool could run a pod even if it were empty."""
+    nodes, pool = view.machines.nodes, _pool(view)
+    per_pod = " per pod" if pods > 1 else ""
+    devices = need.whole or need.devices
+    if not nodes:
+        return f"Cannot start: {pool} has no nodes."
+    if not view.machines.fitting(need).admitting:
+        return f"Cannot start: labels, names or taints of all nodes in {pool} exclude it."
+    if need.memory and all(need.memory > node.gpu_memory for node in nodes):
+        largest = memory_text(max(node.gpu_memory for node in nodes))
+        asked = f"{memory_text(need.memory)} of GPU memory requested{per_pod}"
+        return f"Cannot start: {asked}, but the largest GPU in {pool} has {largest}."
+    if devices and all(devices > node.gpus for node in nodes):
+        asked = f"{counted(devices, 'GPU')} requested{per_pod}"
+        most = max(node.gpus for node in nodes)
+        return f"Cannot start: {asked}, but the largest node in {pool} has {most}."
+    return f"Cannot start: no node in {pool} has all the GPUs, CPU and memory requested{per_pod}."
+
+
+def required_level(pending: PendingView) -> str | None:
+    """The topology level in one of whose domains all of its pods must run."""
+    constraint = pending.work.workload.topology
+    if constraint is None or constraint.required is None:
+        return None
+    return f'{constraint.required} of topology "{constraint.name}"'
+
+
+def _pool(view: PoolView) -> str:
+    return f'pool "{view.name}"'
+
+
+def _gpus(milli: int) -> str:
+    return "unlimited" if is_unlimited(milli) else f"{milli / GPU:g}"
+
+
+def _is(milli: int) -> str:
+    return "is" if 0 < milli <= GPU else "are"
