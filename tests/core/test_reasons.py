@@ -410,8 +410,10 @@ MESSAGES = {
     ),
     "too much memory": (
         workload("w", "A", gpu_memory=2048),
-        "Cannot start: 2 GiB of GPU memory requested, "
-        'but the largest GPU in pool "default" has 1000 MiB.',
+        (
+            "Cannot start: 2 GiB of GPU memory requested, "
+            'but the largest GPU in pool "default" has 1000 MiB.'
+        ),
     ),
     "not enough free": (workload("w", "A", 2), 'Needs 2 GPUs in pool "default"; 1 is free.'),
     "part of a gang": (

@@ -14,7 +14,7 @@ from ..cluster.pools import PoolState
 from ..cluster.queue_positions import WaitingClass, positions_in
 from ..cluster.queues import QueueSnapshot, QueueState
 from ..cluster.state import State
-from ..cluster.work import EquivalenceClass, Member, Work
+from ..cluster.work import EquivalenceClass, Work
 from ..model.amounts import GPU, Amounts
 from ..model.decisions import Evict, QueueShare
 from ..model.reason import Reason

@@ -137,10 +137,12 @@ def _used(resource: int, held: Amounts, bound: Amounts, ask: Amounts) -> str:
 
 def nodes_not_ready(nodes: Sequence[Node]) -> str:
     """Only nodes that are not ready could run it."""
-    names = []
-    for node in nodes[:3]:
-        names.append(node.name + (f" ({', '.join(node.reasons)})" if node.reasons else ""))
-    return f"Cannot start: only nodes that are not ready could run it: {', '.join(names)}."
+    names = ", ".join(map(_with_conditions, nodes[:3]))
+    return f"Cannot start: only nodes that are not ready could run it: {names}."
+
+
+def _with_conditions(node: Node) -> str:
+    return f"{node.name} ({', '.join(node.reasons)})" if node.reasons else node.name
 
 
 def domain_too_small(ask: Amounts, level: str, largest: int, view: PoolView) -> str:
