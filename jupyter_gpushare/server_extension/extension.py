@@ -1,6 +1,4 @@
-"""The server extension: configuration, and the life of what it starts. Chooses embedded or remote;
-decides nothing else.
-"""
+"""The server extension: configuration, start and stop of services and embedded scheduler."""
 
 from __future__ import annotations
 
@@ -15,14 +13,18 @@ from jupyter_server.extension.application import ExtensionApp
 from traitlets import Bool, Dict, List, Unicode, default
 
 from jupyter_gpushare.aio import BackgroundTasks
+from jupyter_gpushare.client import SchedulerClient, Transport
 from jupyter_gpushare.core.model.errors import GpuShareError
 
+from .clients.agent_client import AgentClient
 from .clients.embedded_scheduler import SchedulerRunsElsewhere, start_local
 from .clients.jupyter_server import JupyterServer, register_events
-from .clients.scheduler_line import SchedulerLine
-from .handlers.api import SETTING, handlers
-from .requests.presets import DEFAULT_PRESETS, presets_or_usual
+from .clients.scheduler_transport import LateTransport, remote_scheduler
+from .handlers.api import handlers
+from .handlers.base import SETTING
+from .requests.presets import DEFAULT_PRESETS, presets_or_default
 from .services.service import GpuShareService
+from .services.status import ServiceSettings
 
 if TYPE_CHECKING:
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer
@@ -30,14 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["GpuShareExtension", "local_user"]
 
 PROVISIONER: Final = "gpushare-provisioner"
-LOOK_AGAIN_S: Final = 2.0
-"""Seconds between two looks whether the server that runs scheduler and agent for this one as well
-is still there.
-"""
+RETRY_S: Final = 2.0
+"""Seconds between two checks whether another server still runs the scheduler and the agent."""
 
 
 def local_user() -> str:
-    """Who runs this process; a container's user may have no name."""
+    """The user of this process; in a container the user id may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -49,46 +49,57 @@ class GpuShareExtension(ExtensionApp):
 
     name = "jupyter_gpushare"
     app_name = "GPU share"
-    description = "Shares of GPUs for notebooks, with a scheduler of its own or a cluster's."
+    description = "GPU shares for notebooks, with an embedded scheduler or a cluster's scheduler."
     load_other_extensions = True
 
     scheduler_url = Unicode(
         "",
         config=True,
-        help="Address of the scheduler service: http://, https:// or unix:///PATH; nothing: run one inside this server.",
+        help=(
+            "Address of the scheduler service: http://, https:// or unix:///PATH. "
+            "Default: run an embedded scheduler inside this server."
+        ),
     )
     scheduler_token_file = Unicode(
         "",
         config=True,
-        help="File with this server's token for the scheduler service; default: $JUPYTERHUB_API_TOKEN, where there is one.",
+        help=(
+            "File with this server's token for the scheduler service. "
+            "Default: $JUPYTERHUB_API_TOKEN, if it is set."
+        ),
     )
     scheduler_ca_file = Unicode(
-        "",
-        config=True,
-        help="Certificates to trust for an https:// scheduler; default: the system's.",
+        "", config=True, help="CA certificates for an https:// scheduler. Default: the system's."
     )
     agent_socket = Unicode(
         "",
         config=True,
-        help="Unix socket of this machine's node agent; default: `agent.sock` in the state directory.",
+        help="Unix socket of this machine's node agent. Default: `agent.sock` in the state folder.",
     )
     state_dir = Unicode(
         config=True,
-        help="State of scheduler and agent; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.",
+        help=(
+            "Folder for the state of scheduler and agent. "
+            "Default: $GPUSHARE_STATE, or gpushare/ in Jupyter's data folder."
+        ),
     )
-    policy_file = Unicode(
-        "", config=True, help="The administrator's policy for the scheduler inside this server."
-    )
+    policy_file = Unicode("", config=True, help="Policy file of the embedded scheduler.")
     simulate = Unicode(
         "",
         config=True,
-        help="Simulated GPUs for the agent inside this server: MODEL:N or N. Always labelled as simulated.",
+        help=(
+            "Simulated GPUs for the embedded agent: MODEL:N or N. "
+            "They are always labelled as simulated."
+        ),
     )
     simulated_gpu_memory = Unicode("80GiB", config=True, help="Memory of each simulated GPU.")
     host_memory = Unicode(
         "",
         config=True,
-        help="At most so much host memory for saved GPU memory (64GiB), for the agent inside this server; default: what is free.",
+        help=(
+            "Largest amount of host memory that the embedded agent uses to save GPU memory, such "
+            "as 64GiB. Default: all free host memory."
+        ),
     )
     make_default_provisioner = Bool(
         True,
@@ -99,12 +110,18 @@ class GpuShareExtension(ExtensionApp):
         Dict(),
         DEFAULT_PRESETS,
         config=True,
-        help="Shares that people choose by name: a list of mappings with `name`, perhaps `description`, and the fields of a request "
-        "(`gpu` or `gpu_memory`, `gpu_limit`, `project`, `node_pools`, `priority_class`).",
+        help=(
+            "Named shares: a list of mappings with `name`, an optional `description` and the "
+            "fields of a request (`gpu` or `gpu_memory`, `gpu_limit`, `project`, `node_pools`, "
+            "`priority_class`)."
+        ),
     )
     user = Unicode(
         config=True,
-        help="On whose behalf this server asks; default: $JUPYTERHUB_USER or the user of the operating system.",
+        help=(
+            "User on whose behalf this server requests GPUs. "
+            "Default: $JUPYTERHUB_USER or the operating system's user."
+        ),
     )
 
     @default("state_dir")
@@ -115,59 +132,64 @@ class GpuShareExtension(ExtensionApp):
     def _default_user(self) -> str:
         return os.environ.get("JUPYTERHUB_USER") or local_user()
 
-    # ---- before the server's classes are made
+    # ---- before the server's classes are instantiated
 
     def _link_jupyter_server_extension(self, serverapp: Any) -> None:
-        """The only moment at which another class's default can still be set; what the administrator
-        set wins.
+        """Set the default provisioner; only at this point can another class be configured.
+
+        The administrator's own setting takes precedence.
         """
         super()._link_jupyter_server_extension(serverapp)
         factory = serverapp.config.KernelProvisionerFactory
-        taken = "default_provisioner_name" in factory or bool(
+        is_configured = "default_provisioner_name" in factory or bool(
             os.environ.get("JUPYTER_DEFAULT_PROVISIONER_NAME")
         )
-        if self.make_default_provisioner and not taken:
+        if self.make_default_provisioner and not is_configured:
             factory.default_provisioner_name = PROVISIONER
 
-    # ---- with the server
+    # ---- start and stop
 
     def initialize_settings(self) -> None:
         self._local: EmbeddedServer | None = None
         self._tasks = BackgroundTasks(self.log)
         register_events(self.serverapp)
-        self._scheduler = self._line()
         self._jupyter = JupyterServer(self.serverapp)
-        presets = presets_or_usual(self.presets)
+        self._late_transport = LateTransport()
+        self.service = GpuShareService(
+            self._jupyter,
+            self._scheduler_client(),
+            AgentClient(self._socket(), self.log),
+            self._service_settings(),
+            self.log,
+        )
+        self.settings[SETTING] = self.service
+
+    def _service_settings(self) -> ServiceSettings:
+        presets = presets_or_default(self.presets)
         if presets.problem:
             self.log.error("gpushare: %s", presets.problem)
-        self.sharing = GpuShareService(
-            self._jupyter,
-            self._scheduler,
-            self._socket(),
-            self.log,
-            mode="remote" if self.scheduler_url else "embedded",
+        is_remote = bool(self.scheduler_url)
+        return ServiceSettings(
+            mode="remote" if is_remote else "embedded",
             user=self.user,
-            on_behalf=self.user if self.scheduler_url else None,
-            simulated=bool(self.simulate) and not self.scheduler_url,
             presets=presets,
+            simulated=bool(self.simulate) and not is_remote,
         )
-        self.settings[SETTING] = self.sharing
 
-    def _line(self) -> SchedulerLine:
-        """The token of JupyterHub stays in this server: the provisioner takes it out of the
-        environment of kernels.
-        """
+    def _scheduler_client(self) -> SchedulerClient:
+        """In remote mode with the JupyterHub token, which the provisioner hides from kernels."""
         if not self.scheduler_url:
-            return SchedulerLine()
+            return SchedulerClient(self._late_transport)
         hub_token = os.environ.get("JUPYTERHUB_API_TOKEN", "")
-        return SchedulerLine.over_http(
+        return remote_scheduler(
             self.scheduler_url, self.scheduler_token_file, hub_token, self.scheduler_ca_file
         )
 
     def initialize_handlers(self) -> None:
-        """Ours go under the server's base URL, not under the extension's name."""
+        """The handlers are under the server's base URL, not under the extension's name."""
         assert self.serverapp is not None
-        self.serverapp.web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
+        web_app: Any = self.serverapp.web_app
+        web_app.add_handlers(".*$", handlers(self.serverapp.base_url))
 
     def _state(self) -> Path:
         return Path(self.state_dir).absolute()
@@ -175,39 +197,49 @@ class GpuShareExtension(ExtensionApp):
     def _socket(self) -> str:
         return self.agent_socket or str(Path(self.state_dir) / "agent.sock")
 
-    async def _start_jupyter_server_extension(self, serverapp: Any) -> None:  # noqa: ARG002 - Jupyter's signature
-        """The loop runs. What takes time goes on beside the server's start."""
-        self.sharing.start()
+    async def _start_jupyter_server_extension(
+        self,
+        serverapp: Any,  # noqa: ARG002 - Jupyter's signature
+    ) -> None:
+        """The event loop runs. The embedded services start in the background."""
+        self.service.start()
         if self.scheduler_url:
-            self.sharing.started.set()
+            self.service.startup.finished.set()
         else:
             self._tasks.spawn(self._start_local())
 
     async def _start_local(self) -> None:
-        """In this server; or where another server of this person has them already, until that one
-        ends: then here.
+        """Start the embedded services, or use those of another server of this user.
+
+        When the other server ends, this one starts its own.
         """
-        is_guest = False
+        uses_other = False
         try:
             while (elsewhere := await self._try_local()) is not None:
-                if not is_guest:
-                    is_guest = True
-                    self._scheduler.connect(elsewhere.transport)
-                    self.log.info(
-                        "gpushare: %s; this server uses them, and takes over when it ends",
-                        elsewhere.message,
-                    )
-                    self.sharing.started.set()
-                await asyncio.sleep(LOOK_AGAIN_S)
-            if (
-                self._local is not None and not is_guest
-            ):  # a guest stays on the socket: whoever takes over listens there as well
-                self._scheduler.connect(self._local.transport)
+                if not uses_other:
+                    uses_other = True
+                    self._use_other_server(elsewhere)
+                await asyncio.sleep(RETRY_S)
+            # After another server it stays on the socket, where its own scheduler listens now.
+            if self._local is not None and not uses_other:
+                self.use_scheduler(self._local.transport)
         finally:
-            self.sharing.started.set()
+            self.service.startup.finished.set()
+
+    def _use_other_server(self, elsewhere: SchedulerRunsElsewhere) -> None:
+        self.use_scheduler(elsewhere.transport)
+        self.log.info(
+            "gpushare: %s; this server uses them, and starts its own when that server ends",
+            elsewhere.message,
+        )
+        self.service.startup.finished.set()
+
+    def use_scheduler(self, transport: Transport) -> None:
+        """In embedded mode: the scheduler runs and is reached by this transport."""
+        self._late_transport.set(transport)
 
     async def _try_local(self) -> SchedulerRunsElsewhere | None:
-        """None: it is decided, they run here or they cannot."""
+        """None: the embedded services run, or cannot run on this machine."""
         try:
             self._local = await start_local(
                 state_dir=self._state(),
@@ -217,20 +249,20 @@ class GpuShareExtension(ExtensionApp):
                 gpu_memory=self.simulated_gpu_memory,
                 host_memory=self.host_memory,
                 user=self.user,
-                tell=self._takes_long,
+                on_delay=self._driver_delay,
             )
         except SchedulerRunsElsewhere as elsewhere:
             return elsewhere
         except GpuShareError as error:
-            self.log.warning("gpushare: no GPUs are managed here: %s", error.message)
-            self.sharing.problem = self._scheduler.problem = error.message
+            self.log.warning("gpushare: this server manages no GPUs: %s", error.message)
+            self._set_problem(error.message)
         except Exception:
             self.log.exception("gpushare: the scheduler inside this server did not start")
-            self.sharing.problem = self._scheduler.problem = (
-                "the scheduler inside this server did not start; its log says why"
+            self._set_problem(
+                "the scheduler inside this server did not start; the server's log has the details"
             )
         else:
-            label = " (simulated GPUs)" if self.simulate else ""
+            label = " with simulated GPUs" if self.simulate else ""
             self.log.info(
                 "gpushare: scheduler and node agent run inside this server%s, state in %s",
                 label,
@@ -238,23 +270,30 @@ class GpuShareExtension(ExtensionApp):
             )
         return None
 
-    def _takes_long(self, problem: str) -> None:
-        """The driver does not answer: kernels start without a GPU meanwhile, and are made known
-        when it does.
+    def _set_problem(self, problem: str) -> None:
+        self.service.startup.problem = self._late_transport.problem = problem
+
+    def _driver_delay(self, problem: str) -> None:
+        """The driver does not answer ("": it answers again). Kernels start without a GPU meanwhile
+        and are registered later.
         """
-        if problem:
-            problem = f"{problem}; it is waited for, and kernels start without a GPU (the system's log, `dmesg`, may say more)"
-            self.log.warning("gpushare: %s", problem)
-            self.sharing.started.set()
-        else:
+        if not problem:
             self.log.info("gpushare: the GPU driver answers")
-        self.sharing.problem = problem or None
-        self._scheduler.problem = problem or "the scheduler inside this server is starting"
+            self.service.startup.problem = None
+            self._late_transport.problem = "the scheduler inside this server is starting"
+            return
+        problem = (
+            f"{problem}; waiting for it, kernels start without a GPU meanwhile "
+            "(`dmesg` may show the cause)"
+        )
+        self.log.warning("gpushare: %s", problem)
+        self._set_problem(problem)
+        self.service.startup.finished.set()
 
     async def stop_extension(self) -> None:
-        """Jupyter is about to shut its kernels down; give back, then stop what runs here."""
+        """Before Jupyter shuts its kernels down: end their workloads and the embedded services."""
         self._jupyter.forget_failed_starts()
         await self._tasks.close()
-        await self.sharing.stop()
+        await self.service.stop()
         if self._local is not None:
             await self._local.stop()

@@ -1,9 +1,9 @@
-"""The kernel provisioner: a local kernel that starts at once, with a line to the node agent and
-without the server's secrets.
+"""The kernel provisioner: a local kernel that starts at once, connected to the node agent, without
+the server's secrets.
 
-It never waits for a GPU, never raises on a restart, and gives the share back only in
-`cleanup(restart=False)`: Jupyter's `kill` and `terminate` do not know whether the kernel comes
-back. Without our server extension it is a plain local provisioner.
+It never waits for a GPU, never raises on a restart, and releases the share only in
+`cleanup(restart=False)`: Jupyter's `kill` and `terminate` do not say whether the kernel restarts.
+Without our server extension it is a plain local provisioner.
 """
 
 from __future__ import annotations
@@ -23,19 +23,20 @@ from traitlets import Any as AnyTrait
 from jupyter_gpushare.core.model.errors import GpuShareError
 from jupyter_gpushare.messages import Event, KernelRequest, stamp
 
-from .handlers.api import SETTING
-from .kernels.request import CONFIG_FIELDS, from_config, passed_over
+from .handlers.base import SETTING
+from .kernels.request import CONFIG_FIELDS, from_config, unknown_keys_message
 from .services.service import GpuShareService
 
 __all__ = ["GpuShareProvisioner", "with_extension"]
 
 SECRETS: Final = re.compile(
-    r"^(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL|CONFIGPROXY_AUTH_TOKEN)$"
+    r"^(JUPYTERHUB_API_TOKEN|JPY_API_TOKEN|JUPYTER_TOKEN|CONFIGPROXY_AUTH_TOKEN"
+    r"|GPUSHARE_\w*TOKEN|GPUSHARE_TOKEN_FILE|GPUSHARE_DB_URL)$"
 )
-"""Of the server, never of the kernel. A kernel's own `GPUSHARE_TOKEN_FILE` is set after these were
-taken out.
+"""Variables of the server that kernels must not see. A kernel's own `GPUSHARE_TOKEN_FILE` is set
+after these are removed.
 """
-OURS: Final = (
+PER_KERNEL_NAMES: Final = (
     "GPUSHARE_KERNEL_ID",
     "GPUSHARE_AGENT",
     "GPUSHARE_LAUNCH",
@@ -43,32 +44,32 @@ OURS: Final = (
     "GPUSHARE_WANTS_GPU",
     "GPUSHARE_HIDES_GPUS",
 )
-"""Of a kernel, never inherited: a server that runs in a kernel's terminal must not pass them on."""
-THEIRS: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
-"""Which GPUs a kernel sees: as its kernelspec or its server's environment says, where one does."""
+"""Never inherited: a server may have been started in a terminal of another kernel."""
+GPU_VISIBILITY: Final = frozenset({"CUDA_VISIBLE_DEVICES", "GPUSHARE_HIDES_GPUS"})
+"""If the kernelspec or the server's environment sets one of these, it takes precedence."""
 IPYKERNEL: Final = re.compile(r"^ipykernel(_launcher|\.kernelapp)?$")
-IN_A_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kernelapp)?(?=\s|$)")
-LOADING: Final = ("--ext", "jupyter_gpushare")
+IPYKERNEL_IN_SHELL: Final = re.compile(r"(?<=\s)-m\s+ipykernel(_launcher|\.kernelapp)?(?=\s|$)")
+LOAD_EXTENSION: Final = ("--ext", "jupyter_gpushare")
 
 
 def _amount(help_text: str) -> Any:
-    # Any value is taken here: a wrong one is answered with our own words at the first start, and
-    # never stops a restart.
+    # Any value is accepted here: a wrong one is reported with its field at the first start and
+    # never prevents a restart.
     return AnyTrait(None, allow_none=True, config=True, help=help_text)
 
 
 class GpuShareProvisioner(LocalProvisioner):
     """`gpushare-provisioner` in a kernelspec; its `config` is the request."""
 
-    preset = _amount("Name of one of the server's presets, instead of amounts or as their default.")
+    preset = _amount("Name of one of the server's presets, which gives default values.")
     gpu = _amount(
-        "GPUs that this kernel asks for: 0.5, 2. Nothing: it starts without one and may ask later."
+        "GPUs that this kernel requests: 0.5, 2. Default: none; it may request one later."
     )
     gpu_memory = _amount("GPU memory instead of a number of GPUs: 20GiB.")
-    gpu_limit = _amount("Burst ceiling in GPUs; nothing: the whole GPU.")
-    project = _amount("Project; nothing: the person's first.")
-    node_pools = _amount("Node pools in order; nothing: the project's.")
-    priority_class = _amount("Priority class; nothing: the policy's default.")
+    gpu_limit = _amount("Burst limit in GPUs. Default: the whole GPU.")
+    project = _amount("Project. Default: the user's first project.")
+    node_pools = _amount("Node pools in order of preference. Default: the project's.")
+    priority_class = _amount("Priority class. Default: the policy's.")
 
     _launches = 0
 
@@ -77,76 +78,84 @@ class GpuShareProvisioner(LocalProvisioner):
         kwargs["env"] = env = {
             name: value
             for name, value in kwargs["env"].items()
-            if not SECRETS.match(name) and name not in OURS
+            if not SECRETS.match(name) and name not in PER_KERNEL_NAMES
         }
-        first, self._launches = self._launches == 0, self._launches + 1
-        sharing = self._sharing()
-        if sharing is None:
+        is_first, self._launches = self._launches == 0, self._launches + 1
+        service = self._service()
+        if service is None:
             return kwargs
-        request = await self._first_request(sharing) if first else None
-        unknown = passed_over(self._config()) if first else ""
+        request = await self._first_request(service) if is_first else None
         try:
-            ours = await sharing.register(
-                self.kernel_id,
-                name=self._name(env),
-                language=self._language(),
-                request=request,
-                first=first,
-            )
-            env |= {
-                name: value
-                for name, value in ours.items()
-                if name not in THEIRS or THEIRS.isdisjoint(env)
-            }
-            if unknown:
-                self.log.warning("gpushare: kernel %s: %s", self.kernel_id, unknown)
-                sharing.remark(
-                    self.kernel_id,
-                    Event(time=stamp(time.time_ns() // 1_000_000), kind="refused", message=unknown),
-                )
+            env |= await self._kernel_environment(service, env, request)
+            if is_first:
+                self._report_unknown_keys(service)
         except Exception:
-            # A restart that raises leaves a notebook that says "disconnected" for ever; a kernel
-            # without a GPU still works.
+            # A restart that raises leaves a notebook that stays disconnected; a kernel without a
+            # GPU still works.
             self.log.exception("gpushare: kernel %s starts without a GPU", self.kernel_id)
         kwargs["cmd"] = with_extension(kwargs["cmd"])
         return kwargs
 
+    async def _kernel_environment(
+        self, service: GpuShareService, env: Mapping[str, str], request: KernelRequest | None
+    ) -> dict[str, str]:
+        """The variables of the agent, without those that `env` overrides."""
+        ours = await service.lifecycle.register(
+            self.kernel_id, name=self._name(env), language=self._language(), request=request
+        )
+        if GPU_VISIBILITY.isdisjoint(env):
+            return ours
+        return {name: value for name, value in ours.items() if name not in GPU_VISIBILITY}
+
+    def _report_unknown_keys(self, service: GpuShareService) -> None:
+        message = unknown_keys_message(self._config())
+        if message:
+            self.log.warning("gpushare: kernel %s: %s", self.kernel_id, message)
+            now = stamp(time.time_ns() // 1_000_000)
+            service.lifecycle.add_event(
+                self.kernel_id, Event(time=now, kind="refused", message=message)
+            )
+
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> Any:
-        # An automatic restart and a person's restart can overlap; the newer launch wins, and nobody
-        # is left behind with its ports.
+        # An automatic restart and a person's restart can overlap: the older process would keep the
+        # ports.
         if self.process is not None and self.process.poll() is None:
-            self.log.warning("gpushare: kernel %s was being launched twice", self.kernel_id)
+            self.log.warning(
+                "gpushare: kernel %s is being launched twice; ending the first process",
+                self.kernel_id,
+            )
             await self.kill()
             await self.wait()
         return await super().launch_kernel(cmd, **kwargs)
 
     async def post_launch(self, **kwargs: Any) -> None:
         await super().post_launch(**kwargs)
-        sharing = self._sharing()
-        if sharing is not None and self.pid:
-            sharing.launched(self.kernel_id, self.pid)
+        service = self._service()
+        if service is not None and self.pid:
+            service.lifecycle.launched(self.kernel_id, self.pid)
 
     async def send_signal(self, signum: int) -> None:
         await super().send_signal(signum)
-        sharing = self._sharing()
-        if sharing is not None and signum == signal.SIGINT:
-            sharing.interrupted(self.kernel_id)
+        service = self._service()
+        if service is not None and signum == signal.SIGINT:
+            service.lifecycle.interrupted(self.kernel_id)
 
     async def cleanup(self, restart: bool = False) -> None:
         await super().cleanup(restart=restart)
-        sharing = self._sharing()
-        if sharing is None:
+        service = self._service()
+        if service is None:
             return
         if restart:
-            sharing.restarting(self.kernel_id)
+            service.lifecycle.restarting(self.kernel_id)
         else:
-            sharing.gone(self.kernel_id)
+            service.lifecycle.ended(self.kernel_id)
 
     # ---- parts
 
-    def _sharing(self) -> GpuShareService | None:
-        """The server's, found through the kernel manager's parents; None in nbconvert, papermill,
-        `jupyter console`.
+    def _service(self) -> GpuShareService | None:
+        """The server's services, found through the parents of the kernel manager.
+
+        None in nbconvert, papermill and `jupyter console`.
         """
         owner: Any = self.parent
         while owner is not None:
@@ -157,60 +166,57 @@ class GpuShareProvisioner(LocalProvisioner):
             owner = getattr(owner, "parent", None)
         return None
 
-    async def _first_request(self, sharing: GpuShareService) -> KernelRequest | None:
+    async def _first_request(self, service: GpuShareService) -> KernelRequest | None:
         try:
-            return await self._request(sharing)
+            return await self._request(service)
         except GpuShareError as error:
             status = error.status_hint if 400 <= error.status_hint < 500 else 400
             raise HTTPError(
                 status, f"{error.message} (kernelspec config: {error.field or 'gpu'})"
             ) from None
 
-    async def _request(self, sharing: GpuShareService) -> KernelRequest | None:
-        """What the kernelspec asks for, checked by the scheduler when it answers quickly.
+    async def _request(self, service: GpuShareService) -> KernelRequest | None:
+        """The kernelspec's request, checked by the scheduler if that answers quickly.
 
         Raises:
-            GpuShareError: it makes no sense, or names what there is not.
+            GpuShareError: it is invalid.
         """
         request = from_config({name: getattr(self, name) for name in CONFIG_FIELDS})
-        if request is None:
-            return None
-        request = sharing.presets.resolved(request)
-        await sharing.check(request)
-        return request
+        return await service.requests.check(request) if request is not None else None
 
     def _config(self) -> Mapping[str, object]:
-        """The kernelspec's `config`, as it is written."""
+        """The kernelspec's `config`, unchanged."""
         stanza = (getattr(self.kernel_spec, "metadata", None) or {}).get("kernel_provisioner")
         config = stanza.get("config") if isinstance(stanza, Mapping) else None
         return config if isinstance(config, Mapping) else {}
 
-    def _name(self, env: dict[str, str]) -> str:
-        """The notebook's path below the server's root, when Jupyter says it."""
+    def _name(self, env: Mapping[str, str]) -> str:
+        """The notebook's path below the server's root, or "" if Jupyter does not pass it."""
         path = env.get("JPY_SESSION_NAME", "")
         root = getattr(getattr(self.parent, "parent", None), "root_dir", "") or ""
-        return (
-            os.path.relpath(path, root)
-            if path and root and path.startswith(root.rstrip("/") + "/")
-            else path
-        )
+        if path and root and path.startswith(root.rstrip("/") + "/"):
+            return os.path.relpath(path, root)
+        return path
 
     def _language(self) -> str:
         return str(getattr(self.kernel_spec, "language", "") or "")
 
 
 def with_extension(cmd: Sequence[str]) -> list[str]:
-    """The command of a kernelspec, loading the magics where it starts an IPython kernel: as a
-    module, as the module's file, or in the text of a shell's command. Other commands do not know
-    `--ext`, and are left as they are.
+    """The command of a kernelspec, with our IPython extension if it starts an IPython kernel.
+
+    It may be started as a module, as the module's file, or in the text of a shell command. Other
+    commands do not know `--ext` and stay unchanged.
     """
-    for i, (before, word) in enumerate(pairwise(["", *cmd])):
-        if (before == "-m" and IPYKERNEL.match(word)) or word.endswith("/ipykernel_launcher.py"):
-            return [*cmd[: i + 1], *LOADING, *cmd[i + 1 :]]
-        if IN_A_SHELL.search(word):
+    for i, (before, part) in enumerate(pairwise(["", *cmd])):
+        if (before == "-m" and IPYKERNEL.match(part)) or part.endswith("/ipykernel_launcher.py"):
+            return [*cmd[: i + 1], *LOAD_EXTENSION, *cmd[i + 1 :]]
+        if IPYKERNEL_IN_SHELL.search(part):
             return [
                 *cmd[:i],
-                IN_A_SHELL.sub(lambda found: " ".join((found[0], *LOADING)), word, count=1),
+                IPYKERNEL_IN_SHELL.sub(
+                    lambda found: " ".join((found[0], *LOAD_EXTENSION)), part, count=1
+                ),
                 *cmd[i + 1 :],
             ]
     return list(cmd)

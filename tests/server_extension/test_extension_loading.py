@@ -1,6 +1,4 @@
-"""Which commands of kernelspecs are IPython kernels, so that `%gpu` is there from the start; every
-other command is left as it is.
-"""
+"""Commands of kernelspecs that start an IPython kernel load `%gpu`; others stay unchanged."""
 
 from __future__ import annotations
 
@@ -66,5 +64,5 @@ def test_ipython_kernels_load_the_magics(cmd: list[str], started: list[str]) -> 
         [],
     ],
 )
-def test_everything_else_starts_as_it_always_did(cmd: list[str]) -> None:
+def test_other_commands_stay_unchanged(cmd: list[str]) -> None:
     assert with_extension(cmd) == cmd

@@ -1,4 +1,4 @@
-"""What one kernel held over time, as its Jupyter server remembers it."""
+"""Samples of a kernel's GPU memory over time."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ def used(histories, now, minutes=60, last=0):
     return [sample.used_mib for sample in histories.of(kernel(last), now, minutes).samples]
 
 
-def test_samples_come_oldest_first_and_end_with_what_is_true_now():
-    it = KernelHistories()
+def test_samples_are_oldest_first_and_end_with_the_present():
+    histories = KernelHistories()
     for i in range(3):
-        it.sample(i * 5000, [kernel(i)])
-    assert used(it, 12_000, last=9) == [0, 1, 2, 9]
+        histories.sample(i * 5000, [kernel(i)])
+    assert used(histories, 12_000, last=9) == [0, 1, 2, 9]
 
 
-def test_only_as_far_back_as_was_asked():
-    it = KernelHistories()
-    it.sample(0, [kernel(1)])
-    it.sample(2 * HOUR, [kernel(2)])
-    assert used(it, 2 * HOUR, minutes=60, last=3) == [2, 3]
+def test_only_the_requested_minutes():
+    histories = KernelHistories()
+    histories.sample(0, [kernel(1)])
+    histories.sample(2 * HOUR, [kernel(2)])
+    assert used(histories, 2 * HOUR, minutes=60, last=3) == [2, 3]
 
 
 def test_a_day_fits_into_one_answer():
-    it = KernelHistories()
+    histories = KernelHistories()
     for i in range(24 * 720):
-        it.sample(i * 5000, [kernel(i)])
-    assert len(used(it, 24 * HOUR, minutes=1440)) == MOST_POINTS + 1
+        histories.sample(i * 5000, [kernel(i)])
+    assert len(used(histories, 24 * HOUR, minutes=1440)) == MOST_POINTS + 1
 
 
-def test_a_kernel_that_is_gone_is_forgotten():
-    it = KernelHistories()
-    it.sample(0, [kernel(1)])
-    it.sample(5000, [])
-    it.sample(10_000, [kernel(2)])
-    assert used(it, 11_000, last=3) == [2, 3]
+def test_the_samples_of_an_ended_kernel_are_dropped():
+    histories = KernelHistories()
+    histories.sample(0, [kernel(1)])
+    histories.sample(5000, [])
+    histories.sample(10_000, [kernel(2)])
+    assert used(histories, 11_000, last=3) == [2, 3]
 
 
-def test_a_kernel_that_was_never_sampled_has_only_its_present():
+def test_a_kernel_without_samples_has_only_the_present():
     assert used(KernelHistories(), 0, last=7) == [7]

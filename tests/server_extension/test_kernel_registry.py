@@ -1,4 +1,4 @@
-"""What scheduler and agent say, folded into one kernel."""
+"""One kernel, composed from the reports of scheduler and agent."""
 
 from __future__ import annotations
 
@@ -69,13 +69,17 @@ def agent(state, **more):
     )
 
 
-def directory(*news):
-    it = KernelRegistry()
-    it.appeared("k", "a.ipynb")
-    it.asks("k", HALF, "k.1")
-    for one in news:
-        it.agent_said(one) if isinstance(one, Kernel) else it.scheduler_said(one)
-    return it
+def registry_with(*reports):
+    """A registry with one kernel that requests half a GPU, after these reports."""
+    registry = KernelRegistry()
+    registry.add("k", "a.ipynb")
+    registry.set_request("k", HALF, "k.1")
+    for report in reports:
+        if isinstance(report, Kernel):
+            registry.apply_agent(report)
+        else:
+            registry.apply_frame(report)
+    return registry
 
 
 def changed(view):
@@ -91,9 +95,9 @@ def state(revision, *workloads):
 
 
 CASES = {
-    "asked, nobody answered yet": ([], "pending"),
-    "the scheduler lets it wait": ([changed(workload(reason=WHY))], "pending"),
-    "granted, its agent knows nothing yet": (
+    "requested, no answer yet": ([], "pending"),
+    "pending in the scheduler": ([changed(workload(reason=WHY))], "pending"),
+    "granted, not yet known to the agent": (
         [changed(workload(granted=lease(), state="running"))],
         "granted",
     ),
@@ -101,16 +105,13 @@ CASES = {
         [changed(workload(granted=lease(), state="running")), agent("attached")],
         "attached",
     ),
-    "the agent heard of the grant before us": ([agent("attached")], "attached"),
-    "to be taken back": (
-        [changed(workload(granted=lease("evict"), state="running"))],
-        "reclaiming",
-    ),
+    "the grant reached the agent first": ([agent("attached")], "attached"),
+    "being evicted": ([changed(workload(granted=lease("evict"), state="running"))], "reclaiming"),
     "suspended": (
         [changed(workload(granted=lease(), state="running")), agent("suspended")],
         "suspended",
     ),
-    "the agent speaks of an older request": (
+    "the agent reports an older request": (
         [Kernel(kernel_id="k", state="attached", workload="k.0")],
         "pending",
     ),
@@ -118,7 +119,7 @@ CASES = {
         [changed(workload()), changed(workload(2, state="ended"))],
         "detached",
     ),
-    "gone at the scheduler": (
+    "gone in the scheduler": (
         [changed(workload()), WorkloadGone(revision=2, id="k.1", kernel_id="k")],
         "detached",
     ),
@@ -126,8 +127,8 @@ CASES = {
         [changed(workload()), WorkloadGone(revision=2, id="k.0", kernel_id="k")],
         "pending",
     ),
-    "not in the scheduler's full state": ([changed(workload(1)), state(2)], "detached"),
-    "answered after the full state was made": ([changed(workload(3)), state(2)], "pending"),
+    "not in the complete state": ([changed(workload(1)), state(2)], "detached"),
+    "answered after the complete state": ([changed(workload(3)), state(2)], "pending"),
 }
 
 
@@ -141,29 +142,29 @@ SOON = ExpectedWait(
 WAITS = msgspec.structs.replace(workload(reason=WHY), expected_wait=SOON)
 
 
-def test_who_waits_is_told_for_how_much_longer_and_so_is_its_cell():
-    it = directory(changed(WAITS))
-    assert it.view("k").expected_wait == it.outlook("k").expected_wait == SOON
+def test_a_pending_kernel_shows_its_expected_wait_and_so_does_its_cell():
+    registry = registry_with(changed(WAITS))
+    assert registry.view("k").expected_wait == registry.request_state("k").expected_wait == SOON
 
 
-def test_what_was_granted_has_no_more_to_expect():
+def test_a_granted_kernel_has_no_expected_wait():
     granted = msgspec.structs.replace(
         workload(2, granted=lease(), state="running"), expected_wait=SOON
     )
-    for it in (
-        directory(changed(WAITS), changed(granted)),
-        directory(changed(WAITS), agent("attached")),
+    for registry in (
+        registry_with(changed(WAITS), changed(granted)),
+        registry_with(changed(WAITS), agent("attached")),
     ):
-        assert it.view("k").expected_wait is None
+        assert registry.view("k").expected_wait is None
 
 
 def test_states():
-    for name, (news, expected) in CASES.items():
-        assert directory(*news).view("k").state == expected, name
+    for name, (reports, expected) in CASES.items():
+        assert registry_with(*reports).view("k").state == expected, name
 
 
-def test_a_pending_kernel_says_why_and_where_in_the_queue():
-    view = directory(changed(workload(reason=WHY))).view("k")
+def test_a_pending_kernel_shows_reason_and_queue_position():
+    view = registry_with(changed(workload(reason=WHY))).view("k")
     assert (view.reason, view.queue_position, view.project, view.request.gpu) == (
         WHY,
         3,
@@ -172,63 +173,63 @@ def test_a_pending_kernel_says_why_and_where_in_the_queue():
     )
 
 
-def test_what_is_asked_shows_before_the_scheduler_answers():
-    assert directory().view("k").request == Share(gpu=0.5)
+def test_the_request_shows_before_the_scheduler_answers():
+    assert registry_with().view("k").request == Share(gpu=0.5)
 
 
-def test_the_stream_may_be_quicker_than_the_answer():
-    """What is told of a request before its submission is answered is not lost, and the answer,
-    which is older, does not undo it.
+def test_the_stream_may_be_faster_than_the_answer():
+    """A report that arrives before the answer to the submission is kept; the older answer does not
+    undo it.
     """
-    it = KernelRegistry()
-    it.appeared("k")
-    it.scheduler_said(changed(workload(2, reason=WHY)))
-    assert it.view("k").state == "detached"
-    it.asks("k", KernelRequest(gpu=0.5), "k.1")
-    it.workload_answered(workload(1))
-    assert (it.view("k").state, it.view("k").reason) == ("pending", WHY)
+    registry = KernelRegistry()
+    registry.add("k")
+    registry.apply_frame(changed(workload(2, reason=WHY)))
+    assert registry.view("k").state == "detached"
+    registry.set_request("k", KernelRequest(gpu=0.5), "k.1")
+    registry.apply_workload(workload(1))
+    assert (registry.view("k").state, registry.view("k").reason) == ("pending", WHY)
 
 
-def test_what_is_over_before_it_was_answered_is_over():
-    it = KernelRegistry()
-    it.appeared("k")
-    it.scheduler_said(changed(workload(1)))
-    it.scheduler_said(WorkloadGone(revision=2, id="k.1", kernel_id="k"))
-    it.asks("k", KernelRequest(gpu=0.5), "k.1")
-    it.workload_answered(workload(1))
-    assert it.view("k").state == "detached"
+def test_a_workload_that_ended_before_the_answer_has_ended():
+    registry = KernelRegistry()
+    registry.add("k")
+    registry.apply_frame(changed(workload(1)))
+    registry.apply_frame(WorkloadGone(revision=2, id="k.1", kernel_id="k"))
+    registry.set_request("k", KernelRequest(gpu=0.5), "k.1")
+    registry.apply_workload(workload(1))
+    assert registry.view("k").state == "detached"
 
 
-def test_news_of_strangers_is_not_heaped_up():
-    it = KernelRegistry()
-    it.appeared("k")
+def test_reports_of_other_workloads_are_bounded():
+    registry = KernelRegistry()
+    registry.add("k")
     for number in range(50):
-        it.scheduler_said(changed(msgspec.structs.replace(workload(number), id=f"k.{number}")))
-    assert len(it.entry("k").early) <= 2
+        registry.apply_frame(changed(msgspec.structs.replace(workload(number), id=f"k.{number}")))
+    assert len(registry.entry("k").early) <= 2
 
 
 def test_an_older_revision_changes_nothing():
-    it = directory(changed(workload(5, granted=lease(), state="running")))
-    assert it.scheduler_said(changed(workload(4))) == set()
-    assert it.view("k").state == "granted"
+    registry = registry_with(changed(workload(5, granted=lease(), state="running")))
+    assert registry.apply_frame(changed(workload(4))) == set()
+    assert registry.view("k").state == "granted"
 
 
-def test_memory_is_the_agents_word_and_before_it_the_leases_guarantee():
-    it = directory(changed(workload(granted=lease(), state="running")))
-    assert it.view("k").memory_mib == MemoryMib(guaranteed=40960)
-    it.agent_said(
+def test_memory_is_the_agents_measurement_or_else_the_leases_guarantee():
+    registry = registry_with(changed(workload(granted=lease(), state="running")))
+    assert registry.view("k").memory_mib == MemoryMib(guaranteed=40960)
+    registry.apply_agent(
         agent("attached", memory_mib=MemoryMib(guaranteed=40960, used=71680, borrowed=30720))
     )
-    assert it.view("k").memory_mib.borrowed == 30720
+    assert registry.view("k").memory_mib.borrowed == 30720
 
 
-def test_what_was_given_back_is_nobodys_although_the_agent_is_not_done_with_it():
-    it = directory(
+def test_a_released_share_is_gone_although_the_agent_still_reports_it():
+    registry = registry_with(
         changed(workload(granted=lease(), state="running")),
         agent("attached", memory_mib=MemoryMib(guaranteed=40960, used=10)),
     )
-    it.asks_nothing("k")
-    view = it.view("k")
+    registry.clear_request("k")
+    view = registry.view("k")
     assert (view.state, view.gpu_uuid, view.planned_gpu, view.memory_mib) == (
         "detached",
         None,
@@ -237,10 +238,10 @@ def test_what_was_given_back_is_nobodys_although_the_agent_is_not_done_with_it()
     )
 
 
-def test_events_of_both_sides_are_one_story_oldest_first_bounded():
-    it = directory()
+def test_events_of_both_sides_are_sorted_by_time_and_bounded():
+    registry = registry_with()
     for second in reversed(range(150)):
-        it.happened(
+        registry.add_event(
             "k",
             Event(
                 time=f"2026-01-01T00:{second // 60:02}:{second % 60:02}.000+00:00",
@@ -248,25 +249,24 @@ def test_events_of_both_sides_are_one_story_oldest_first_bounded():
                 message=str(second),
             ),
         )
-    events = it.view("k").events
+    events = registry.view("k").events
     assert [event.message for event in events] == [str(second) for second in range(50, 150)]
-    assert it.happened("k", events[-1]) == set()
+    assert registry.add_event("k", events[-1]) == set()
 
 
-def test_a_kernel_that_left_is_forgotten_and_news_of_it_is_dropped():
-    it = directory()
-    it.left("k")
-    assert it.agent_said(agent("attached")) == set()
-    assert it.scheduler_said(changed(workload())) == set()
-    assert "k" not in it
+def test_reports_of_a_removed_kernel_are_ignored():
+    registry = registry_with()
+    registry.remove("k")
+    assert registry.apply_agent(agent("attached")) == set()
+    assert registry.apply_frame(changed(workload())) == set()
+    assert "k" not in registry
 
 
-def test_the_outlook_tells_the_agent_what_the_gate_shows():
-    outlook = directory(changed(workload(reason=WHY))).outlook("k")
-    assert (outlook.pending, outlook.reason, outlook.position, outlook.request.gpu) == (
-        True,
-        WHY,
-        3,
-        0.5,
+def test_the_agent_receives_the_state_of_the_request():
+    state = registry_with(changed(workload(reason=WHY))).request_state("k")
+    assert (state.pending, state.reason, state.position, state.request.gpu) == (True, WHY, 3, 0.5)
+    assert (
+        not registry_with(changed(workload(granted=lease(), state="running")))
+        .request_state("k")
+        .pending
     )
-    assert not directory(changed(workload(granted=lease(), state="running"))).outlook("k").pending

@@ -1,6 +1,4 @@
-"""The scheduler hears what notebooks are called now: once, again when it could not hear, and
-nothing that it knows.
-"""
+"""The scheduler receives each new notebook name once, and again if it was unreachable."""
 
 from __future__ import annotations
 
@@ -9,80 +7,82 @@ import logging
 
 import msgspec
 
+from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError, NotAllowed, NotFound, Unavailable
-from jupyter_gpushare.messages import WorkloadChanged, WorkloadView
+from jupyter_gpushare.messages import WorkloadChanged, WorkloadName, decode
 from jupyter_gpushare.server_extension.services.notebook_names import NotebookNames
-from tests.server_extension.test_kernel_registry import changed, directory, workload
+from tests.server_extension.fake_transport import FakeTransport
+from tests.server_extension.test_kernel_registry import changed, registry_with, workload
 
 LOG = logging.getLogger("test")
 
 
-class Listening:
-    """A scheduler that takes every name; `fails` is what it answers instead, one after the other."""
+class Renames:
+    """A scheduler that records names; `errors` are its first answers."""
 
-    def __init__(self, *fails: GpuShareError) -> None:
-        self.heard: list[tuple[str, str]] = []
-        self.fails = list(fails)
+    def __init__(self, *errors: GpuShareError) -> None:
+        self.received: list[tuple[str, str]] = []
+        self._errors = list(errors)
 
-    async def rename(self, workload_id: str, name: str) -> WorkloadView:
-        self.heard.append((workload_id, name))
-        if self.fails:
-            raise self.fails.pop(0)
+    def __call__(self, verb: str, path: str, body: bytes | None) -> object:
+        assert body is not None
+        self.received.append((path.rsplit("/", maxsplit=1)[-1], decode(WorkloadName, body).name))
+        if self._errors:
+            raise self._errors.pop(0)
         return workload()
 
 
-def looked(known, scheduler, *names: str):
-    """Looks as often as there are names, each time when the notebook is called so."""
+def sent(registry, scheduler: Renames, *names: str) -> list[tuple[str, str]]:
+    """What the scheduler received after the notebook was renamed to each of these names."""
 
-    async def look():
-        naming = NotebookNames(known, scheduler, LOG)
+    async def rename():
+        client = SchedulerClient(FakeTransport(scheduler))
+        naming = NotebookNames(registry, None, client, LOG, changed=lambda kernel_ids: None)
         for name in names:
-            known.appeared("k", name)
-            naming.tell()
-            await naming._tasks.wait()
-            await asyncio.sleep(0)
+            registry.add("k", name)
+            naming.send()
+            while naming._tasks:
+                await asyncio.sleep(0)
         await naming.stop()
 
-    asyncio.run(look())
-    return scheduler.heard
+    asyncio.run(rename())
+    return scheduler.received
 
 
-def called(name: str, revision: int) -> WorkloadChanged:
+def renamed(name: str, revision: int) -> WorkloadChanged:
     return changed(msgspec.structs.replace(workload(revision), name=name))
 
 
-def test_a_new_name_is_told_once():
-    assert looked(
-        directory(changed(workload())), Listening(), "a.ipynb", "b.ipynb", "b.ipynb", "c.ipynb"
-    ) == [("k.1", "b.ipynb"), ("k.1", "c.ipynb")]
+def test_a_new_name_is_sent_once():
+    registry = registry_with(changed(workload()))
+    received = sent(registry, Renames(), "a.ipynb", "b.ipynb", "b.ipynb", "c.ipynb")
+    assert received == [("k.1", "b.ipynb"), ("k.1", "c.ipynb")]
 
 
-def test_what_the_scheduler_knows_is_not_told():
-    assert looked(directory(called("b.ipynb", 1)), Listening(), "b.ipynb") == []
+def test_a_name_that_the_scheduler_knows_is_not_sent():
+    assert sent(registry_with(renamed("b.ipynb", 1)), Renames(), "b.ipynb") == []
 
 
-def test_a_scheduler_that_was_away_hears_it_later():
-    assert (
-        looked(directory(changed(workload())), Listening(Unavailable("away")), "b.ipynb", "b.ipynb")
-        == [("k.1", "b.ipynb")] * 2
-    )
+def test_the_name_is_sent_again_to_a_scheduler_that_was_unreachable():
+    scheduler = Renames(Unavailable("away"))
+    received = sent(registry_with(changed(workload())), scheduler, "b.ipynb", "b.ipynb")
+    assert received == [("k.1", "b.ipynb")] * 2
 
 
-def test_what_is_refused_is_not_said_for_ever():
+def test_a_refused_name_is_not_sent_again():
     for error in (NotFound("no such route"), NotAllowed("not yours")):
-        assert looked(directory(changed(workload())), Listening(error), "b.ipynb", "b.ipynb") == [
-            ("k.1", "b.ipynb")
-        ]
+        registry = registry_with(changed(workload()))
+        assert sent(registry, Renames(error), "b.ipynb", "b.ipynb") == [("k.1", "b.ipynb")]
 
 
-def test_the_old_name_again_is_news_after_another():
-    known, scheduler = directory(changed(workload())), Listening()
-    looked(known, scheduler, "b.ipynb")
-    known.scheduler_said(called("b.ipynb", 2))
-    assert looked(known, scheduler, "a.ipynb")[-1] == ("k.1", "a.ipynb")
+def test_an_earlier_name_is_sent_after_another_one():
+    registry, scheduler = registry_with(changed(workload())), Renames()
+    sent(registry, scheduler, "b.ipynb")
+    registry.apply_frame(renamed("b.ipynb", 2))
+    assert sent(registry, scheduler, "a.ipynb")[-1] == ("k.1", "a.ipynb")
 
 
-def test_a_kernel_that_asks_for_nothing_has_nobody_to_be_told():
-    known = directory()
-    known.asks_nothing("k")
-    assert looked(known, Listening(), "b.ipynb") == []
+def test_the_name_of_a_kernel_without_request_is_not_sent():
+    registry = registry_with()
+    registry.clear_request("k")
+    assert sent(registry, Renames(), "b.ipynb") == []

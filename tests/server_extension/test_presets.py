@@ -1,4 +1,4 @@
-"""Presets: an administrator's names for shares."""
+"""Presets: named shares of the administrator."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.messages import KernelRequest
 from jupyter_gpushare.server_extension.requests.presets import (
     DEFAULT_PRESETS,
-    presets_or_usual,
+    presets_or_default,
     read_presets,
 )
 
@@ -40,13 +40,13 @@ LARGE = {
     ],
     ids=["no preset", "all of it", "another project", "another amount"],
 )
-def test_what_is_given_stands_in_place_of_the_presets_own_word(
+def test_values_of_the_request_take_precedence_over_the_preset(
     asked: KernelRequest, expected: KernelRequest
 ) -> None:
     assert read_presets([LARGE]).resolved(asked) == expected
 
 
-def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
+def test_an_unknown_preset_is_refused_with_the_known_names() -> None:
     with pytest.raises(InvalidInput, match="½ GPU") as refused:
         read_presets(DEFAULT_PRESETS).resolved(KernelRequest(preset="huge"))
     assert refused.value.field == "preset"
@@ -61,15 +61,15 @@ def test_an_unknown_preset_is_refused_with_the_names_there_are() -> None:
         ([{"name": "x", "gpus": 1}], "[0]"),
         ([{"name": "x"}], "[0].gpu"),
     ],
-    ids=["no name", "twice", "an amount that cannot be", "an unknown field", "nothing asked"],
+    ids=["no name", "duplicate", "an invalid amount", "an unknown field", "no amount"],
 )
-def test_a_preset_that_makes_no_sense_is_named_and_the_usual_ones_are_offered(
+def test_an_invalid_preset_is_named_and_the_default_ones_are_offered(
     entries: list[dict[str, object]], field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
         read_presets(entries)
     assert (refused.value.field or "").startswith(field)
-    usual = presets_or_usual(entries)
-    assert usual.offered == read_presets(DEFAULT_PRESETS).offered
-    assert f"presets{field}" in (usual.problem or "")
-    assert presets_or_usual(DEFAULT_PRESETS).problem is None
+    default = presets_or_default(entries)
+    assert default.offered == read_presets(DEFAULT_PRESETS).offered
+    assert f"presets{field}" in (default.problem or "")
+    assert presets_or_default(DEFAULT_PRESETS).problem is None

@@ -1,4 +1,4 @@
-"""What a person asks, checked before anybody else is asked."""
+"""Requests are validated before the scheduler receives them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jupyter_gpushare.messages import KernelRequest
 from jupyter_gpushare.server_extension.kernels.request import (
     checked,
     from_config,
-    passed_over,
+    unknown_keys_message,
     workload,
 )
 
@@ -19,10 +19,10 @@ MISTAKES = {
     "negative": ({"gpu": -1}, "gpu"),
     "not a number": ({"gpu": "nan"}, "gpu"),
     "too many": ({"gpu": 7e9}, "gpu"),
-    "nothing of a GPU": ({"gpu": 0}, "gpu"),
+    "zero": ({"gpu": 0}, "gpu"),
     "one and a half": ({"gpu": 1.5}, "gpu"),
-    "no size": ({"gpu_memory": "lots"}, "gpu_memory"),
-    "a limit that is none": ({"gpu": 0.5, "gpu_limit": "x"}, "gpu_limit"),
+    "not a size": ({"gpu_memory": "much"}, "gpu_memory"),
+    "not a limit": ({"gpu": 0.5, "gpu_limit": "x"}, "gpu_limit"),
     "a limit below the request": ({"gpu": 0.5, "gpu_limit": 0.25}, "gpu_limit"),
 }
 
@@ -35,7 +35,7 @@ def test_a_mistake_names_its_field(given, field):
 
 
 @pytest.mark.parametrize("config", [{}, {"gpu": None}, {"gpu": 0}, {"project": "vision"}])
-def test_a_kernelspec_may_ask_for_nothing(config):
+def test_a_kernelspec_may_request_no_gpu(config):
     assert from_config(config) is None
 
 
@@ -45,7 +45,7 @@ def test_a_kernelspec_with_a_value_of_the_wrong_type_names_the_field():
     assert refused.value.field == "gpu"
 
 
-def test_one_kernel_is_a_workload_with_one_pod_where_its_process_is():
+def test_one_kernel_is_a_workload_with_one_pod_on_its_node():
     asked = workload(
         KernelRequest(gpu=0.5, node_pools="a100, default"),
         "k.1",
@@ -62,8 +62,8 @@ def test_one_kernel_is_a_workload_with_one_pod_where_its_process_is():
     )
 
 
-def test_keys_that_mean_nothing_are_named_with_what_was_meant():
-    assert passed_over({"gpu": 1, "project": "vision"}) == ""
-    said = passed_over({"gpu": 1, "gpus": 2, "zzz": 3})
-    assert "'gpus' (did you mean 'gpu'?), 'zzz'" in said
-    assert "known: preset, gpu," in said
+def test_unknown_keys_are_named_with_a_suggestion():
+    assert unknown_keys_message({"gpu": 1, "project": "vision"}) == ""
+    message = unknown_keys_message({"gpu": 1, "gpus": 2, "zzz": 3})
+    assert "'gpus' (did you mean 'gpu'?), 'zzz'" in message
+    assert "Known keys: preset, gpu," in message

@@ -1,6 +1,4 @@
-"""The extension in a real server on a machine without GPUs: everything says so, and everything else
-keeps working.
-"""
+"""The extension in a real server on a machine without GPUs: the status says why, and Jupyter works."""
 
 from __future__ import annotations
 
@@ -13,7 +11,9 @@ from tornado.httpclient import HTTPClientError
 
 from jupyter_gpushare.messages import Pools
 from jupyter_gpushare.routes import JUPYTER_ROUTES
-from jupyter_gpushare.server_extension.handlers.api import SETTING, handlers
+from jupyter_gpushare.server_extension.handlers.api import handlers
+from jupyter_gpushare.server_extension.handlers.base import SETTING
+from tests.server_extension.fake_transport import FakeTransport
 
 pytest_plugins = ("pytest_jupyter.jupyter_server",)
 pytestmark = pytest.mark.slow
@@ -31,19 +31,24 @@ def jp_server_config(tmp_path):
     }
 
 
+@pytest.fixture
+def extension(jp_serverapp):
+    return jp_serverapp.extension_manager.extension_points["jupyter_gpushare"].app
+
+
 async def refused(jp_fetch, *path, **options):
     with pytest.raises(HTTPClientError) as error:
         await jp_fetch("gpushare", "api", *path, **options)
     return error.value.code, json.loads(error.value.response.body)["error"]
 
 
-async def test_it_says_that_no_gpus_are_managed_here(jp_fetch):
+async def test_the_status_without_gpus(jp_fetch):
     status = json.loads((await jp_fetch("gpushare", "api", "status")).body)
     assert (status["mode"], status["simulated"], status["kernels"]) == ("embedded", False, [])
     assert not status["scheduler"]["reachable"]
 
 
-async def test_nobody_gets_in_without_a_token(jp_fetch):
+async def test_every_route_needs_a_token(jp_fetch):
     for path in (["status"], ["queues"], ["kernels", "k"], ["nothing"]):
         with pytest.raises(HTTPClientError) as error:
             await jp_fetch("gpushare", "api", *path, headers={"Authorization": "token wrong"})
@@ -56,17 +61,13 @@ async def test_the_stream_needs_a_token_too(jp_ws_fetch):
     assert error.value.code == 403
 
 
-async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(
-    jp_serverapp, jp_fetch, monkeypatch
-):
-    """What is waited for elsewhere is known here to be missing: the start costs nothing, however
-    long a launch may wait for an agent.
-    """
+async def test_a_kernel_does_not_wait_where_no_agent_can_run(jp_serverapp, jp_fetch, monkeypatch):
+    """No agent will ever connect here, so a kernel starts at once, however long it may wait for one."""
     monkeypatch.setattr("jupyter_gpushare.server_extension.kernels.launches.LAUNCH_S", 3600.0)
-    sharing = jp_serverapp.web_app.settings[SETTING]
-    # said when what runs inside the server starts, which nobody does here
-    sharing.problem = "no NVIDIA driver was found on this machine"
-    sharing.started.set()
+    startup = jp_serverapp.web_app.settings[SETTING].startup
+    # Set by the start of the embedded services, which does not happen in this test.
+    startup.problem = "no NVIDIA driver was found on this machine"
+    startup.finished.set()
     kernel = json.loads((await jp_fetch("api", "kernels", method="POST", body="{}")).body)
     status = json.loads((await jp_fetch("gpushare", "api", "kernels", kernel["id"])).body)
     assert status["state"] == "detached"
@@ -76,7 +77,7 @@ async def test_a_kernel_does_not_wait_for_an_agent_that_cannot_be(
 async def test_errors_have_one_shape(jp_fetch):
     assert await refused(jp_fetch, "kernels", "nope") == (
         404,
-        {"code": "not-found", "message": "there is no kernel nope"},
+        {"code": "not-found", "message": "kernel nope does not exist"},
     )
     assert (await refused(jp_fetch, "nothing", "here"))[0] == 404
     code, error = await refused(jp_fetch, "what-if", method="POST", body="{")
@@ -86,18 +87,18 @@ async def test_errors_have_one_shape(jp_fetch):
     asked = {"method": "POST", "body": '{"gpu": 1}', "params": {"kernel_id": "nope"}}
     assert await refused(jp_fetch, "what-if", **asked) == (
         404,
-        {"code": "not-found", "message": "there is no kernel nope"},
+        {"code": "not-found", "message": "kernel nope does not exist"},
     )
     code, error = await refused(jp_fetch, "queues", params={"format": "xml"})
     assert (code, error["field"]) == (400, "format")
     assert (await refused(jp_fetch, "queues"))[0] == 503
 
 
-async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws_fetch):
+async def test_the_stream_begins_with_the_complete_state_and_resumes(jp_serverapp, jp_ws_fetch):
     stream = await jp_ws_fetch("gpushare", "api", "stream")
     first = json.loads(await stream.read_message())
     assert (first["type"], first["status"]["mode"]) == ("state", "embedded")
-    jp_serverapp.web_app.settings["gpushare"].broadcast.publish(
+    jp_serverapp.web_app.settings[SETTING].pages.publish(
         lambda revision: {"type": "kernel_gone", "revision": revision, "kernel_id": "x"}
     )
     seen = json.loads(await stream.read_message())
@@ -112,7 +113,7 @@ async def test_the_stream_begins_with_everything_and_resumes(jp_serverapp, jp_ws
     again.close()
 
 
-async def test_what_a_kernel_held_is_a_table(jp_fetch, echo_kernel_spec):
+async def test_the_history_of_a_kernel_is_a_table(jp_fetch, echo_kernel_spec):
     kernel = json.loads(
         (await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "echo"}))).body
     )
@@ -147,12 +148,8 @@ async def test_a_kernel_of_another_language_works(jp_fetch, jp_serverapp, echo_k
     assert (await refused(jp_fetch, "kernels", kernel["id"]))[0] == 404
 
 
-async def test_a_table_as_csv_says_that_it_is_csv(jp_fetch, jp_serverapp, monkeypatch):
-    class Tables:
-        async def pools(self):
-            return Pools(pools=[])
-
-    monkeypatch.setattr(jp_serverapp.web_app.settings["gpushare"], "_scheduler", Tables())
+async def test_a_table_as_csv_has_the_content_type_of_csv(jp_fetch, extension):
+    extension.use_scheduler(FakeTransport(lambda verb, path, body: Pools(pools=[])))
     answer = await jp_fetch(
         "gpushare", "api", "pools", params={"format": "csv", "columns": "name, gpus"}
     )
@@ -162,7 +159,7 @@ async def test_a_table_as_csv_says_that_it_is_csv(jp_fetch, jp_serverapp, monkey
     )
 
 
-async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(
+async def test_simulated_gpus_are_labelled_before_the_agent_connects(
     jp_configurable_serverapp, tmp_path
 ):
     KernelProvisionerFactory.clear_instance()
@@ -170,37 +167,36 @@ async def test_simulated_gpus_are_called_so_before_the_agent_has_said_a_word(
     app = jp_configurable_serverapp(
         config={"ServerApp": {"jpserver_extensions": {"jupyter_gpushare": True}}, **config}
     )
-    assert app.web_app.settings["gpushare"].status().simulated
+    assert app.web_app.settings[SETTING].status().simulated
 
 
-async def test_a_kernel_that_could_not_start_does_not_keep_the_server_alive(
+async def test_a_kernel_that_failed_to_start_does_not_keep_the_server_alive(
     jp_fetch, jp_serverapp, jp_data_dir
 ):
     spec = jp_data_dir / "kernels" / "negative"
     spec.mkdir(parents=True)
     provisioner = {"provisioner_name": "gpushare-provisioner", "config": {"gpu": -1}}
-    words = {
+    content = {
         "argv": ["false"],
         "display_name": "x",
         "language": "x",
         "metadata": {"kernel_provisioner": provisioner},
     }
-    (spec / "kernel.json").write_text(json.dumps(words))
+    (spec / "kernel.json").write_text(json.dumps(content))
     with pytest.raises(HTTPClientError) as error:
         await jp_fetch("api", "kernels", method="POST", body=json.dumps({"name": "negative"}))
     assert (error.value.code, "gpu must not be negative" in error.value.response.body.decode()) == (
         400,
         True,
     )
-    assert (
-        jp_serverapp.kernel_manager._pending_kernels
-    )  # else Jupyter cleans up itself now, and we need not
+    # If this fails, Jupyter cleans up itself, and `forget_failed_starts` is not needed any more.
+    assert jp_serverapp.kernel_manager._pending_kernels
     await jp_serverapp.cleanup_extensions()
     assert not jp_serverapp.kernel_manager._pending_kernels
     await jp_serverapp.cleanup_kernels()
 
 
-async def test_the_default_provisioner_can_be_left_alone(jp_configurable_serverapp, tmp_path):
+async def test_the_default_provisioner_can_stay_unchanged(jp_configurable_serverapp, tmp_path):
     KernelProvisionerFactory.clear_instance()
     config = {"GpuShareExtension": {"make_default_provisioner": False, "state_dir": str(tmp_path)}}
     app = jp_configurable_serverapp(
@@ -213,7 +209,7 @@ def test_every_route_of_the_table_has_its_handler():
     table = [
         re.compile(pattern + "$")
         for pattern, handler in handlers("/")
-        if handler.__name__ != "NowhereHandler"
+        if handler.__name__ != "NotFoundHandler"
     ]
     for route in JUPYTER_ROUTES:
         path = route.path.replace("{kernel_id}", "k").replace("{action}", "pin")

@@ -1,12 +1,20 @@
-"""What a page is told about scheduler and agent: reachable or not, and one sentence why."""
+"""The status of scheduler and agent: reachable or not, and why."""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import logging
+
 import pytest
 
+from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.messages import ServerWelcome, ServiceStatus
+from jupyter_gpushare.server_extension.clients.agent_client import AgentClient
+from jupyter_gpushare.server_extension.clients.scheduler_transport import LateTransport
+from jupyter_gpushare.server_extension.clients.startup import StartupState
 from jupyter_gpushare.server_extension.requests.presets import Presets
-from jupyter_gpushare.server_extension.services.status import status_of
+from jupyter_gpushare.server_extension.services.status import ServiceSettings, StatusService
 
 SERVICE = ServiceStatus(
     version="1",
@@ -16,52 +24,64 @@ SERVICE = ServiceStatus(
     policy_problems=["gpushare.yaml:3: gpu: bad"],
 )
 WELCOME = ServerWelcome(node="n0", simulated=True, tiers=["suspend"], kernels=[])
-WELL = {
-    "mode": "embedded",
-    "user": "me",
-    "simulated": False,
-    "presets": Presets(),
-    "problem": None,
-    "has_started": True,
-    "service": SERVICE,
-    "scheduler_answers": True,
-    "welcome": WELCOME,
-    "agent_answers": True,
-}
+SETTINGS = ServiceSettings(mode="embedded", user="me", presets=Presets())
+
+
+def status_of(
+    settings=SETTINGS,
+    *,
+    service=SERVICE,
+    scheduler=True,
+    welcome=WELCOME,
+    agent=True,
+    problem=None,
+    finished=True,
+):
+    """The status in this situation; `scheduler`, `agent`: whether they are reachable."""
+
+    async def compose():
+        client, startup = SchedulerClient(LateTransport()), StartupState()
+        agent_client = AgentClient("/nowhere", logging.getLogger("test"))
+        client.reachable, startup.problem, agent_client.welcome = scheduler, problem, welcome
+        if agent:
+            agent_client.connected.set()
+        if finished:
+            startup.finished.set()
+        status = StatusService(client, agent_client, startup, settings)
+        status.service = service
+        return status.status()
+
+    return asyncio.run(compose())
+
+
 CASES = {
-    "all is well but the policy": ({}, True, "gpushare.yaml:3: gpu: bad", True, None),
-    "the scheduler is away": (
-        {"scheduler_answers": False, "service": None},
+    "only the policy is wrong": ({}, True, "gpushare.yaml:3: gpu: bad", True, None),
+    "the scheduler is unreachable": (
+        {"scheduler": False, "service": None},
         False,
         "the scheduler cannot be reached",
         True,
         None,
     ),
-    "the agent is away": (
-        {"agent_answers": False},
+    "the agent is unreachable": (
+        {"agent": False},
         True,
         "gpushare.yaml:3: gpu: bad",
         False,
         "the node agent of this machine cannot be reached",
     ),
     "both are starting": (
-        {
-            "scheduler_answers": False,
-            "agent_answers": False,
-            "has_started": False,
-            "service": None,
-            "welcome": None,
-        },
+        {"scheduler": False, "agent": False, "finished": False, "service": None, "welcome": None},
         False,
         "the scheduler is starting",
         False,
         "the node agent of this machine is starting",
     ),
-    "there is none here": (
+    "this machine has no GPU": (
         {
             "problem": "no GPU here",
-            "scheduler_answers": False,
-            "agent_answers": False,
+            "scheduler": False,
+            "agent": False,
             "service": None,
             "welcome": None,
         },
@@ -74,19 +94,20 @@ CASES = {
 
 
 @pytest.mark.parametrize(
-    ("change", "scheduler", "why", "agent", "why_agent"), CASES.values(), ids=CASES
+    ("situation", "scheduler", "why", "agent", "why_agent"), CASES.values(), ids=CASES
 )
-def test_who_answers_and_why_not(change, scheduler, why, agent, why_agent):
-    status = status_of(**{**WELL, **change})
+def test_reachable_or_why_not(situation, scheduler, why, agent, why_agent):
+    status = status_of(**situation)
     assert (status.scheduler.reachable, status.scheduler.problem) == (scheduler, why)
     assert (status.agent.reachable, status.agent.problem) == (agent, why_agent)
 
 
-def test_in_a_remote_server_its_own_user_stands_for_everybody():
-    assert status_of(**WELL).user == "ada"
-    assert status_of(**{**WELL, "mode": "remote"}).user == "me"
+def test_in_remote_mode_the_user_is_the_configured_one():
+    assert status_of().user == "ada"
+    assert status_of(dataclasses.replace(SETTINGS, mode="remote")).user == "me"
 
 
-def test_a_simulated_node_is_called_so_before_and_after_its_agent_has_spoken():
-    assert status_of(**WELL).simulated
-    assert status_of(**{**WELL, "welcome": None, "simulated": True}).simulated
+def test_simulated_gpus_are_labelled_before_and_after_the_agent_connects():
+    assert status_of().simulated
+    simulated = ServiceSettings(mode="embedded", user="me", presets=Presets(), simulated=True)
+    assert status_of(simulated, welcome=None).simulated

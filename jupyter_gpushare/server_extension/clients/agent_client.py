@@ -1,6 +1,4 @@
-"""The Jupyter server's line to the node agent of its machine: one unix socket that comes back by
-itself.
-"""
+"""Client of this machine's node agent: one unix socket connection that reconnects."""
 
 from __future__ import annotations
 
@@ -9,9 +7,8 @@ import contextlib
 import itertools
 import os
 import secrets
-from collections.abc import Callable
 from logging import Logger
-from typing import Final
+from typing import Final, Protocol
 
 from msgspec import structs
 
@@ -32,95 +29,93 @@ from jupyter_gpushare.messages import (
     error_of,
 )
 
-__all__ = ["AgentClient"]
+__all__ = ["AgentClient", "AgentListener"]
 
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 0.5
-"""Short: an attempt costs next to nothing, and kernels start without a GPU while the line is down.
-"""
+"""Short: an attempt is cheap, and kernels start without a GPU while the agent is unreachable."""
 LONGEST_LINE: Final = 8 << 20
 LONGEST_BACKLOG: Final = 4 << 20
-"""Bytes that may wait for an agent that does not read; more, and the line is given up and made
-anew.
-"""
+"""Bytes that may be queued for an agent that does not read; with more, the client reconnects."""
+NO_ANSWER: Final = "the node agent of this machine does not answer"
+
+
+class AgentListener(Protocol):
+    """Receives the agent's messages, in the event loop."""
+
+    def agent_connected(self, welcome: ServerWelcome) -> None:
+        """At every (re)connection."""
+
+    def agent_message(self, message: ToServer) -> None:
+        """For every message that answers no call."""
 
 
 class AgentClient:
-    """`on_welcome` is called at every (re)connection, `on_message` for everything else that is no
-    answer; both in the event loop.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        log: Logger,
-        on_welcome: Callable[[ServerWelcome], None],
-        on_message: Callable[[ToServer], None],
-    ) -> None:
+    def __init__(self, path: str, log: Logger) -> None:
         self.path = path
         self.welcome: ServerWelcome | None = None
-        """What the agent said at the last connection; kept while it is away."""
+        """The agent's welcome at the last connection; kept while the agent is unreachable."""
         self.connected = asyncio.Event()
         self._log = log
-        self._on_welcome = on_welcome
-        self._on_message = on_message
         self._server = secrets.token_hex(8)
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[ToServer]] = {}
         self._writer: asyncio.StreamWriter | None = None
 
-    async def run(self) -> None:
-        """Connect and come back until cancelled."""
+    async def run(self, listener: AgentListener) -> None:
+        """Connect and reconnect until cancelled."""
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while True:
             try:
-                await self._converse()
+                await self._converse(listener)
                 backoff.reset()
             except (OSError, ValueError, GpuShareError) as error:
                 self._log.debug("gpushare: node agent at %s: %s", self.path, error)
             finally:
-                self._lost()
+                self._disconnected()
             await backoff.sleep()
 
-    async def _converse(self) -> None:
+    async def _converse(self, listener: AgentListener) -> None:
         reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)
         try:
             writer.write(encode(ServerHello(server=self._server, pid=os.getpid())) + b"\n")
             while line := await reader.readline():
-                self._received(decode(ToServer, line), writer)  # type: ignore[arg-type]  # a union is a type to msgspec
+                message = decode(ToServer, line)  # type: ignore[arg-type]  # a union is a type to msgspec
+                self._received(message, writer, listener)
         finally:
             writer.close()
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    def _received(self, message: ToServer, writer: asyncio.StreamWriter) -> None:
+    def _received(
+        self, message: ToServer, writer: asyncio.StreamWriter, listener: AgentListener
+    ) -> None:
         match message:
             case ServerWelcome():
                 self.welcome, self._writer = message, writer
                 self.connected.set()
-                self._on_welcome(message)
+                listener.agent_connected(message)
             case Registered(n=n) | KernelActionDone(n=n):
                 answer = self._answers.get(n)
                 if answer is not None and not answer.done():
                     answer.set_result(message)
             case TiersFound(tiers=tiers, tier_problems=problems) if self.welcome is not None:
                 self.welcome = structs.replace(self.welcome, tiers=tiers, tier_problems=problems)
-                self._on_message(message)
+                listener.agent_message(message)
             case _:
-                self._on_message(message)
+                listener.agent_message(message)
 
-    def _lost(self) -> None:
+    def _disconnected(self) -> None:
         self._writer = None
         self.connected.clear()
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_exception(
-                    Unavailable("the node agent of this machine went away before it answered")
+                    Unavailable("the node agent of this machine disconnected before it answered")
                 )
 
     async def known_kernels(self, within: float) -> set[str]:
-        """Ids of all kernels that the agent knows now, whichever server started them; asked over a
-        line of its own.
+        """Ids of all kernels that the agent knows now, of any server. Uses a new connection.
 
         Raises:
             Unavailable: no answer within `within` seconds.
@@ -129,20 +124,17 @@ class AgentClient:
             async with asyncio.timeout(within):
                 reader, writer = await asyncio.open_unix_connection(self.path, limit=LONGEST_LINE)
                 try:
-                    writer.write(
-                        encode(ServerHello(server=secrets.token_hex(8), pid=os.getpid())) + b"\n"
-                    )
+                    hello = ServerHello(server=secrets.token_hex(8), pid=os.getpid())
+                    writer.write(encode(hello) + b"\n")
                     welcome = decode(ServerWelcome, await reader.readline())
                 finally:
                     writer.close()
         except (OSError, ValueError, TimeoutError, GpuShareError):
-            raise Unavailable("the node agent of this machine does not answer") from None
+            raise Unavailable(NO_ANSWER) from None
         return {kernel.kernel_id for kernel in welcome.kernels}
 
-    def tell(self, message: FromServer) -> bool:
-        """Whether the line stands; what could not be told is told by `on_welcome` at the next
-        connection.
-        """
+    def send(self, message: FromServer) -> bool:
+        """Queue a message; False: not connected. The listener sends the state when it connects."""
         if self._writer is None:
             return False
         self._writer.write(encode(message) + b"\n")
@@ -150,8 +142,8 @@ class AgentClient:
             self._writer.transport.abort()
         return True
 
-    def number(self) -> int:
-        """A fresh number for a message whose answer nobody waits for."""
+    def next_number(self) -> int:
+        """A number for a message that is answered."""
         return next(self._numbers)
 
     async def register(self, message: RegisterKernel, within: float) -> dict[str, str]:
@@ -159,36 +151,36 @@ class AgentClient:
 
         Raises:
             Unavailable: no answer within `within` seconds.
-            GpuShareError: the agent refused; its words.
+            GpuShareError: the agent's error.
         """
-        answer = await self._ask(message, within)
+        answer = await self._call(message, within)
         assert isinstance(answer, Registered)
         if answer.error is not None:
             raise error_of(answer.error)
         return answer.env
 
     async def act(self, message: KernelActionRequest, within: float) -> None:
-        """Suspend, resume, pin or unpin.
+        """Suspend, resume, pin or unpin a kernel.
 
         Raises:
             Unavailable: no answer within `within` seconds.
-            GpuShareError: the agent refused; its words.
+            GpuShareError: the agent's error.
         """
-        answer = await self._ask(message, within)
+        answer = await self._call(message, within)
         assert isinstance(answer, KernelActionDone)
         if answer.error is not None:
             raise error_of(answer.error)
 
-    async def _ask(self, message: RegisterKernel | KernelActionRequest, within: float) -> ToServer:
+    async def _call(self, message: RegisterKernel | KernelActionRequest, within: float) -> ToServer:
         answer: asyncio.Future[ToServer] = asyncio.get_running_loop().create_future()
         self._answers[message.n] = answer
         try:
             async with asyncio.timeout(within):
                 await self.connected.wait()
-                self.tell(message)
+                self.send(message)
                 return await answer
         except TimeoutError:
-            raise Unavailable("the node agent of this machine does not answer") from None
+            raise Unavailable(NO_ANSWER) from None
         finally:
             self._answers.pop(message.n, None)
             answer.cancel()

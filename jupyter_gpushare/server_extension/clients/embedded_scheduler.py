@@ -1,5 +1,6 @@
-"""Scheduler and node agent inside this server, for one person on one machine. The only file here
-that knows of `scheduler.embedded`.
+"""Starts the embedded scheduler and node agent, for one person on one machine.
+
+The only file of this package that imports `scheduler.embedded`.
 """
 
 from __future__ import annotations
@@ -19,18 +20,19 @@ if TYPE_CHECKING:
 
 __all__ = ["SchedulerRunsElsewhere", "start_local"]
 
-TRIES: Final = 20
+ATTEMPTS: Final = 20
 PAUSE_S: Final = 0.1
 
 
 class SchedulerRunsElsewhere(Unavailable):
-    """Raised when another server of the same person runs both already, in the same state directory:
-    `transport` leads there.
+    """Another Jupyter server of the same user runs both in the same state directory.
+
+    `transport` connects to its scheduler.
     """
 
     def __init__(self, socket: Path) -> None:
         super().__init__(
-            "another Jupyter server of yours runs scheduler and node agent",
+            "another Jupyter server of this user runs the scheduler and the node agent",
             field=str(socket.parent),
         )
         self.transport = HttpTransport(f"{UNIX}{socket}")
@@ -45,45 +47,47 @@ async def start_local(
     gpu_memory: str,
     user: str,
     host_memory: str = "",
-    tell: Callable[[str], None],
+    on_delay: Callable[[str], None],
 ) -> EmbeddedServer:
-    """Start both in the running loop. `tell` hears why that takes long ("": it goes on): a driver
-    may hang for ever.
+    """Start both in the running loop.
 
-    Raises: Elsewhere: another server of this person does it. GpuShareError: there are no GPUs to
-    manage here, the policy is bad, or somebody else's scheduler or agent is at work already.
+    `on_delay` is called with the reason when the GPU driver does not answer, and with "" when it
+    answers again.
+
+    Raises:
+        SchedulerRunsElsewhere: another server of this user runs both.
+        GpuShareError: no GPUs, a bad policy, or another user's scheduler or agent uses the folder.
     """
-    # SQL and NumPy take their time to load; the server's pages do not wait for it.
+    # SQL and NumPy are slow to import; the server's pages must not wait for them.
     await asyncio.to_thread(import_module, "jupyter_gpushare.scheduler.embedded")
     from jupyter_gpushare.scheduler.embedded import EmbeddedServer, devices_here, run_watched
 
-    await _must_be_free(state_dir)
+    await _check_unused(state_dir)
 
-    bound = read_memory(host_memory, what="host_memory") if host_memory else None
-    # A driver without persistence mode takes seconds to wake its GPUs, and a broken one does not
-    # answer at all.
+    host_memory_mib = read_memory(host_memory, what="host_memory") if host_memory else None
+    # A driver without persistence mode takes seconds to initialize its GPUs; a broken one hangs.
     devices = await run_watched(
-        lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), tell
+        lambda: devices_here(state_dir, simulate=simulate, gpu_memory=gpu_memory), on_delay
     )
-    await _must_be_free(state_dir)
+    await _check_unused(state_dir)
     server = EmbeddedServer(
         state_dir,
         simulate=simulate,
         socket=socket,
         policy_file=policy_file,
         user=user,
-        host_memory_mib=bound,
+        host_memory_mib=host_memory_mib,
         devices=devices,
     )
     await server.start()
     return server
 
 
-async def _must_be_free(state_dir: Path) -> None:
-    """Raises Elsewhere. A server that is starting has the lock for a moment before it listens."""
+async def _check_unused(state_dir: Path) -> None:
+    """Raises SchedulerRunsElsewhere. A starting server holds the lock briefly before it listens."""
     from jupyter_gpushare.scheduler.embedded import is_served, own_socket, served_at
 
-    for _ in range(TRIES):
+    for _ in range(ATTEMPTS):
         if not is_served(state_dir):
             return
         if served_at(state_dir) == f"{UNIX}{own_socket(state_dir)}":

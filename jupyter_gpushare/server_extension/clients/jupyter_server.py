@@ -1,6 +1,4 @@
-"""The Jupyter server as `sharing` sees it: its kernels, their notebooks, its restart, its event
-bus.
-"""
+"""The Jupyter server: its kernels, their notebooks, kernel restart and shutdown, the event bus."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ EVENT_SCHEMA: Final = {
     "$id": EVENT_SCHEMA_ID,
     "version": "1",
     "title": "GPU share of a kernel",
-    "description": "Something happened to the GPU share of a kernel: what, why, and what was kept or lost.",
+    "description": "A change of a kernel's GPU share: what happened, why, what was kept or lost.",
     "personal-data": True,
     "type": "object",
     "required": ["kernel_id", "time", "kind", "message"],
@@ -36,7 +34,7 @@ EVENT_SCHEMA: Final = {
 
 
 def register_events(serverapp: Any) -> None:
-    """Make our schema known to the server's event bus; once per server."""
+    """Register the event schema with the server's event bus, once per server."""
     if EVENT_SCHEMA_ID not in serverapp.event_logger.schemas:
         serverapp.event_logger.register_event_schema(EVENT_SCHEMA)
 
@@ -48,13 +46,14 @@ class JupyterServer:
         self._app = serverapp
 
     def kernel_ids(self) -> list[str]:
-        """Kernels that Jupyter has now."""
+        """The kernels that Jupyter has now."""
         return list(self._app.kernel_manager.list_kernel_ids())
 
     def forget_failed_starts(self) -> None:
-        """A kernel whose start failed stays in Jupyter's list of those that are starting, and then
-        the server's end stops at it (`shutdown_all` raises 404), so that neither server nor kernels
-        would ever be gone.
+        """Remove kernels whose start failed from Jupyter's list of pending kernels.
+
+        `shutdown_all` raises 404 for such a kernel, and then neither the server nor the other
+        kernels end.
         """
         starting = getattr(self._app.kernel_manager, "_pending_kernels", {})
         for kernel_id, task in list(starting.items()):
@@ -62,27 +61,26 @@ class JupyterServer:
                 del starting[kernel_id]
 
     async def kernel_names(self) -> Mapping[str, str]:
-        """Kernel id -> the notebook's path; kernels without a session are left out."""
+        """Kernel id -> the notebook's path; kernels without a session are missing."""
         names: dict[str, str] = {}
-        with contextlib.suppress(
-            Exception
-        ):  # a session whose kernel dies at this moment makes the whole list fail
+        # list_sessions raises as a whole when the kernel of one session has just died.
+        with contextlib.suppress(Exception):
             for session in await ensure_async(self._app.session_manager.list_sessions()):
                 names[session["kernel"]["id"]] = session.get("path") or ""
         return names
 
     def is_busy(self, kernel_id: str) -> bool:
-        """Whether a cell runs, as far as Jupyter has heard."""
-        with contextlib.suppress(Exception):  # it went away meanwhile
+        """Whether a cell runs, as far as Jupyter knows."""
+        with contextlib.suppress(Exception):  # the kernel may have ended
             return bool(self._app.kernel_manager.get_kernel(kernel_id).execution_state == "busy")
         return False
 
     async def restart(self, kernel_id: str) -> None:
-        """Jupyter's own restart: the id, the session and the websockets stay."""
+        """Jupyter's own restart: id, session and WebSockets stay."""
         await ensure_async(self._app.kernel_manager.restart_kernel(kernel_id, now=True))
 
     async def end(self, kernel_id: str) -> None:
-        """Jupyter's own shutdown; a kernel that is gone already is no mistake."""
+        """Jupyter's own shutdown; does nothing for a kernel that has ended."""
         if kernel_id in self._app.kernel_manager:
             await ensure_async(self._app.kernel_manager.shutdown_kernel(kernel_id))
 

@@ -1,6 +1,7 @@
-"""What this server knows of its kernels.
+"""The kernels of this server.
 
-`kernel_registry` joins the scheduler's and the agent's view, `request` is what a person asks for,
-`launches` reports kernel launches to the agent, `unregistered` covers kernels that start while the
-agent is away, `kernel_history` keeps samples.
+`kernel_registry` keeps one `kernel_entry` per kernel with the reports of the scheduler and the node
+agent, `kernel_view` composes them into one `Kernel`, `request` validates GPU requests, `launches`
+reports kernel launches to the agent, `unregistered` covers kernels that start while the agent is
+unreachable, `kernel_history` keeps samples.
 """

@@ -1,5 +1,6 @@
-"""What this server's kernels held over time: a bounded series per kernel, in memory, gone with the
-kernel. Times are arguments.
+"""Samples of each kernel's GPU memory and state: a bounded series per kernel, in memory only.
+
+Times are arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ GRAINS: Final = (
     Grain(MINUTE, 180 * MINUTE),
     Grain(10 * MINUTE, 24 * 60 * MINUTE),
 )
-"""Finer than the queues' while young: a person looks at what the cell of a moment ago did."""
+"""Recent samples are denser than those of the queues: they show the effect of single cells."""
 
 
 class KernelHistories:
@@ -31,7 +32,7 @@ class KernelHistories:
         self._series: dict[str, Series[KernelSample]] = {}
 
     def sample(self, now: int, kernels: Iterable[Kernel]) -> None:
-        """Take what these kernels hold now; kernels that are not among them are forgotten."""
+        """Sample these kernels; the series of all others are dropped."""
         known, self._series = self._series, {}
         for kernel in kernels:
             if kernel.kernel_id in known:
@@ -39,13 +40,13 @@ class KernelHistories:
             self.changed(now, kernel)
 
     def changed(self, now: int, kernel: Kernel) -> None:
-        """Take what this one holds now."""
+        """Sample one kernel if its next sample is due."""
         series = self._series.setdefault(kernel.kernel_id, Series(GRAINS))
         if series.is_due(now):
             series.add(now, _sample(now, kernel))
 
     def of(self, kernel: Kernel, now: int, minutes: int) -> KernelHistory:
-        """Oldest first; the last one is what is true now."""
+        """The last `minutes`, oldest first; the last sample is the present state."""
         series = self._series.get(kernel.kernel_id)
         past = series.since(now - minutes * MINUTE) if series is not None else []
         samples = [sample for _, sample in thinned(past, MOST_POINTS)]

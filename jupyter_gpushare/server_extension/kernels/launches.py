@@ -1,15 +1,13 @@
-"""What the agent is told of the kernels that run with our provisioner, in the order in which
-Jupyter launches, restarts and ends them.
+"""Reports the launches, restarts and ends of this server's kernels to the node agent, in order.
 
-A launch never waits long for the agent; a kernel that starts while it is away is made known when it
-comes back.
+A launch waits briefly for the agent; a kernel that starts while the agent is unreachable is
+registered when it connects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from logging import Logger
 from typing import Final
@@ -20,25 +18,23 @@ from jupyter_gpushare.core.model.errors import GpuShareError, Unavailable
 from jupyter_gpushare.messages import KernelGone, KernelLaunched, RegisterKernel
 
 from ..clients.agent_client import AgentClient
+from ..clients.startup import StartupState
 from . import unregistered
+from .kernel_registry import KernelRegistry
 
 __all__ = ["LAUNCH_S", "KernelLaunches"]
 
 LAUNCH_S: Final = 2.0
-"""A kernel's start waits for the agent no longer than this (facts of kernel provisioners: slow
-starts look like hangs).
-"""
+"""Longest wait of a kernel's start for the agent: a slow start looks like a hang."""
 START_S: Final = 10.0
-"""The same while the agent inside this server is starting: a demo's first kernel comes with its
-first page.
-"""
-OWN_NAMES: Final = (
+"""The same while the embedded services start: the first kernel often comes with the first page."""
+PER_KERNEL_NAMES: Final = (
     "GPUSHARE_KERNEL_ID",
     "GPUSHARE_AGENT",
     "GPUSHARE_TOKEN_FILE",
     "GPUSHARE_LAUNCH",
 )
-"""Of one kernel; what else the agent says is the same for all."""
+"""Variables of one kernel; the agent's other variables are the same for all kernels."""
 
 
 @dataclass(slots=True)
@@ -50,26 +46,19 @@ class LaunchedKernel:
 
 
 class KernelLaunches:
-    """`started`: is set when what runs inside this server has started, or will not; `problem`:
-    then, why there is no agent at all. `wants_gpu`: whether a kernel has asked for a share by now.
-    """
+    """The kernels that run with our provisioner. `user`: their user, for the agent."""
 
     def __init__(
         self,
-        machine: AgentClient,
+        registry: KernelRegistry,
+        agent: AgentClient,
+        startup: StartupState,
         log: Logger,
         *,
-        started: asyncio.Event,
-        wants_gpu: Callable[[str], bool],
-        problem: Callable[[], str | None],
+        user: str,
     ) -> None:
-        self._machine, self._log, self._started, self._wants_gpu, self._problem = (
-            machine,
-            log,
-            started,
-            wants_gpu,
-            problem,
-        )
+        self._registry, self._agent, self._startup = registry, agent, startup
+        self._log, self._user = log, user
         self._launched: dict[str, LaunchedKernel] = {}
         self._devices_env: dict[str, str] = {}
 
@@ -77,69 +66,89 @@ class KernelLaunches:
         """Whether a kernel runs with our provisioner."""
         return kernel_id in self._launched
 
-    async def register(
-        self, kernel_id: str, *, name: str, user: str, language: str
-    ) -> dict[str, str]:
-        """Before a launch: the kernel's environment, the agent's or what we know without it."""
-        wants = self._wants_gpu(kernel_id)
-        n = self._machine.number()
+    async def register(self, kernel_id: str, *, name: str, language: str) -> dict[str, str]:
+        """Before a launch: the kernel's environment, from the agent if it answers."""
+        wants_gpu = self._wants_gpu(kernel_id)
         message = RegisterKernel(
-            n=n, kernel_id=kernel_id, name=name, user=user, wants_gpu=wants, language=language
+            n=self._agent.next_number(),
+            kernel_id=kernel_id,
+            name=name,
+            user=self._user,
+            wants_gpu=wants_gpu,
+            language=language,
         )
-        launched = self._launched[kernel_id] = LaunchedKernel(message)
+        self._launched[kernel_id] = launched = LaunchedKernel(message)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(START_S):
-                await self._started.wait()
+                await self._startup.finished.wait()
+        env = await self._environment(launched)
+        if not env:
+            return {}
+        if wants_gpu:
+            env["GPUSHARE_WANTS_GPU"] = "1"
+        if self._startup.problem:  # shown by a kernel that cannot connect to an agent
+            env["GPUSHARE_PROBLEM"] = self._startup.problem
+        return env
+
+    async def _environment(self, launched: LaunchedKernel) -> dict[str, str]:
+        message = launched.registration
         try:
-            env = await self._asked_of_the_agent(message)
+            env = await self._register_with_agent(message)
         except GpuShareError as error:
             self._log.warning(
-                "gpushare: kernel %s starts without a GPU: %s", kernel_id, error.message
+                "gpushare: kernel %s starts without a GPU: %s", message.kernel_id, error.message
             )
-            env = unregistered.environment(kernel_id, self._machine.path, self._devices_env)
-        else:
-            launched.is_known = True
-            self._devices_env = {
-                name: value for name, value in env.items() if name not in OWN_NAMES
-            }
-        return {**env, "GPUSHARE_WANTS_GPU": "1"} if wants and env else env
+            return unregistered.environment(message.kernel_id, self._agent.path, self._devices_env)
+        launched.is_known = True
+        self._devices_env = {
+            name: value for name, value in env.items() if name not in PER_KERNEL_NAMES
+        }
+        return dict(env)
 
-    async def _asked_of_the_agent(self, message: RegisterKernel) -> dict[str, str]:
-        problem = self._problem()
-        if problem and not self._machine.connected.is_set():
-            raise Unavailable(problem)  # nobody is there to wait for
-        return await self._machine.register(message, LAUNCH_S)
+    async def _register_with_agent(self, message: RegisterKernel) -> dict[str, str]:
+        problem = self._startup.problem
+        if problem and not self._agent.connected.is_set():
+            raise Unavailable(problem)  # no agent will connect: do not wait for one
+        return await self._agent.register(message, LAUNCH_S)
 
     def launched(self, kernel_id: str, pid: int) -> bool:
-        """After a launch; False: we did not start it."""
+        """After a launch; False: the kernel was not launched by our provisioner."""
         launched = self._launched.get(kernel_id)
         if launched is None:
             return False
         launched.pid = pid
         if launched.is_known:
-            self._machine.tell(KernelLaunched(kernel_id=kernel_id, pid=pid))
+            self._agent.send(KernelLaunched(kernel_id=kernel_id, pid=pid))
         else:
-            self._register_again(launched)
+            self._register_running(launched)
         return True
 
-    def agent_is_new(self) -> None:
-        """It learns again which kernels run."""
+    def agent_connected(self) -> None:
+        """Register all running kernels: the agent may be a new process."""
         for launched in self._launched.values():
             if launched.pid is not None:
-                self._register_again(launched)
+                self._register_running(launched)
 
-    def _register_again(self, launched: LaunchedKernel) -> None:
-        """A kernel that runs already: the agent was away when it was launched, or is a new one."""
-        wants, n = self._wants_gpu(launched.registration.kernel_id), self._machine.number()
-        self._machine.tell(
-            msgspec.structs.replace(launched.registration, n=n, pid=launched.pid, wants_gpu=wants)
+    def _register_running(self, launched: LaunchedKernel) -> None:
+        """Register a kernel that runs already."""
+        message = msgspec.structs.replace(
+            launched.registration,
+            n=self._agent.next_number(),
+            pid=launched.pid,
+            wants_gpu=self._wants_gpu(launched.registration.kernel_id),
         )
+        self._agent.send(message)
 
     def restarting(self, kernel_id: str) -> None:
-        """Its process is over, but it comes back at once."""
-        self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=True))
+        """The kernel's process has ended; it is launched again at once."""
+        self._agent.send(KernelGone(kernel_id=kernel_id, restarting=True))
 
-    def gone(self, kernel_id: str) -> None:
-        """It is over for good."""
+    def ended(self, kernel_id: str) -> None:
+        """The kernel has ended for good."""
         if self._launched.pop(kernel_id, None) is not None:
-            self._machine.tell(KernelGone(kernel_id=kernel_id, restarting=False))
+            self._agent.send(KernelGone(kernel_id=kernel_id, restarting=False))
+
+    def _wants_gpu(self, kernel_id: str) -> bool:
+        if kernel_id not in self._registry:
+            return False
+        return self._registry.entry(kernel_id).workload_id is not None

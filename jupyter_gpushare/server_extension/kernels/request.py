@@ -1,5 +1,5 @@
-"""A person's request for one kernel, checked here as far as that needs no scheduler, and as the
-workload that the scheduler sees. Pure.
+"""A GPU request of one kernel: validated as far as possible without the scheduler, and converted to
+the workload that the scheduler receives. Pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = [
     "CONFIG_FIELDS",
     "checked",
     "from_config",
-    "passed_over",
+    "unknown_keys_message",
     "pools_of",
     "same",
     "shares",
@@ -36,48 +36,48 @@ CONFIG_FIELDS: Final = (
 
 
 def from_config(config: dict[str, object]) -> KernelRequest | None:
-    """The request in a kernelspec's `config`; None when it asks for no GPU (nothing, or `gpu: 0`
-    alone).
+    """The request in a kernelspec's `config`; None: no GPU (no amount, or only `gpu: 0`).
 
     Raises:
-        InvalidInput: with the field's name.
+        InvalidInput: the config is wrong; `field` names the key.
     """
     given = {name: value for name, value in config.items() if value not in (None, "", [])}
     if not {"preset", "gpu", "gpu_memory", "gpu_limit"} & given.keys():
         return None
     request = convert(KernelRequest, given)
     if request.preset is not None:
-        return request  # what it stands for is the server's to say
+        return request  # checked when the server resolves the preset
     return None if given in ({"gpu": 0}, {"gpu": "0"}) else checked(request)
 
 
-def passed_over(config: Mapping[str, object]) -> str:
-    """A sentence about the keys of a kernelspec's `config` that mean nothing here; "": there are
-    none.
+def unknown_keys_message(config: Mapping[str, object]) -> str:
+    """A sentence about unknown keys of a kernelspec's `config`; "": there are none.
 
-    Said, and not refused: a kernelspec may carry keys of a newer version, and its kernels shall
-    start.
+    They are no error: a kernelspec may have keys of a newer version, and its kernels must start.
     """
     unknown = sorted(str(key) for key in config if key not in CONFIG_FIELDS)
     if not unknown:
         return ""
-    close = [(key, get_close_matches(key, CONFIG_FIELDS, n=1)) for key in unknown]
-    words = [
-        f"{key!r}" + (f" (did you mean {found[0]!r}?)" if found else "") for key, found in close
-    ]
-    what = f"key {words[0]} is" if len(words) == 1 else f"keys {', '.join(words)} are"
-    return f"The kernelspec's {what} not known and {'was' if len(words) == 1 else 'were'} passed over; known: {', '.join(CONFIG_FIELDS)}."
+    label = "key" if len(unknown) == 1 else "keys"
+    names = ", ".join(_with_suggestion(key) for key in unknown)
+    known = ", ".join(CONFIG_FIELDS)
+    return f"Ignored unknown {label} in the kernelspec: {names}. Known keys: {known}."
+
+
+def _with_suggestion(key: str) -> str:
+    close = get_close_matches(key, CONFIG_FIELDS, n=1)
+    return f"{key!r} (did you mean {close[0]!r}?)" if close else repr(key)
 
 
 def checked(request: KernelRequest) -> KernelRequest:
     """The same request.
 
     Raises:
-        InvalidInput: it makes no sense whatever the cluster looks like; with the field's name.
+        InvalidInput: it is wrong for every cluster; `field` names the part.
     """
     if (request.gpu is None) == (request.gpu_memory is None):
         raise InvalidInput(
-            "gpu must be given, such as 0.5, or gpu_memory, such as 20GiB, and not both",
+            "either gpu (such as 0.5) or gpu_memory (such as 20GiB) must be given, not both",
             field="gpu",
         )
     if request.gpu is not None:
@@ -88,7 +88,7 @@ def checked(request: KernelRequest) -> KernelRequest:
         limit = _amount("gpu_limit", lambda: read_gpu(request.gpu_limit, what="gpu_limit"))
         if request.gpu is not None and limit < read_gpu(request.gpu):
             raise InvalidInput(
-                f"gpu_limit must not be less than gpu, got {request.gpu_limit} and {request.gpu}",
+                f"gpu_limit must be at least gpu, got {request.gpu_limit} and {request.gpu}",
                 field="gpu_limit",
             )
     return request
@@ -109,17 +109,15 @@ def _amount(field: str, read: Callable[[], int], *, whole_above_one: bool = Fals
 
 
 def pools_of(request: KernelRequest) -> list[str]:
-    """Node pools in order; a text is a list with commas."""
+    """Node pools in order; text is split at commas."""
     pools = request.node_pools
-    return (
-        [name.strip() for name in pools.split(",") if name.strip()]
-        if isinstance(pools, str)
-        else list(pools or [])
-    )
+    if isinstance(pools, str):
+        return [name.strip() for name in pools.split(",") if name.strip()]
+    return list(pools or [])
 
 
 def shares(request: KernelRequest) -> tuple[Share, Share]:
-    """What was asked and the burst ceiling, as numbers; of a checked request."""
+    """Request and burst limit as numbers, of a checked request."""
     gpu = None if request.gpu is None else read_gpu(request.gpu) / GPU
     memory = None if request.gpu_memory is None else read_memory(request.gpu_memory)
     limit = None if request.gpu_limit is None else read_gpu(request.gpu_limit) / GPU
@@ -127,10 +125,10 @@ def shares(request: KernelRequest) -> tuple[Share, Share]:
 
 
 def same(one: KernelRequest, other: KernelRequest) -> bool:
-    """Whether two checked requests ask for the same, however the amounts are written."""
+    """Whether two checked requests are equal, however their amounts are written."""
     names = ("project", "priority_class")
-    plain = all(getattr(one, name) == getattr(other, name) for name in names)
-    return plain and shares(one) == shares(other) and pools_of(one) == pools_of(other)
+    equal = all(getattr(one, name) == getattr(other, name) for name in names)
+    return equal and shares(one) == shares(other) and pools_of(one) == pools_of(other)
 
 
 def workload(
@@ -142,7 +140,7 @@ def workload(
     node: str,
     user: str | None,
 ) -> WorkloadRequest:
-    """One kernel is one workload with one pod that must run where its process is."""
+    """One kernel is one workload with one pod, which must run on the kernel's node."""
     nodes = [node] if node else []
     pod = PodRequest(
         name="kernel",

@@ -1,8 +1,7 @@
-"""The environment of a kernel that starts while its agent is away: the agent finds it, and it the
-agent, when that comes back.
+"""The environment of a kernel that starts while the node agent is unreachable.
 
-An agent that does not know a kernel's token takes the one in its `tokens` folder
-(`node_agent.reconcile.lifecycle`); so it is put there.
+An agent that does not know a kernel's token reads the one in its `tokens` folder
+(`node_agent.reconcile.lifecycle`), so this module writes it there.
 """
 
 from __future__ import annotations
@@ -16,9 +15,7 @@ __all__ = ["environment"]
 
 
 def environment(kernel_id: str, agent_socket: str, devices: Mapping[str, str]) -> dict[str, str]:
-    """`devices` is what an earlier answer of the agent said beside the kernel's own names. {} where
-    no agent ever was.
-    """
+    """`devices`: device variables of the agent's last answer. {} if no agent ever ran here."""
     state = Path(agent_socket).parent
     if not state.is_dir():
         return {}
@@ -36,7 +33,7 @@ def environment(kernel_id: str, agent_socket: str, devices: Mapping[str, str]) -
 
 
 def _token_file(folder: Path, kernel_id: str) -> Path:
-    """A token that is there already is the one that the agent knows."""
+    """Writes a token; an existing one stays, because the agent knows it."""
     folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / kernel_id
     try:

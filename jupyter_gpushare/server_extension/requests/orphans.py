@@ -1,9 +1,7 @@
-"""Requests of kernels that are gone, left behind by a server that was killed before it could say
-so. Pure.
+"""Finds pending requests that a killed Jupyter server left behind. Pure.
 
-A grant of such a request is let go by the agent, which sees that there is no process; one that
-waits has no lease to let go. Only requests for kernels of this machine and this person are judged,
-and only after nobody here has known their kernel for a while.
+The agent releases a granted lease without a process; a pending request has no lease. Only requests
+for kernels of this node and this user count, and only after their kernel was unknown for a while.
 """
 
 from __future__ import annotations
@@ -22,55 +20,51 @@ from jupyter_gpushare.messages import (
 __all__ = ["GRACE_MS", "OrphanedRequests"]
 
 GRACE_MS: Final = 6_000
-"""Longer than it takes another server of this machine to register a kernel whose request is on its
-way.
-"""
+"""Longer than another server of this machine takes to register the kernel of a new request."""
 
 
 class OrphanedRequests:
-    """Follows the scheduler's stream; `since` is when a request first looked abandoned."""
+    """Follows the scheduler's stream."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, WorkloadView] = {}
-        self._since: dict[str, int] = {}
+        self._pending: dict[str, WorkloadView] = {}
+        self._orphaned_since: dict[str, int] = {}
 
-    def scheduler_said(self, frame: SchedulerFrame) -> None:
-        """Keep the kernels' requests that wait."""
+    def apply_frame(self, frame: SchedulerFrame) -> None:
+        """Keep the pending requests of kernels."""
         match frame:
             case SchedulerState(workloads=workloads):
-                self._waiting = {one.id: one for one in workloads if _waits(one)}
-            case WorkloadChanged(workload=workload) if _waits(workload):
-                self._waiting[workload.id] = workload
+                self._pending = {one.id: one for one in workloads if _is_pending_kernel(one)}
+            case WorkloadChanged(workload=workload) if _is_pending_kernel(workload):
+                self._pending[workload.id] = workload
             case WorkloadChanged(workload=workload):
-                self._waiting.pop(workload.id, None)
+                self._pending.pop(workload.id, None)
             case WorkloadGone(id=workload_id):
-                self._waiting.pop(workload_id, None)
+                self._pending.pop(workload_id, None)
 
     def suspects(
         self, now: int, *, node: str, user: str, living: Collection[str]
     ) -> dict[str, str]:
-        """Workload id -> kernel id of what looked abandoned for the whole grace time; whether the
-        agent knows the kernel is still to be asked.
+        """Workload id -> kernel id of requests that were orphaned for the whole grace time.
+
+        The caller must still ask the agent whether it knows the kernel. `now` is in ms.
         """
-        mine = {
+        orphaned = {
             one.id: one.kernel_id or ""
-            for one in self._waiting.values()
-            if one.user == user and f".{node}." in one.id
+            for one in self._pending.values()
+            if one.user == user and f".{node}." in one.id and (one.kernel_id or "") not in living
         }
-        abandoned = {
-            workload_id: kernel_id
-            for workload_id, kernel_id in mine.items()
-            if kernel_id not in living
+        self._orphaned_since = {
+            workload_id: self._orphaned_since.get(workload_id, now) for workload_id in orphaned
         }
-        self._since = {workload_id: self._since.get(workload_id, now) for workload_id in abandoned}
         return {
             workload_id: kernel_id
-            for workload_id, kernel_id in abandoned.items()
-            if now - self._since[workload_id] >= GRACE_MS
+            for workload_id, kernel_id in orphaned.items()
+            if now - self._orphaned_since[workload_id] >= GRACE_MS
         }
 
 
-def _waits(workload: WorkloadView) -> bool:
+def _is_pending_kernel(workload: WorkloadView) -> bool:
     return (
         workload.kernel_id is not None
         and workload.state == "pending"

@@ -1,6 +1,4 @@
-"""Shares that the administrator has given a name: what people choose in JupyterLab, and what a
-kernelspec may ask by name. Pure.
-"""
+"""Named shares of the administrator, offered in JupyterLab and usable in kernelspecs. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from jupyter_gpushare.messages import KernelRequest, Preset, convert
 
 from ..kernels.request import checked
 
-__all__ = ["DEFAULT_PRESETS", "Presets", "presets_or_usual", "read_presets"]
+__all__ = ["DEFAULT_PRESETS", "Presets", "presets_or_default", "read_presets"]
 
 DEFAULT_PRESETS: Final[list[dict[str, Any]]] = [
     {"name": "¼ GPU", "gpu": 0.25},
@@ -27,19 +25,19 @@ AMOUNTS: Final = ("gpu", "gpu_memory")
 
 @dataclass(frozen=True, slots=True)
 class Presets:
-    """What is offered, in the administrator's order; names are unique. `problem`: why it is not the
-    administrator's list.
+    """Presets in the administrator's order, with unique names.
+
+    `problem`: why these are the default presets instead.
     """
 
     offered: tuple[Preset, ...] = ()
     problem: str | None = None
 
     def resolved(self, request: KernelRequest) -> KernelRequest:
-        """The request with its preset's words where it has none of its own; it keeps the preset's
-        name.
+        """The request with the preset's values where it has none; it keeps the preset's name.
 
         Raises:
-            InvalidInput: there is no preset of that name.
+            InvalidInput: no preset has that name.
         """
         if request.preset is None:
             return request
@@ -47,7 +45,7 @@ class Presets:
         if preset is None:
             names = ", ".join(one.name for one in self.offered) or "none"
             raise InvalidInput(
-                f"there is no preset {request.preset!r}; there are: {names}", field="preset"
+                f"unknown preset {request.preset!r}; presets: {names}", field="preset"
             )
         own = _given(request)
         theirs = {
@@ -58,40 +56,42 @@ class Presets:
         return KernelRequest(**{**theirs, **own})
 
 
-def presets_or_usual(entries: Iterable[Mapping[str, Any]]) -> Presets:
-    """The administrator's list; when it cannot be read, the usual one and the reason: no notebook
-    should fail to start for that.
+def presets_or_default(entries: Iterable[Mapping[str, Any]]) -> Presets:
+    """The administrator's presets; the default ones and the problem if these are invalid.
+
+    A wrong list must not keep notebooks from starting.
     """
     try:
         return read_presets(entries)
     except InvalidInput as error:
-        problem = f"GpuShareExtension.presets{error.field}: {error.message}; the usual shares are offered instead"
+        where = f"GpuShareExtension.presets{error.field}"
+        problem = f"{where}: {error.message}; the default presets are offered instead"
         return Presets(read_presets(DEFAULT_PRESETS).offered, problem)
 
 
 def read_presets(entries: Iterable[Mapping[str, Any]]) -> Presets:
-    """The administrator's list.
+    """The administrator's presets.
 
     Raises:
-        InvalidInput: an entry that makes no sense; its number and field are in `field`.
+        InvalidInput: an entry is invalid; `field` has its number and key.
     """
     offered: list[Preset] = []
     for index, entry in enumerate(entries):
         preset = _read(entry, f"[{index}]")
         if any(one.name == preset.name for one in offered):
-            raise InvalidInput(f"{preset.name!r} stands there twice", field=f"[{index}].name")
+            raise InvalidInput(f"duplicate preset {preset.name!r}", field=f"[{index}].name")
         offered.append(preset)
     return Presets(tuple(offered))
 
 
 def _read(entry: Mapping[str, Any], where: str) -> Preset:
-    words = {name: value for name, value in entry.items() if name not in ("name", "description")}
+    values = {name: value for name, value in entry.items() if name not in ("name", "description")}
     if not isinstance(entry.get("name"), str) or not entry["name"].strip():
         raise InvalidInput("a preset needs a name", field=f"{where}.name")
-    if "preset" in words:
-        raise InvalidInput("a preset cannot stand for another one", field=f"{where}.preset")
+    if "preset" in values:
+        raise InvalidInput("a preset cannot refer to another preset", field=f"{where}.preset")
     try:
-        request = checked(convert(KernelRequest, words))
+        request = checked(convert(KernelRequest, values))
     except InvalidInput as error:
         raise InvalidInput(
             error.message, field=f"{where}.{error.field}" if error.field else where

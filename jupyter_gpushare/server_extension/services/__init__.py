@@ -1,7 +1,10 @@
-"""What the handlers call.
+"""What the handlers and the provisioner call; `service` composes it.
 
-`service` joins what scheduler and agent report; `publisher` and `broadcast` pass changes on to
-pages, the event log and the agent; `kernel_rpc` answers requests from kernels; `relaunch` restarts
-kernels for the agent; `status` and `notebook_names` do what they say; `protocols`
-states what the service needs of its neighbours.
+* `kernel_service`, `request_service`, `table_service`, `status`: queries and commands of the pages
+* `kernel_lifecycle`: what the provisioner reports
+* `scheduler_follower`, `agent_events`, `kernel_sweep`: apply what scheduler, agent and Jupyter
+  report
+* `publisher`, `page_stream`: send changes to pages, the event bus and the agent
+* `kernel_rpc` answers requests of kernels, `relaunch` restarts kernels for the agent,
+  `notebook_names` keeps kernels' names up to date
 """

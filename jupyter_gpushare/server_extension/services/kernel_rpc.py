@@ -1,78 +1,93 @@
-"""What a kernel asks that only its server can answer: `%gpu request`, `release`, `why`, `what-if`,
-`queue`, `nodes`, relayed by the agent.
-"""
+"""Answers requests of kernels that the agent relays: `%gpu request`, `why`, `queue` and others."""
 
 from __future__ import annotations
 
 from logging import Logger
-from typing import Any, Protocol
+from typing import Any
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.core.estimates.time_series import minutes_in
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound
 from jupyter_gpushare.messages import (
     ErrorDetail,
-    Kernel,
-    KernelHistory,
     KernelRequest,
     RelayedRequest,
     RelayedResponse,
-    Table,
-    WhatIfAnswer,
     convert,
     error_detail,
     to_json,
 )
 
-__all__ = ["KernelRpcHandler", "answer"]
+from ..clients.agent_client import AgentClient
+from .kernel_service import KernelService
+from .request_service import RequestService
+from .table_service import TableService
+
+__all__ = ["KernelRpc"]
 
 
-class KernelRpcHandler(Protocol):
-    """Who does what is asked."""
+class KernelRpc:
+    """Calls the services on behalf of a kernel."""
 
-    def kernel(self, kernel_id: str) -> Kernel: ...
-    async def request(
-        self, kernel_id: str, request: KernelRequest
-    ) -> tuple[Kernel, KernelRequest | None]: ...
-    async def release(self, kernel_id: str) -> Kernel: ...
-    async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer: ...
-    async def rows(self, table: str) -> Table: ...
-    def kernel_history(self, kernel_id: str, minutes: int) -> KernelHistory: ...
+    def __init__(
+        self,
+        kernels: KernelService,
+        requests: RequestService,
+        tables: TableService,
+        agent: AgentClient,
+        tasks: BackgroundTasks,
+        log: Logger,
+    ) -> None:
+        self._kernels, self._requests, self._tables = kernels, requests, tables
+        self._agent, self._tasks, self._log = agent, tasks, log
 
+    def handle(self, asked: RelayedRequest) -> None:
+        """Answer in the background."""
+        self._tasks.spawn(self._handle(asked))
 
-async def answer(sharing: KernelRpcHandler, asked: RelayedRequest, log: Logger) -> RelayedResponse:
-    """Does it and answers: a body, or the error in the words of whoever refused."""
-    try:
-        return RelayedResponse(n=asked.n, body=await _body(sharing, asked))
-    except GpuShareError as error:
-        detail = error_detail(error)
-    except Exception:
-        log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
-        detail = ErrorDetail(code="error", message="the Jupyter server failed; its log says why")
-    return RelayedResponse(n=asked.n, error=detail)
+    async def _handle(self, asked: RelayedRequest) -> None:
+        self._agent.send(await self._answer(asked))
 
-
-async def _body(sharing: KernelRpcHandler, asked: RelayedRequest) -> Any:
-    kernel_id = asked.kernel_id
-    match asked.action:
-        case "request":
-            kernel, before = await sharing.request(kernel_id, convert(KernelRequest, asked.body))
-            return {
-                "kernel": to_json(kernel),
-                "previous": to_json(before) if before is not None else None,
-            }
-        case "release":
-            return {"kernel": to_json(await sharing.release(kernel_id))}
-        case "why" | "status":
-            return to_json(sharing.kernel(kernel_id))
-        case "history":
-            samples = sharing.kernel_history(
-                kernel_id, minutes_in(str(asked.body.get("minutes", "")))
+    async def _answer(self, asked: RelayedRequest) -> RelayedResponse:
+        """The result, or the error that refused the request."""
+        try:
+            return RelayedResponse(n=asked.n, body=await self._body(asked))
+        except GpuShareError as error:
+            detail = error_detail(error)
+        except Exception:
+            self._log.exception("gpushare: %s of kernel %s failed", asked.action, asked.kernel_id)
+            detail = ErrorDetail(
+                code="error", message="the Jupyter server failed; its log has the details"
             )
-            return {**to_json(samples), "events": to_json(sharing.kernel(kernel_id).events)}
-        case "what-if":
-            return to_json(await sharing.what_if(convert(KernelRequest, asked.body), kernel_id))
-        case "queue":
-            return to_json(await sharing.rows("queues"))
-        case "nodes":
-            return to_json(await sharing.rows("nodes"))
-    raise NotFound(f"there is no action {asked.action!r}")
+        return RelayedResponse(n=asked.n, error=detail)
+
+    async def _body(self, asked: RelayedRequest) -> Any:
+        kernel_id = asked.kernel_id
+        match asked.action:
+            case "request":
+                return await self._request(kernel_id, convert(KernelRequest, asked.body))
+            case "release":
+                return {"kernel": to_json(await self._requests.release(kernel_id))}
+            case "why" | "status":
+                return to_json(self._kernels.get(kernel_id))
+            case "history":
+                return self._history(kernel_id, minutes_in(str(asked.body.get("minutes", ""))))
+            case "what-if":
+                wanted = convert(KernelRequest, asked.body)
+                return to_json(await self._requests.what_if(wanted, kernel_id))
+            case "queue":
+                return to_json(await self._tables.rows("queues"))
+            case "nodes":
+                return to_json(await self._tables.rows("nodes"))
+        raise NotFound(f"unknown action {asked.action!r}")
+
+    async def _request(self, kernel_id: str, request: KernelRequest) -> dict[str, Any]:
+        kernel, previous = await self._requests.request(kernel_id, request)
+        return {
+            "kernel": to_json(kernel),
+            "previous": to_json(previous) if previous is not None else None,
+        }
+
+    def _history(self, kernel_id: str, minutes: int) -> dict[str, Any]:
+        history = self._kernels.history(kernel_id, minutes)
+        return {**to_json(history), "events": to_json(self._kernels.get(kernel_id).events)}

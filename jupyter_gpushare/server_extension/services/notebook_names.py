@@ -1,78 +1,85 @@
-"""Tells the scheduler what notebooks are called now, so that its tables and everybody else's pages
-show the name of today.
+"""Keeps the names of kernels up to date: a notebook may be renamed at any time.
+
+Jupyter has no event for it, so its sessions are read regularly; new names are sent to the
+scheduler, whose tables show them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from logging import Logger
-from typing import Protocol
 
 from jupyter_gpushare.aio import BackgroundTasks
+from jupyter_gpushare.client import SchedulerClient
 from jupyter_gpushare.core.model.errors import GpuShareError, NotFound, Unavailable
-from jupyter_gpushare.messages import WorkloadView
 
+from ..clients.jupyter_server import JupyterServer
 from ..kernels.kernel_registry import KernelRegistry
 
-__all__ = ["NotebookNames", "RenameAPI"]
-
-
-class RenameAPI(Protocol):
-    """What this needs of the scheduler."""
-
-    async def rename(self, workload_id: str, name: str) -> WorkloadView: ...
+__all__ = ["NotebookNames"]
 
 
 class NotebookNames:
-    """`tell` is called again and again; it says only what the scheduler does not know, and does not
-    wait for its answer.
-    """
+    """`changed` is called with the ids of the kernels that may have changed."""
 
-    def __init__(self, directory: KernelRegistry, scheduler: RenameAPI, log: Logger) -> None:
-        self._directory, self._scheduler, self._log = directory, scheduler, log
-        self._told: dict[str, str] = {}
-        """Workload -> the name that was taken, or refused: neither is said again."""
+    def __init__(
+        self,
+        registry: KernelRegistry,
+        jupyter: JupyterServer,
+        scheduler: SchedulerClient,
+        log: Logger,
+        *,
+        changed: Callable[[set[str]], None],
+    ) -> None:
+        self._registry, self._jupyter, self._scheduler = registry, jupyter, scheduler
+        self._log, self._changed = log, changed
+        self._sent: dict[str, str] = {}
+        """Workload id -> the last name that was accepted or refused; it is not sent again."""
         self._tasks = BackgroundTasks(log)
 
-    def tell(self) -> None:
-        """Starts telling, unless that is under way."""
-        news = dict(self._news())
-        self._told = {id_: name for id_, name in self._told.items() if id_ in self._asked()}
-        if news and not self._tasks:
-            self._tasks.spawn(self._tell(news))
+    async def refresh(self) -> None:
+        """Read the names from Jupyter and send new ones to the scheduler in the background."""
+        names = await self._jupyter.kernel_names()
+        changed: set[str] = set()
+        for kernel_id in self._jupyter.kernel_ids():
+            changed |= self._registry.add(kernel_id, names.get(kernel_id, ""))
+        self._changed(changed)
+        self.send()
+
+    def send(self) -> None:
+        """Send the names that the scheduler does not know, unless that is under way."""
+        names = dict(self._unsent())
+        current = self._workload_ids()
+        self._sent = {id_: name for id_, name in self._sent.items() if id_ in current}
+        if names and not self._tasks:
+            self._tasks.spawn(self._send(names))
 
     async def stop(self) -> None:
-        """What is not told by now is told by the next request."""
+        """Cancel what is being sent; the next request of the kernel has the name as well."""
         await self._tasks.close()
 
-    def _asked(self) -> set[str]:
-        return {
-            id_
-            for kernel in self._directory.ids()
-            if (id_ := self._directory.entry(kernel).workload_id) is not None
-        }
+    def _workload_ids(self) -> set[str | None]:
+        return {self._registry.entry(kernel_id).workload_id for kernel_id in self._registry.ids()}
 
-    def _news(self) -> Iterable[tuple[str, str]]:
-        for kernel in self._directory.ids():
-            entry = self._directory.entry(kernel)
+    def _unsent(self) -> Iterable[tuple[str, str]]:
+        for kernel_id in self._registry.ids():
+            entry = self._registry.entry(kernel_id)
             workload, name = entry.workload, entry.name
-            if (
-                workload is not None
-                and name
-                and name not in (workload.name, self._told.get(workload.id))
-            ):
+            if workload is None or not name:
+                continue
+            if name not in (workload.name, self._sent.get(workload.id)):
                 yield workload.id, name
 
-    async def _tell(self, news: dict[str, str]) -> None:
-        for workload, name in news.items():
+    async def _send(self, names: dict[str, str]) -> None:
+        for workload_id, name in names.items():
             try:
-                await self._scheduler.rename(workload, name)
+                await self._scheduler.rename(workload_id, name)
             except Unavailable:
-                return  # said again at the next look
+                return  # sent again at the next refresh
             except NotFound:
-                pass  # it has just ended, or the scheduler is older than renaming
+                pass  # it has just ended, or the scheduler is too old to rename
             except GpuShareError as error:
                 self._log.warning(
-                    "gpushare: the scheduler does not call %s %r: %s", workload, name, error.message
+                    "gpushare: cannot rename %s to %r: %s", workload_id, name, error.message
                 )
-            self._told[workload] = name
+            self._sent[workload_id] = name

@@ -1,10 +1,8 @@
-"""Who is told what is new: pages, Jupyter's event log, and the agent, which shows it in the kernel.
-Nobody hears a thing twice.
-"""
+"""Sends changes of kernels and of the status to pages, the event bus and the agent, each once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from jupyter_gpushare.messages import (
     Event,
@@ -18,86 +16,85 @@ from jupyter_gpushare.messages import (
 )
 
 from ..clients.agent_client import AgentClient
+from ..clients.jupyter_server import JupyterServer
 from ..kernels.kernel_history import KernelHistories, wall_ms
 from ..kernels.kernel_registry import KernelRegistry
-from .broadcast import PageStream
-from .protocols import JupyterAPI
+from ..kernels.launches import KernelLaunches
+from .page_stream import PageStream
+from .status import StatusService
 
 __all__ = ["Publisher"]
 
 
 class Publisher:
-    """`is_ours`: whether a kernel runs with our provisioner, so that the agent wants to know what
-    becomes of its request.
-    """
+    """Remembers what it sent last, and sends only differences."""
 
     def __init__(
         self,
-        directory: KernelRegistry,
+        registry: KernelRegistry,
         histories: KernelHistories,
-        broadcast: PageStream,
-        machine: AgentClient,
-        jupyter: JupyterAPI,
-        *,
-        is_ours: Callable[[str], bool],
+        launches: KernelLaunches,
+        status: StatusService,
+        pages: PageStream,
+        agent: AgentClient,
+        jupyter: JupyterServer,
     ) -> None:
-        self._directory, self._histories, self._is_ours = directory, histories, is_ours
-        self._broadcast, self._machine, self._jupyter = broadcast, machine, jupyter
-        self._shown: dict[str, Kernel] = {}
-        self._told: dict[str, KernelRequestState] = {}
-        self._shown_status: Status | None = None
+        self._registry, self._histories, self._launches = registry, histories, launches
+        self._status, self._pages, self._agent, self._jupyter = status, pages, agent, jupyter
+        self._sent: dict[str, Kernel] = {}
+        self._sent_to_agent: dict[str, KernelRequestState] = {}
+        self._sent_status: Status | None = None
 
     def changed(self, kernel_ids: Iterable[str]) -> None:
-        """These kernels may be others than they were."""
+        """These kernels may have changed."""
         for kernel_id in sorted(kernel_ids):
-            if kernel_id in self._directory:
-                self._show(kernel_id)
-                self.outlook(kernel_id)
-            elif self._shown.pop(kernel_id, None) is not None:
-                self._told.pop(kernel_id, None)
-                self._gone(kernel_id)
+            if kernel_id in self._registry:
+                self._send_kernel(kernel_id)
+                self.request_state(kernel_id)
+            elif self._sent.pop(kernel_id, None) is not None:
+                self._sent_to_agent.pop(kernel_id, None)
+                self._send_gone(kernel_id)
 
-    def _show(self, kernel_id: str) -> None:
-        new, old = self._directory.view(kernel_id), self._shown.get(kernel_id)
+    def _send_kernel(self, kernel_id: str) -> None:
+        new, old = self._registry.view(kernel_id), self._sent.get(kernel_id)
         if new == old:
             return
-        self._shown[kernel_id] = new
+        self._sent[kernel_id] = new
         self._histories.changed(wall_ms(), new)
-        self._broadcast.publish(
+        self._pages.publish(
             lambda revision: StreamKernel(revision=revision, kernel_id=kernel_id, kernel=new)
         )
         known = old.events if old is not None else []
         for event in new.events:
             if event not in known:
-                self._happened(kernel_id, event)
+                self._send_event(kernel_id, event)
 
-    def _gone(self, kernel_id: str) -> None:
-        self._broadcast.publish(
+    def _send_gone(self, kernel_id: str) -> None:
+        self._pages.publish(
             lambda revision: StreamKernelGone(revision=revision, kernel_id=kernel_id)
         )
 
-    def _happened(self, kernel_id: str, event: Event) -> None:
-        self._broadcast.publish(
+    def _send_event(self, kernel_id: str, event: Event) -> None:
+        self._pages.publish(
             lambda revision: StreamEvent(revision=revision, kernel_id=kernel_id, event=event)
         )
         self._jupyter.emit(kernel_id, event)
 
-    def outlook(self, kernel_id: str, *, anew: bool = False) -> None:
-        """Why this kernel waits, to the agent; `anew`: its process is a new one, which knows
-        nothing yet.
-        """
-        if not self._is_ours(kernel_id) or kernel_id not in self._directory:
+    def request_state(self, kernel_id: str, *, again: bool = False) -> None:
+        """Send the state of the kernel's request to the agent; `again`: also if it is unchanged."""
+        if kernel_id not in self._launches or kernel_id not in self._registry:
             return
-        outlook = self._directory.outlook(kernel_id)
-        if (anew or self._told.get(kernel_id) != outlook) and self._machine.tell(outlook):
-            self._told[kernel_id] = outlook
+        state = self._registry.request_state(kernel_id)
+        if (again or self._sent_to_agent.get(kernel_id) != state) and self._agent.send(state):
+            self._sent_to_agent[kernel_id] = state
 
-    def agent_is_new(self) -> None:
-        """It has heard nothing yet."""
-        self._told.clear()
+    def agent_connected(self) -> None:
+        """The agent may be a new process: send everything again."""
+        self._sent_to_agent.clear()
 
-    def status(self, status: Status) -> None:
-        """How it stands with scheduler and agent; `status` without its kernels."""
-        if status != self._shown_status:
-            self._shown_status = status
-            self._broadcast.publish(lambda revision: StreamStatus(revision=revision, status=status))
+    def status_changed(self) -> None:
+        """The status of scheduler or agent may have changed."""
+        status = self._status.status()
+        if status != self._sent_status:
+            self._sent_status = status
+            self._pages.publish(lambda revision: StreamStatus(revision=revision, status=status))

@@ -1,5 +1,6 @@
-"""The restart or the end that a node agent orders: Jupyter's own, so that documents and websockets
-stay, and no page says that the kernel died.
+"""Restarts and shuts down kernels for the node agent, with Jupyter's own means.
+
+Documents and WebSockets stay, and no page reports that the kernel died.
 """
 
 from __future__ import annotations
@@ -9,38 +10,51 @@ import contextlib
 from logging import Logger
 from typing import Final
 
+from jupyter_gpushare.aio import BackgroundTasks
 from jupyter_gpushare.messages import EndKernel, RelaunchKernel
 
-from .protocols import JupyterAPI
+from ..clients.jupyter_server import JupyterServer
 
-__all__ = ["end_idle", "relaunch"]
+__all__ = ["KernelRestarter"]
 
 SHARE_OF_DEADLINE: Final = 0.6
-"""Of the time that the agent gives us for a restart: what is left is for the restart itself."""
+"""Share of the agent's deadline for waiting for the running cell; the rest is for the restart."""
 
 
-async def relaunch(jupyter: JupyterAPI, order: RelaunchKernel, log: Logger) -> None:
-    """Restart it. One that cannot be restarted is the agent's to kill, at its deadline."""
-    log.info("gpushare: kernel %s is restarted: %s", order.kernel_id, order.message)
-    await _until_idle(jupyter, order.kernel_id, order.deadline_ms / 1000 * SHARE_OF_DEADLINE)
-    try:
-        await jupyter.restart(order.kernel_id)
-    except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
-        log.warning("gpushare: kernel %s could not be restarted: %s", order.kernel_id, error)
+class KernelRestarter:
+    """Carries out the agent's orders in the background. The agent acts itself at its deadline."""
 
+    def __init__(self, jupyter: JupyterServer, tasks: BackgroundTasks, log: Logger) -> None:
+        self._jupyter, self._tasks, self._log = jupyter, tasks, log
 
-async def end_idle(jupyter: JupyterAPI, order: EndKernel, log: Logger) -> None:
-    """Jupyter's own shutdown, as its culling of idle kernels does it."""
-    log.info("gpushare: kernel %s is shut down: %s", order.kernel_id, order.message)
-    try:
-        await jupyter.end(order.kernel_id)
-    except Exception as error:  # whatever Jupyter raises: the agent's deadline is the way out
-        log.warning("gpushare: kernel %s could not be shut down: %s", order.kernel_id, error)
+    def restart(self, order: RelaunchKernel) -> None:
+        """Restart a kernel."""
+        self._tasks.spawn(self._restart(order))
 
+    def shut_down(self, order: EndKernel) -> None:
+        """Shut a kernel down, as Jupyter's own culling does."""
+        self._tasks.spawn(self._shut_down(order))
 
-async def _until_idle(jupyter: JupyterAPI, kernel_id: str, within: float) -> None:
-    """The running cell is being ended with a sentence; give that a moment to reach the notebook."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(within):
-            while jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - Jupyter announces no change of it
-                await asyncio.sleep(0.01)
+    async def _restart(self, order: RelaunchKernel) -> None:
+        kernel_id = order.kernel_id
+        self._log.info("gpushare: restarting kernel %s: %s", kernel_id, order.message)
+        await self._until_idle(kernel_id, order.deadline_ms / 1000 * SHARE_OF_DEADLINE)
+        try:
+            await self._jupyter.restart(kernel_id)
+        except Exception as error:  # of any kind: the agent kills the kernel at its deadline
+            self._log.warning("gpushare: cannot restart kernel %s: %s", kernel_id, error)
+
+    async def _shut_down(self, order: EndKernel) -> None:
+        kernel_id = order.kernel_id
+        self._log.info("gpushare: shutting down kernel %s: %s", kernel_id, order.message)
+        try:
+            await self._jupyter.end(kernel_id)
+        except Exception as error:  # of any kind: the agent ends the kernel at its deadline
+            self._log.warning("gpushare: cannot shut down kernel %s: %s", kernel_id, error)
+
+    async def _until_idle(self, kernel_id: str, within: float) -> None:
+        """Wait for the running cell, which the agent is ending with a message, to finish."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(within):
+                while self._jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - Jupyter has no event for it
+                    await asyncio.sleep(0.01)

@@ -1,6 +1,4 @@
-"""Frames for every page that listens: numbered, remembered for a while, so that a page that lost
-its connection misses nothing.
-"""
+"""Numbered frames for open pages, kept for a while so that a page can resume without loss."""
 
 from __future__ import annotations
 
@@ -12,27 +10,27 @@ from typing import Final
 
 from jupyter_gpushare.messages import StreamFrame, encode
 
-__all__ = ["PageStream", "PageListener"]
+__all__ = ["PageListener", "PageStream"]
 
-REMEMBERED: Final = 2000
-LONGEST_BACKLOG: Final = 1000
-"""Frames that may wait for a page that does not read; then it is dropped and resumes by revision.
-"""
+MAX_HISTORY: Final = 2000
+MAX_BACKLOG: Final = 1000
+"""Frames that may be queued for a page that does not read; then it is disconnected and resumes."""
 
 
 class PageListener:
-    """One open page. `frames` yields None when it fell too far behind."""
+    """One open page. `frames` yields None when the page has fallen too far behind."""
 
     def __init__(self) -> None:
         self.frames: asyncio.Queue[bytes | None] = asyncio.Queue()
 
-    def forget(self) -> None:
-        """Drop what was handed so far: the whole state is about to be sent."""
+    def clear(self) -> None:
+        """Drop all queued frames: the complete state follows."""
         while not self.frames.empty():
             self.frames.get_nowait()
 
-    def hand(self, frame: bytes) -> bool:
-        if self.frames.qsize() >= LONGEST_BACKLOG:
+    def put(self, frame: bytes) -> bool:
+        """Queue a frame; False: the page does not read, this was its last frame."""
+        if self.frames.qsize() >= MAX_BACKLOG:
             self.frames.put_nowait(None)
             return False
         self.frames.put_nowait(frame)
@@ -40,40 +38,38 @@ class PageListener:
 
 
 class PageStream:
-    """Revisions begin at this server's start time, so that a number from an earlier life is seen to
-    be too old.
-    """
+    """Revisions begin at the server's start time: those of an earlier run are too old."""
 
     def __init__(self) -> None:
         self.revision = time.time_ns() // 1_000_000
-        self._history: collections.deque[tuple[int, bytes]] = collections.deque(maxlen=REMEMBERED)
+        self._history: collections.deque[tuple[int, bytes]] = collections.deque(maxlen=MAX_HISTORY)
         self._listeners: set[PageListener] = set()
 
     def publish(self, frame_at: Callable[[int], StreamFrame]) -> None:
-        """Number a frame and hand it to everybody."""
+        """Number a frame and queue it for all pages."""
         self.revision += 1
         frame = encode(frame_at(self.revision))
         self._history.append((self.revision, frame))
-        self._listeners = {listener for listener in self._listeners if listener.hand(frame)}
+        self._listeners = {listener for listener in self._listeners if listener.put(frame)}
 
     def missed(self, since: int) -> list[bytes] | None:
-        """The frames after `since`; None when it is too old (or not ours) and the whole state is
-        needed.
-        """
+        """The frames after `since`; None: unknown or too old, the complete state is needed."""
         oldest = self._history[0][0] if self._history else self.revision + 1
         if not oldest - 1 <= since <= self.revision:
             return None
         return [frame for revision, frame in self._history if revision > since]
 
     def listen(self) -> PageListener:
-        """From now on; every `listen` needs its `leave`."""
+        """Add a page; `leave` removes it."""
         listener = PageListener()
         self._listeners.add(listener)
         return listener
 
     def leave(self, listener: PageListener) -> None:
+        """Remove a page; also one that was disconnected."""
         self._listeners.discard(listener)
 
     @property
     def listeners(self) -> int:
+        """Number of open pages."""
         return len(self._listeners)

@@ -1,0 +1,69 @@
+"""Base class of the REST handlers: access to the services, JSON answers, error bodies."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final, cast
+
+from jupyter_server.base.handlers import APIHandler
+from tornado import web
+
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.messages import ErrorBody, ErrorDetail, encode, error_detail
+
+from ..services.service import GpuShareService
+
+__all__ = ["AUTH_RESOURCE", "SETTING", "GpuShareAPIHandler", "with_error_body"]
+
+AUTH_RESOURCE: Final = "gpushare"
+"""Resource name for Jupyter's authorizer."""
+SETTING: Final = "gpushare"
+"""Key of the `GpuShareService` in the server's settings."""
+
+Verb = Callable[..., Awaitable[None]]
+
+
+def with_error_body(verb: Verb) -> Verb:
+    """Turns a `GpuShareError` of a handler method into its status and an error body."""
+
+    @functools.wraps(verb)
+    async def call(self: GpuShareAPIHandler, *args: str, **kwargs: str) -> None:
+        try:
+            await verb(self, *args, **kwargs)
+        except GpuShareError as error:
+            self.send_error_body(error.status_hint, error_detail(error))
+
+    return call
+
+
+class GpuShareAPIHandler(APIHandler):
+    """Jupyter's own authentication, authorizer and XSRF checks apply."""
+
+    auth_resource = AUTH_RESOURCE
+
+    @property
+    def service(self) -> GpuShareService:
+        """The services of this server."""
+        return cast(GpuShareService, self.settings[SETTING])
+
+    def send_json(self, body: Any) -> None:
+        """Finish the request with this body."""
+        self.set_header("Content-Type", "application/json")
+        self.finish(encode(body))
+
+    def send_error_body(self, status: int, detail: ErrorDetail) -> None:
+        """Finish the request with an error."""
+        self.set_status(status)
+        self.send_json(ErrorBody(error=detail))
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Errors of Jupyter and tornado, with our error body."""
+        error = kwargs.get("exc_info", (None, None, None))[1]
+        message = None
+        if isinstance(error, web.HTTPError):
+            message = error.log_message or error.reason
+        message = message or HTTPStatus(status_code).phrase
+        detail = ErrorDetail(code=f"http-{status_code}", message=message)
+        self.send_error_body(status_code, detail)

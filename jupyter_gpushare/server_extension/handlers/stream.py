@@ -1,0 +1,92 @@
+"""The WebSocket `stream`: the complete state, or what was missed since `?since=`, then changes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from jupyter_core.utils import ensure_async
+from jupyter_server.auth.decorator import ws_authenticated
+from jupyter_server.base.handlers import JupyterHandler
+from jupyter_server.base.websocket import WebSocketMixin
+from tornado import web
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from jupyter_gpushare.messages import StreamState, encode
+
+from ..services.page_stream import PageListener
+from ..services.service import GpuShareService
+from .base import AUTH_RESOURCE, SETTING
+
+__all__ = ["PageStreamHandler"]
+
+TRY_AGAIN_LATER = 1013
+"""WebSocket close code, RFC 6455 registry."""
+
+
+class PageStreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
+    """One open page."""
+
+    auth_resource = AUTH_RESOURCE
+    _listener: PageListener | None = None
+    _sending: asyncio.Task[None] | None = None
+
+    @property
+    def service(self) -> GpuShareService:
+        """The services of this server."""
+        return cast(GpuShareService, self.settings[SETTING])
+
+    async def _check_authorized(self) -> None:
+        user = self.current_user
+        if user is None:
+            raise web.HTTPError(403)
+        if not await ensure_async(
+            self.authorizer.is_authorized(self, user, "execute", AUTH_RESOURCE)
+        ):
+            raise web.HTTPError(403)
+
+    @ws_authenticated
+    async def get(self, *args: Any, **kwargs: Any) -> None:
+        """Authorize, then upgrade the connection."""
+        await self._check_authorized()
+        await super().get(*args, **kwargs)
+
+    async def open(self, *_: str) -> None:
+        """The handshake is done."""
+        super().open()
+        # Otherwise a small frame waits up to 40 ms for the acknowledgement of the previous one.
+        self.set_nodelay(True)
+        self._listener = listener = self.service.pages.listen()
+        first = self._first_frames(listener)
+        self._sending = asyncio.get_running_loop().create_task(self._send(listener, first))
+
+    def _first_frames(self, listener: PageListener) -> list[bytes]:
+        pages = self.service.pages
+        since = self.get_query_argument("since", "")
+        missed = pages.missed(int(since)) if since.isdecimal() else None
+        if missed is not None:
+            return missed
+        # status() may publish changes, which are part of the state then.
+        status = self.service.status()
+        listener.clear()
+        return [encode(StreamState(revision=pages.revision, status=status))]
+
+    async def _send(self, listener: PageListener, first: list[bytes]) -> None:
+        try:
+            for frame in first:
+                await self.write_message(frame.decode())
+            while (change := await listener.frames.get()) is not None:
+                await self.write_message(change.decode())
+            self.close(TRY_AGAIN_LATER, "too slow: resume with since")
+        except WebSocketClosedError:
+            pass
+
+    def on_message(self, message: str | bytes) -> None:
+        """Messages of pages are ignored."""
+
+    def on_close(self) -> None:
+        """The page has disconnected."""
+        if self._listener is not None:
+            self.service.pages.leave(self._listener)
+        if self._sending is not None:
+            self._sending.cancel()

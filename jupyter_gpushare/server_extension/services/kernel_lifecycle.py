@@ -1,0 +1,78 @@
+"""What the kernel provisioner reports: launches, interrupts, restarts and ends of kernels."""
+
+from __future__ import annotations
+
+import contextlib
+
+from jupyter_gpushare.aio import BackgroundTasks
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.messages import Event, KernelRequest
+
+from ..kernels.kernel_registry import KernelRegistry
+from ..kernels.launches import KernelLaunches
+from ..requests.submitter import Submitter
+from .publisher import Publisher
+from .request_service import RequestService
+
+__all__ = ["KernelLifecycle"]
+
+
+class KernelLifecycle:
+    """Called in the order in which Jupyter calls the provisioner."""
+
+    def __init__(
+        self,
+        registry: KernelRegistry,
+        launches: KernelLaunches,
+        submitter: Submitter,
+        requests: RequestService,
+        publisher: Publisher,
+        tasks: BackgroundTasks,
+    ) -> None:
+        self._registry, self._launches, self._submitter = registry, launches, submitter
+        self._requests, self._publisher, self._tasks = requests, publisher, tasks
+
+    async def register(
+        self, kernel_id: str, *, name: str, language: str, request: KernelRequest | None
+    ) -> dict[str, str]:
+        """Before a launch: the kernel's environment. `request`: the kernelspec's, if any."""
+        self._registry.add(kernel_id, name)
+        if request is not None:
+            self._submitter.note(kernel_id, request)
+        self._publisher.changed({kernel_id})
+        return await self._launches.register(kernel_id, name=name, language=language)
+
+    def add_event(self, kernel_id: str, event: Event) -> None:
+        """Add an event to the kernel's history."""
+        self._publisher.changed(self._registry.add_event(kernel_id, event))
+
+    def launched(self, kernel_id: str, pid: int) -> None:
+        """After a launch."""
+        if self._launches.launched(kernel_id, pid):
+            self._publisher.request_state(kernel_id, again=True)
+            self._submitter.submit_noted(kernel_id)
+
+    def interrupted(self, kernel_id: str) -> None:
+        """Resume a suspended kernel that runs a cell.
+
+        A signal does not reach Python inside a driver call that waits for saved GPU memory.
+        """
+        if kernel_id not in self._registry:
+            return
+        kernel = self._registry.view(kernel_id)
+        if kernel.state == "suspended" and kernel.busy:
+            self._tasks.spawn(self._resume(kernel_id))
+
+    async def _resume(self, kernel_id: str) -> None:
+        # Without room or an agent, the agent resumes it as soon as it can.
+        with contextlib.suppress(GpuShareError):
+            await self._requests.act(kernel_id, "resume")
+
+    def restarting(self, kernel_id: str) -> None:
+        """The kernel's process has ended; it is launched again at once."""
+        self._launches.restarting(kernel_id)
+
+    def ended(self, kernel_id: str) -> None:
+        """The kernel has ended for good."""
+        self._launches.ended(kernel_id)
+        self._submitter.kernel_ended(kernel_id)

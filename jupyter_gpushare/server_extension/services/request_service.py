@@ -1,0 +1,96 @@
+"""What people request for their kernels: shares, and actions on the kernels' GPU memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Final, Literal
+
+from jupyter_gpushare.core.model.errors import Unavailable
+from jupyter_gpushare.messages import Kernel, KernelActionRequest, KernelRequest, WhatIfAnswer
+
+from ..clients.agent_client import AgentClient
+from ..requests.presets import Presets
+from ..requests.submitter import Submitter
+from .kernel_service import KernelService
+from .notebook_names import NotebookNames
+
+__all__ = ["ACTIONS", "Action", "RequestService"]
+
+Action = Literal["suspend", "resume", "pin", "unpin"]
+ACTIONS: Final[tuple[Action, ...]] = ("suspend", "resume", "pin", "unpin")
+CHECK_S: Final = 1.0
+"""Longest wait of a kernel's start for the scheduler's check of its request."""
+ACTION_S: Final = 30.0
+"""Longest wait for the agent to carry out an action."""
+
+
+class RequestService:
+    """All methods raise NotFound for a kernel that Jupyter does not have."""
+
+    def __init__(
+        self,
+        kernels: KernelService,
+        submitter: Submitter,
+        names: NotebookNames,
+        agent: AgentClient,
+        presets: Presets,
+    ) -> None:
+        self._kernels, self._submitter, self._names = kernels, submitter, names
+        self._agent, self._presets = agent, presets
+
+    async def request(
+        self, kernel_id: str, request: KernelRequest
+    ) -> tuple[Kernel, KernelRequest | None]:
+        """Request a share; returns the kernel and its previous request.
+
+        Raises:
+            GpuShareError: refused, or the scheduler cannot be reached; nothing was changed.
+        """
+        self._kernels.check_provisioner(kernel_id)
+        if not self._kernels.name(kernel_id):
+            await self._names.refresh()  # the notebook is new
+        before = await self._submitter.request(kernel_id, self._presets.resolved(request))
+        return self._kernels.get(kernel_id), before
+
+    async def check(self, request: KernelRequest) -> KernelRequest:
+        """The request with its preset's values, checked by the scheduler if that answers quickly.
+
+        Raises:
+            GpuShareError: it is invalid, or the scheduler would refuse it.
+        """
+        resolved = self._presets.resolved(request)
+        with contextlib.suppress(TimeoutError, Unavailable):
+            async with asyncio.timeout(CHECK_S):
+                await self._submitter.check(resolved)
+        return resolved
+
+    async def release(self, kernel_id: str) -> Kernel:
+        """Release the share."""
+        self._kernels.get(kernel_id)
+        await self._submitter.release(kernel_id)
+        return self._kernels.get(kernel_id)
+
+    async def what_if(self, request: KernelRequest, kernel_id: str = "") -> WhatIfAnswer:
+        """Whether it would start now; with a kernel id: in place of the kernel's current share.
+
+        Raises:
+            GpuShareError: the request would be refused.
+        """
+        if kernel_id:
+            self._kernels.get(kernel_id)
+        resolved = self._presets.resolved(request)
+        return await self._submitter.what_if(kernel_id or "what-if", resolved)
+
+    async def act(self, kernel_id: str, action: Action) -> Kernel:
+        """Carry out an action.
+
+        Raises:
+            GpuShareError: the agent cannot be reached, or refuses.
+        """
+        self._kernels.get(kernel_id)
+        message = KernelActionRequest(
+            n=self._agent.next_number(), kernel_id=kernel_id, action=action
+        )
+        await self._agent.act(message, ACTION_S)
+        return self._kernels.get(kernel_id)
