@@ -1,4 +1,4 @@
-"""The extension in a real server on a machine without GPUs: the status says why, and Jupyter works."""
+"""The extension in a real server on a machine without GPUs: Jupyter works, the status says why."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_the_stream_needs_a_token_too(jp_ws_fetch):
 
 
 async def test_a_kernel_does_not_wait_where_no_agent_can_run(jp_serverapp, jp_fetch, monkeypatch):
-    """No agent will ever connect here, so a kernel starts at once, however long it may wait for one."""
+    """A kernel starts at once, however long it may wait for an agent elsewhere."""
     monkeypatch.setattr("jupyter_gpushare.server_extension.kernels.launches.LAUNCH_S", 3600.0)
     startup = jp_serverapp.web_app.settings[SETTING].startup
     # Set by the start of the embedded services, which does not happen in this test.

@@ -1,8 +1,8 @@
-"""A real JupyterHub with its real proxy: the scheduler is one of its services, one node agent, and
-two users in two groups.
+"""A real JupyterHub with its proxy: the scheduler as one of its services, one node agent, and two
+users in two groups.
 
-Everybody runs as the unix user of the test (SimpleLocalProcessSpawner), so what keeps them apart is
-the Hub and the scheduler alone.
+All processes run as the unix user of the test (SimpleLocalProcessSpawner), so only the Hub and the
+scheduler separate the users.
 """
 
 from __future__ import annotations
@@ -26,11 +26,15 @@ ROOT = Path(__file__).parents[2]
 PROXY = ROOT / "labextension/node_modules/.bin/configurable-http-proxy"
 POLICY = """\
 departments: [{name: research, pools: {default: {gpu: {quota: 2}}}}]
-projects: [{name: vision, department: research, members: ["group:vision"], pools: {default: {gpu: {quota: 1}}}}]
+projects:
+  - name: vision
+    department: research
+    members: ["group:vision"]
+    pools: {default: {gpu: {quota: 1}}}
 defaults: {notice: 5s}
 """
 LANGUAGE = {"department": "research", "gpu": {"quota": 1}}
-"""What the group `language` says of itself: the policy file does not know the project."""
+"""Properties of the group `language`: the policy file does not have this project."""
 HUB_CONFIG = """\
 import json
 given = json.load(open({given!r}))
@@ -52,18 +56,32 @@ c.Spawner.environment = given["environment"]
 c.Spawner.start_timeout = c.Spawner.http_timeout = 120
 c.JupyterHub.load_groups = given["groups"]
 
-# -- as docs/how-to/jupyterhub.md has it --
+# -- as in docs/how-to/jupyterhub.md --
 c.JupyterHub.services = [
-    {{"name": "gpushare", "url": given["service"], "command": given["command"], "environment": given["environment"]}},
+    {{
+        "name": "gpushare",
+        "url": given["service"],
+        "command": given["command"],
+        "environment": given["environment"],
+    }},
     {{"name": "tester", "api_token": given["token"]}},
     {{"name": "beside", "api_token": given["beside"]}},
 ]
+ACCESS = "access:services!service=gpushare"
 c.JupyterHub.load_roles = [
-    {{"name": "gpushare", "scopes": ["read:groups", "list:groups"], "services": ["gpushare", "beside"]}},
-    {{"name": "gpu-users", "scopes": ["access:services!service=gpushare"], "groups": ["vision", "language"]}},
-    {{"name": "tester", "scopes": ["admin:users", "admin:servers", "tokens", "access:servers"], "services": ["tester"]}},
+    {{
+        "name": "gpushare",
+        "scopes": ["read:groups", "list:groups"],
+        "services": ["gpushare", "beside"],
+    }},
+    {{"name": "gpu-users", "scopes": [ACCESS], "groups": ["vision", "language"]}},
+    {{
+        "name": "tester",
+        "scopes": ["admin:users", "admin:servers", "tokens", "access:servers"],
+        "services": ["tester"],
+    }},
 ]
-c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", "access:services!service=gpushare"]
+c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", ACCESS]
 """
 
 
@@ -72,14 +90,12 @@ _libc = ctypes.CDLL(None)
 
 
 def _end_with_us() -> None:
-    """This process is asked to end when the test that started it is gone, however that happened."""
+    """The kernel terminates this process when the test that started it has ended."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Person(Rest):
-    """A user of the Hub: their Jupyter server, and the scheduler as they reach it through the Hub's
-    proxy.
-    """
+    """A user of the Hub: their Jupyter server, and the scheduler through the Hub's proxy."""
 
     def __init__(self, port: int, token: str, name: str) -> None:
         super().__init__(port, token, f"/user/{name}/")
@@ -104,7 +120,7 @@ class HubWorld:
 
     policy = POLICY
     more_config = ""
-    """More of the Hub's configuration; the last word counts."""
+    """Appended to the Hub's configuration."""
 
     def __init__(self, folder: Path, names: tuple[str, str] = ("alice", "bob")) -> None:
         self.folder, self.port, self.names = folder, free_port(), names
@@ -127,14 +143,14 @@ class HubWorld:
 
     @property
     def server_config(self) -> dict[str, str]:
-        """What every user's server is told."""
+        """Configuration of every user's server."""
         return {
             "scheduler_url": f"http://127.0.0.1:{self.port}/services/gpushare",
             "state_dir": str(self.state),
         }
 
     def singleuser(self) -> str:
-        """The Python that users' servers and kernels run on."""
+        """The Python of the users' servers and kernels."""
         return sys.executable
 
     @property
@@ -219,7 +235,7 @@ class HubWorld:
         return self
 
     def person(self, name: str) -> Person:
-        """With a token such as they make for themselves on the Hub's page."""
+        """With a token as users create it on the Hub's page."""
         return Person(
             self.port,
             self.hub.rest("POST", f"users/{name}/tokens", {"expires_in": 3600})["token"],
@@ -254,9 +270,7 @@ class HubWorld:
         )
 
     def start_beside(self) -> str:
-        """Another scheduler, that the Hub does not know of: it was told where the Hub is. Gives its
-        address.
-        """
+        """Start a scheduler that is no service of the Hub but has its address; returns its URL."""
         state, token = self.folder / "beside", self.folder / "beside.token"
         token.write_text(self.beside_token)
         config = {
@@ -299,12 +313,12 @@ class HubWorld:
                 stdin=subprocess.DEVNULL,
                 cwd=self.folder,
                 start_new_session=True,
-                preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call; whoever kills the test run shall not leave a Hub behind
+                preexec_fn=_end_with_us,  # noqa: PLW1509 - one system call, against orphaned Hubs
             )
         self.processes.append(made)
 
     def commands(self) -> str:
-        """The process list, as everybody on the machine sees it."""
+        """The command lines of all processes, as every user of the machine sees them."""
         return "\n".join(" ".join(process.cmdline()) for process in processes_of(self.folder))
 
     def logs(self) -> str:

@@ -1,5 +1,5 @@
-"""A real Jupyter server with real kernels, as a front end drives them: REST and one websocket per
-notebook. Only the GPU is simulated.
+"""A real Jupyter server with real kernels, driven like a front end: REST and one WebSocket per
+notebook. Only the GPUs are simulated.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import websocket
 from tests.workers import free_port
 
 TOKEN = "story"
-PATIENCE = 30.0
+TIMEOUT_S = 30.0
 POLICY = """\
 node_pools:
   - {name: default, workloads_per_gpu: 4, placement: {gpu: binpack, cpu: binpack}}
@@ -42,7 +42,7 @@ SPECS = {
     "half": {"gpu": 0.5},
     "whole": {"gpu": 1.0, "project": "language"},
     "tenth": {"gpu": 0.1},
-    "bad": {"gpu": "lots"},
+    "bad": {"gpu": "much"},
     "nowhere": {"gpu": 0.5, "project": "nope"},
     "limited": {"gpu": 0.25, "gpu_limit": 0.5},
     "build": {"gpu": 2.0, "priority_class": "build", "project": "course"},
@@ -55,20 +55,20 @@ class RestError(Exception):
         self.status, self.body = status, body
 
 
-def eventually(question: Callable[[], object], what: str, within: float = PATIENCE) -> object:
-    """The first true answer; the last false one is in the failure."""
+def eventually(condition: Callable[[], object], what: str, within: float = TIMEOUT_S) -> object:
+    """The first true result; a failure shows the last false one."""
     deadline, answer = time.monotonic() + within, None
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError, RestError, KeyError, StopIteration):
-            if answer := question():
+            if answer := condition():
                 return answer
         time.sleep(0.05)
-    raise AssertionError(f"not within {within:.0f} s: {what}; last answer: {answer!r}")
+    raise AssertionError(f"not within {within:.0f} s: {what}; last result: {answer!r}")
 
 
 @dataclass
 class Result:
-    """What one cell gave."""
+    """Reply and outputs of one cell."""
 
     reply: dict
     outputs: list[dict] = field(default_factory=list)
@@ -94,7 +94,7 @@ def shown(message: dict) -> str:
 
 
 class Notebook:
-    """A session and the one websocket that its page keeps."""
+    """A session and the WebSocket of its page."""
 
     def __init__(self, server: Rest, spec: str, path: str) -> None:
         self.server, self.path = server, path
@@ -110,18 +110,16 @@ class Notebook:
         self.connect()
 
     def connect(self) -> None:
-        """As a page does when it is opened, and again after a restart that its person asked for:
-        Jupyter's own lines to the new process may come up after the first answer was sent.
+        """As a page does when it opens, and again after a restart by the user: Jupyter's own
+        connections to the new process may be ready only after the first reply was sent.
         """
         if self.ws is not None:
             self.ws.close()
-        url = f"ws://127.0.0.1:{self.server.port}{self.server.base}api/kernels/{self.kernel_id}/channels"
-        said = {
-            "Authorization": f"token {self.server.token}"
-        }  # not in the address: a Hub takes no token there
-        self.ws = websocket.create_connection(
-            f"{url}?session_id={uuid.uuid4().hex}", timeout=PATIENCE, header=said
-        )
+        root = f"ws://127.0.0.1:{self.server.port}{self.server.base}"
+        url = f"{root}api/kernels/{self.kernel_id}/channels?session_id={uuid.uuid4().hex}"
+        # In a header: JupyterHub accepts no token in the URL.
+        header = {"Authorization": f"token {self.server.token}"}
+        self.ws = websocket.create_connection(url, timeout=TIMEOUT_S, header=header)
 
     def submit(self, code: str) -> str:
         content = {
@@ -160,16 +158,15 @@ class Notebook:
         self.all.append(message)
         return message
 
-    def collect(self, msg_id: str, within: float = PATIENCE) -> Result:
-        """Everything of one cell, until it is idle and has replied."""
+    def collect(self, msg_id: str, within: float = TIMEOUT_S) -> Result:
+        """Reply and outputs of one cell, once it is idle."""
         deadline, outputs, reply, idle = time.monotonic() + within, [], None, False
         for message in [m for m in self.all if m["parent_header"].get("msg_id") == msg_id]:
             reply, idle = self._take(message, outputs, reply, idle)
         while reply is None or not idle:
             left = deadline - time.monotonic()
-            assert left > 0, (
-                f"the cell did not end within {within:.0f} s; it showed {[shown(o) for o in outputs]}"
-            )
+            texts = [shown(output) for output in outputs]
+            assert left > 0, f"the cell did not end within {within:.0f} s; it showed {texts}"
             with contextlib.suppress(websocket.WebSocketTimeoutException):
                 message = self.next(left)
                 if message["parent_header"].get("msg_id") == msg_id:
@@ -189,16 +186,16 @@ class Notebook:
                 outputs.append(message)
         return reply, idle
 
-    def run(self, code: str, within: float = PATIENCE) -> Result:
+    def run(self, code: str, within: float = TIMEOUT_S) -> Result:
         return self.collect(self.submit(code), within)
 
-    def ok(self, code: str, within: float = PATIENCE) -> str:
-        """Run a cell that must succeed; what it showed."""
+    def ok(self, code: str, within: float = TIMEOUT_S) -> str:
+        """The output of a cell that must succeed."""
         result = self.run(code, within)
         assert result.ok, (result.reply, result.text)
         return result.text
 
-    def until_shown(self, msg_id: str, words: str, within: float = PATIENCE) -> None:
+    def until_shown(self, msg_id: str, words: str, within: float = TIMEOUT_S) -> None:
         deadline = time.monotonic() + within
         while not any(
             words in shown(m)
@@ -221,7 +218,7 @@ class Notebook:
     def view(self) -> dict:
         return self.server.rest("GET", f"gpushare/api/kernels/{self.kernel_id}")
 
-    def until(self, *states: str, within: float = PATIENCE) -> dict:
+    def until(self, *states: str, within: float = TIMEOUT_S) -> dict:
         return eventually(
             lambda: (view := self.view)["state"] in states and view,
             f"{self.path} in {states}",
@@ -236,7 +233,7 @@ class Notebook:
         return kernel_pid(self.kernel_id)
 
     def saw(self, execution_state: str) -> bool:
-        """Whether the page was ever told this, up to now."""
+        """Whether the page has received this execution state so far."""
         with contextlib.suppress(websocket.WebSocketTimeoutException):
             while True:
                 self.next(0.01)
@@ -260,7 +257,7 @@ def kernel_processes() -> Iterator[psutil.Process]:
 
 
 def processes_of(folder: Path) -> list[psutil.Process]:
-    """Every living process that this world started, by its folder in their environment."""
+    """All living processes of this test, found by its folder in their environment."""
     found = []
     for process in psutil.process_iter(["status"]):
         with contextlib.suppress(psutil.Error):
@@ -272,7 +269,7 @@ def processes_of(folder: Path) -> list[psutil.Process]:
 
 
 class Rest:
-    """A server that somebody started: its address, and what a front end asks it."""
+    """REST calls of a front end to a running server."""
 
     def __init__(self, port: int, token: str = TOKEN, base: str = "/") -> None:
         self.port, self.token, self.base = port, token, base
@@ -286,7 +283,7 @@ class Rest:
             headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
         )
         try:
-            with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
                 text = answer.read().decode()
         except urllib.error.HTTPError as error:
             raise RestError(error.code, error.read().decode()) from None
@@ -314,7 +311,7 @@ class Rest:
 
 
 class Server(Rest):
-    """A Jupyter server: embedded, or with scheduler and agent as processes of their own (`remote`)."""
+    """A Jupyter server: embedded, or `remote` with scheduler and agent as separate processes."""
 
     def __init__(self, folder: Path, *, remote: bool = False, gpus: int = 2) -> None:
         super().__init__(free_port())
@@ -351,22 +348,10 @@ class Server(Rest):
     def _write_kernelspecs(self) -> None:
         argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
         for name, config in {**SPECS, "plain": None}.items():
-            provisioner = (
-                {
-                    "kernel_provisioner": {
-                        "provisioner_name": "gpushare-provisioner",
-                        "config": config,
-                    }
-                }
-                if config
-                else {}
-            )
-            spec = {
-                "argv": argv,
-                "display_name": name,
-                "language": "python",
-                "metadata": provisioner,
-            }
+            spec = {"argv": argv, "display_name": name, "language": "python", "metadata": {}}
+            if config:
+                provisioner = {"provisioner_name": "gpushare-provisioner", "config": config}
+                spec["metadata"] = {"kernel_provisioner": provisioner}
             self.kernelspec(name, spec)
         echo = [sys.executable, "-m", "pytest_jupyter.echo_kernel", "-f", "{connection_file}"]
         self.kernelspec("echo", {"argv": echo, "display_name": "echo", "language": "echo"})
@@ -451,7 +436,7 @@ class Server(Rest):
         )
 
     def agent(self, *options: str) -> None:
-        """The node agent as a process of its own."""
+        """Start the node agent as a separate process."""
         self._start("agent", sys.executable, "-m", "jupyter_gpushare.cli", "agent", *options)
 
     @staticmethod
@@ -477,7 +462,7 @@ class Server(Rest):
         self.processes.pop(name).wait()
 
     def stop(self) -> None:
-        """End everything, politely, then not; what is left after that is killed and told."""
+        """Terminate all processes; kill those that remain."""
         for one in self.notebooks:
             one.ws.close()
         for process in self.processes.values():
@@ -500,11 +485,11 @@ class Server(Rest):
         )
 
     def nothing_is_left(self, *, within: float = 12.0) -> None:
-        """Nothing booked, no GPU memory held, no kernel process."""
-        eventually(lambda: self.allocated() == 0, "nothing booked", within)
+        """No allocation, no GPU memory in use, no kernel process."""
+        eventually(lambda: self.allocated() == 0, "no allocation", within)
         eventually(
             lambda: all(d["memory_mib"]["used"] == 0 for d in self.devices()),
-            "no GPU memory held",
+            "no GPU memory in use",
             within,
         )
         self.no_kernels_are_left(within)

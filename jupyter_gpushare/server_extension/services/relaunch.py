@@ -56,5 +56,5 @@ class KernelRestarter:
         """Wait for the running cell, which the agent is ending with a message, to finish."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(within):
-                while self._jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - Jupyter has no event for it
+                while self._jupyter.is_busy(kernel_id):  # noqa: ASYNC110 - no event
                     await asyncio.sleep(0.01)
