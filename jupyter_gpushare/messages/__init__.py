@@ -4,8 +4,8 @@ no decisions.
 Units on the wire: GPUs are numbers (0.5), memory is whole MiB, durations are ms unless the name
 says seconds, times are ISO 8601 with a zone (`Stamp`). Four conversations use these bodies:
 
-* REST and streams of the scheduler (`routes.py`, side "scheduler"),
-* REST and stream of the Jupyter server extension (`routes.py`, side "jupyter"),
+* REST and streams of the scheduler (`routes.scheduler`),
+* REST and stream of the Jupyter server extension (`routes.jupyter`),
 * scheduler <-> node agent: one WebSocket (or an in-process pair of queues): `ToAgent`, `FromAgent`,
 * agent <-> the machine's kernels and Jupyter servers: one unix socket, a JSON object per line:
   `FromKernel`, `ToKernel`, `FromServer`, `ToServer`.
