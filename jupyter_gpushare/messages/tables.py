@@ -112,7 +112,7 @@ class NodeRow(NodeMeasurements, frozen=True, kw_only=True):
     pool: Annotated[str, column("Node pool")]
     status: Annotated[str, column("Status", "Ready or Not ready.")]
     reasons: Annotated[
-        list[str], column("Conditions", "Why it is not ready, or takes no new workloads.")
+        list[str], column("Reason", "Why it is not ready, or takes no new workloads.")
     ] = field(default_factory=list)
     gpus: Annotated[int, column("GPUs")] = 0
     gpu_allocated: Annotated[float, column("Allocated", "GPUs counted in quotas here.")] = 0.0
@@ -140,14 +140,14 @@ class PoolRow(Body, frozen=True, kw_only=True):
     placement_gpu: Annotated[str, column("Placement")]
     placement_cpu: Annotated[str, column("CPU placement", cli=False, dashboard=False)]
     workloads_per_gpu: Annotated[int | None, column("Workloads per GPU", null="off")]
-    pending: Annotated[int, column("Pending")]
+    pending: Annotated[int, column("Waiting", "Number of pending workloads.")]
     status: Annotated[
         str, column("Status", "Ready while at least one of its nodes is, else Not ready.")
     ] = "Ready"
-    nodes_ready: Annotated[int, column("Nodes ready")] = 0
+    nodes_ready: Annotated[int, column("Ready", "Number of ready nodes.")] = 0
     reasons: Annotated[
         list[str],
-        column("Conditions", "Why nodes are not ready, each reason with the number of nodes."),
+        column("Reason", "Why nodes are not ready, each reason with the number of nodes."),
     ] = field(default_factory=list)
 
 

@@ -465,7 +465,7 @@ export const NODE_COLUMNS = [
   { id: 'name', label: 'Node', kind: 'text', none: '', hidden: false },
   { id: 'pool', label: 'Node pool', kind: 'text', none: '', hidden: false },
   { id: 'status', label: 'Status', kind: 'text', none: '', hidden: false },
-  { id: 'reasons', label: 'Conditions', kind: 'text', none: '', hidden: false },
+  { id: 'reasons', label: 'Reason', kind: 'text', none: '', hidden: false },
   { id: 'gpus', label: 'GPUs', kind: 'number', none: '', hidden: false },
   { id: 'gpu_allocated', label: 'Allocated', kind: 'number', none: '', hidden: false },
   { id: 'cordoned', label: 'Cordoned', kind: 'text', none: '', hidden: false },

@@ -6,7 +6,15 @@ import { TranslationBundle } from '@jupyterlab/translation';
 
 import { aboutText } from '../expectedWait';
 import { StateLabel, stateText, workloadLabel } from '../stateLabels';
-import { EvictionRow, NodeRow, PoolRow, ProjectRow, QueueRow, WorkloadView } from '../schema';
+import {
+  EvictionRow,
+  NODE_COLUMNS,
+  NodeRow,
+  PoolRow,
+  ProjectRow,
+  QueueRow,
+  WorkloadView
+} from '../schema';
 
 /** Marks of states: green, yellow, red. */
 export type Tone = 'good' | 'fair' | 'bad';
@@ -114,18 +122,15 @@ export const evictionColumns = (trans: Trans): IColumn<EvictionRow>[] => [
   plain('pod', trans.__('Pod'), { hidden: true })
 ];
 
-export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] => [
-  plain('name', trans.__('Node')),
-  plain('pool', trans.__('Node pool')),
-  plain('status', trans.__('Status'), { tone: statusTone }),
-  plain('reasons', trans.__('Reason')),
-  amount('gpus', trans.__('GPUs')),
-  amount('gpu_allocated', trans.__('Allocated')),
-  plain('tiers', trans.__('Capabilities')),
-  plain('driver', trans.__('Driver')),
-  plain('cordoned', trans.__('Cordoned')),
-  plain('simulated', trans.__('Simulated'), { hidden: true })
-];
+/** From the table of columns on the server side; only the presentation is decided here. */
+export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] =>
+  NODE_COLUMNS.map(({ id, label, kind, hidden }) =>
+    plain<NodeRow>(id, trans.__(label), {
+      kind,
+      hidden,
+      ...(id === 'status' ? { tone: statusTone } : {})
+    })
+  );
 
 export const poolColumns = (trans: Trans): IColumn<PoolRow>[] => [
   plain('name', trans.__('Node pool')),
