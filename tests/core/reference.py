@@ -1,9 +1,8 @@
-"""A second, slow reading of the scheduling rules, to compare the engine with: whole GPUs, one pool,
-gangs, queues of any depth.
+"""A second, slow implementation of the scheduling rules, to compare the engine with.
 
-Written from the text alone: every number is recomputed from the list of pods whenever it is asked
-for, nothing is indexed, nothing is remembered. It shares the division of fair shares with the
-engine (which has vectors of its own) and nothing else.
+It covers whole GPUs, one pool, gangs, and queues of any depth (docs/explanation/scheduling.md).
+Every number is recomputed from the list of pods when it is needed; nothing is indexed or cached. It
+shares only the division of fair shares with the engine, which has its own test vectors.
 """
 
 from __future__ import annotations
@@ -22,9 +21,7 @@ BIG = 10**9
 
 @dataclass
 class Task:
-    """One pod of `gpus` whole GPUs. `old` is the node that it is leaving while it is promised
-    another one.
-    """
+    """One pod of `gpus` whole GPUs. `old` is the node that a moved pod has not left yet."""
 
     job: str
     name: str
@@ -65,7 +62,7 @@ class Queue:
 
 @dataclass
 class World:
-    """Everything. `fair` is frozen per cycle."""
+    """The cluster. `fair` is fixed per cycle."""
 
     nodes: dict[str, int]
     queues: dict[str, Queue]
@@ -73,14 +70,13 @@ class World:
     fair: dict[str, int] = field(default_factory=dict)
 
     # -- sums
-    # ------------------------------------------------------------------------------------------------------
 
     def tasks(self) -> Iterator[Task]:
         for job in self.jobs.values():
             yield from job.tasks
 
     def path(self, queue: str) -> list[str]:
-        """The queue and everything above it."""
+        """The queue and all its ancestors."""
         names = [queue]
         while (parent := self.queues[names[-1]].parent) is not None:
             names.append(parent)
@@ -90,7 +86,7 @@ class World:
         return [job for job in self.jobs.values() if queue in self.path(job.queue)]
 
     def allocated(self, queue: str, *, non_preemptible: bool = False) -> int:
-        """A, or N when only what cannot be preempted counts: running, bound and promised pods."""
+        """Allocated GPUs: running, bound and promised pods; or only the non-preemptible ones."""
         return sum(
             task.gpus
             for job in self.jobs_below(queue)
@@ -107,8 +103,10 @@ class World:
         return q.limit if q.quota == BIG else min(q.limit, max(q.quota, self.fair[queue]))
 
     def room(self, node: str) -> tuple[int, int]:
-        """GPUs that are idle and not promised; GPUs that are idle or being left and not promised.
-        Promises take idle ones first.
+        """GPUs that are idle and not promised; GPUs that are idle or being released and not
+        promised.
+
+        Promises take idle GPUs first.
         """
         held = sum(
             t.gpus for t in self.tasks() if t.node == node and t.state in ("running", "bound")
@@ -122,8 +120,7 @@ class World:
         idle = self.nodes[node] - held - leaving
         return max(0, idle - promised), self.nodes[node] - held - promised
 
-    # -- order (section 3)
-    # -----------------------------------------------------------------------------------------
+    # -- queue order
 
     def dominant(self, queue: str, amount: int) -> Fraction:
         share = self.share(queue)
@@ -132,9 +129,7 @@ class World:
         return Fraction(amount, share) if share else Fraction(amount * 1000)
 
     def before(self, a: tuple[str, int, int], b: tuple[str, int, int]) -> int:
-        """Which of two siblings goes first: (name, GPUs that are asked, GPUs that were taken on
-        paper).
-        """
+        """Compares two siblings: (name, GPUs requested, GPUs already taken from it)."""
         keys = []
         for name, ask, taken in (a, b):
             q, held = self.queues[name], self.allocated(name)
@@ -161,9 +156,7 @@ class World:
         *,
         last: bool,
     ) -> Job:
-        """The job whose turn it is below `parent`; `last` turns every comparison round (who is to
-        give first).
-        """
+        """The next job below `parent`; `last` reverses every comparison (victim order)."""
         siblings: dict[str, list[Job]] = {}
         for job in jobs:
             path = self.path(job.queue)
@@ -183,11 +176,10 @@ class World:
         ordered = sorted(entries, key=cmp_to_key(self.before))
         return best[ordered[-1 if last else 0][0]]
 
-    # -- places (section 9.1)
-    # --------------------------------------------------------------------------------------
+    # -- placement
 
     def seat(self, task: Task, *, only_promise: bool) -> bool:
-        """Puts one pod on the best node; False when it fits nowhere."""
+        """Places one pod on the best node; False if it fits nowhere."""
         rooms = {node: self.room(node) for node in self.nodes if self.nodes[node]}
         if not rooms:
             return False
@@ -214,7 +206,7 @@ class World:
         return True
 
     def gate(self, job: Job, ask: int) -> bool:
-        """Limit and, for what cannot be preempted, quota; on every level."""
+        """The limit and, for non-preemptible jobs, the quota, on every level."""
         for name in self.path(job.queue):
             if self.allocated(name) + ask > self.queues[name].limit:
                 return False
@@ -234,8 +226,8 @@ class World:
 
 
 def promised(job: Job) -> bool:
-    """Whether the last cycle promised it a place: then it goes first in its own queue (the house's
-    own rule, against ping-pong).
+    """Whether the last cycle promised it a place, so that it is first in its own queue (decision
+    0009).
     """
     return any(t.nominated is not None and t.state == "pending" for t in job.tasks)
 
@@ -249,9 +241,7 @@ def asked(job: Job) -> int:
 
 
 ACTIVE = ("running",)
-"""By the letter what was bound in this very cycle could be taken too; the house never grants and
-evicts in one breath.
-"""
+"""Pods bound in this cycle are no victims (decision 0009)."""
 
 
 def active(job: Job) -> bool:
@@ -259,7 +249,7 @@ def active(job: Job) -> bool:
 
 
 def run_cycle(world: World) -> None:
-    """The whole cycle in place: first what the last one left behind, then the four actions that are
+    """Runs a whole cycle in place: settles the last one, then the four actions that are
     compared.
     """
     for task in world.tasks():
@@ -302,7 +292,7 @@ def divide_shares(world: World) -> None:
 
 
 def in_turn(world: World, serve: Callable[[Job], bool]) -> None:
-    """Serves every pending job once, in order; the order is found anew after each."""
+    """Tries every pending job once in order, which is recomputed after each."""
     todo = [job for job in world.jobs.values() if waiting(job)]
     while todo:
         job = world.pick(todo, None, asked, {}, last=False)
@@ -326,8 +316,7 @@ def allocate(world: World) -> None:
     in_turn(world, serve)
 
 
-# -- actions that evict (sections 5 to 7)
-# -----------------------------------------------------------------------------
+# -- evicting actions
 
 Victims = Callable[[World, Job], list[Job]]
 Judge = Callable[[World, Job, int, list[Job], dict[str, int]], bool]
@@ -365,20 +354,18 @@ def widen(
     recorded: list[Job],
     before: dict[str, int],
 ) -> list[Job] | None:
-    """Takes one more victim after the other until the tasks find room; the victims that were really
-    needed.
-    """
+    """Takes one more victim after the other until the tasks fit; returns the victims needed."""
     candidates, potential, taken = victims(world, job), [], {}
     if not candidates and not recorded:
-        return None  # nothing is ever simulated without anybody to take from
+        return None  # nothing is simulated without candidates
     if victims is other_queues:
         ask = asked(job)
         candidates = [
             v for v in candidates if may_take(world, job, ask, v, before)
-        ]  # hopeless queues are left out (section 16)
+        ]  # queues without anything to take are left out
     while True:
-        # The text never tries an empty set; the engine does, so that what an earlier eviction freed
-        # is not passed over for a new victim.
+        # The engine also tries without victims, so that room left by an earlier eviction is used
+        # first.
         for evicted in attempts(world, recorded, potential):
             saved = world.save()
             outcome = attempt(world, job, tasks, evicted, judge, before)
@@ -390,7 +377,7 @@ def widen(
         victim = None
         while (
             victim is None or victim in recorded
-        ):  # those are popped again, and count, but are evicted already
+        ):  # these are popped again and count, but are evicted already
             if not candidates:
                 return None
             victim = world.pick(candidates, None, held, taken, last=True)
@@ -405,7 +392,7 @@ def held(job: Job) -> int:
 
 
 def attempts(world: World, recorded: list[Job], potential: list[Job]) -> Iterator[list[Job]]:
-    """The sets to evict: the recorded ones, with every potential one on a node of the latest."""
+    """The sets to evict: the recorded ones, with all potential ones on a node of the latest."""
     if not potential:
         yield recorded
         return
@@ -421,9 +408,7 @@ def attempt(
     judge: Judge,
     before: dict[str, int],
 ) -> bool | None:
-    """Evicts, places the tasks and, in turn, the victims again. None: placed, but the judge says
-    no.
-    """
+    """Evicts, places the tasks and then the victims in order. None: placed, but not allowed."""
     for victim in evicted:
         for task in victim.tasks:
             if task.state in ACTIVE:
@@ -446,7 +431,7 @@ def attempt(
             if best is job:
                 return False
     lost = [v for v in evicted if any(t.state == "releasing" for t in v.tasks)]
-    for victim in evicted:  # who is placed where it was is not touched at all
+    for victim in evicted:  # a job that is placed where it was is not affected
         for task in victim.tasks:
             if task.state == "pipelined" and task.old == task.node:
                 task.state, task.old = "running", None
@@ -473,7 +458,7 @@ def reclaim_may(world: World, job: Job) -> bool:
 
 
 def inside_quota(world: World, job: Job) -> bool:
-    """What cannot be preempted takes only inside its quota, on every level."""
+    """Non-preemptible jobs evict only within quota, on every level."""
     levels = world.path(job.queue)
     return job.preemptible or all(
         world.allocated(name, non_preemptible=True) + asked(job) <= world.queues[name].quota
@@ -486,7 +471,7 @@ def other_queues(world: World, job: Job) -> list[Job]:
 
 
 def levelled(world: World, job: Job, victim: Job) -> tuple[str, str]:
-    """The ancestors of taker and victim just below the lowest one that they share."""
+    """The ancestors of both projects just below their lowest common ancestor."""
     mine, theirs = world.path(job.queue), world.path(victim.queue)
     common = next((name for name in mine if name in theirs), None)
     return (
@@ -497,8 +482,8 @@ def levelled(world: World, job: Job, victim: Job) -> tuple[str, str]:
 
 
 def may_take(world: World, job: Job, ask: int, victim: Job, rest: dict[str, int]) -> bool:
-    """The victim's side stands above its share; or the taker's stays inside its quota and the
-    victim's stands above its own.
+    """The victim's side is above its share; or the reclaimer stays within its quota and the
+    victim's side is above its own.
     """
     a, b = levelled(world, job, victim)
     return rest[b] > world.share(b) or (
@@ -515,9 +500,7 @@ def lower_in_queue(world: World, job: Job) -> list[Job]:
 
 
 def fair(world: World, job: Job, ask: int, lost: list[Job], before: dict[str, int]) -> bool:
-    """Sections 6.3 and 6.4: each victim must stand above its share, or the taker inside its quota
-    and the victim above its own.
-    """
+    """The rules of reclaim for a set of victims (docs/explanation/scheduling.md, Reclaim)."""
     rest, touched = dict(before), set()
     for victim in lost:
         if not may_take(world, job, ask, victim, rest):

@@ -1,6 +1,4 @@
-"""Small worlds for tests of the core: builders, random worlds, and a deep picture of a cluster to
-compare.
-"""
+"""Builders for small clusters, random clusters, and a complete picture of a cluster to compare."""
 
 from __future__ import annotations
 
@@ -90,7 +88,7 @@ def world(policy: Policy, nodes: Iterable[Node], workloads: Iterable[Workload] =
 
 
 def release(cluster: Cluster, decisions: Decisions) -> None:
-    """Everybody who was evicted lets go."""
+    """Reports all evicted pods as released."""
     for eviction in decisions.evictions:
         cluster.apply(PodReleased(eviction.workload, eviction.pod))
 
@@ -105,9 +103,7 @@ def run(cluster: Cluster, cycles: int = 1, start: int = 0) -> Decisions:
 
 
 def picture(cluster: Cluster) -> dict[str, Any]:
-    """All that a cluster holds, down to its indexes, as plain values: two equal pictures mean two
-    equal clusters.
-    """
+    """Everything that a cluster contains, including its indexes, as plain values."""
     state = cluster._state
     state.refresh()
     return {
@@ -164,9 +160,7 @@ def picture(cluster: Cluster) -> dict[str, Any]:
 
 
 def copy_of(cluster: Cluster) -> Cluster:
-    """A cold cluster that was told the same: nothing is remembered from earlier cycles. Only
-    between cycles, when nothing is unsettled.
-    """
+    """A new cluster in the same state, without cached results. Only when nothing is unsettled."""
     state = cluster._state
     cold = Cluster(cluster.policy)
     for node in state.nodes.values():
@@ -190,8 +184,7 @@ def copy_of(cluster: Cluster) -> Cluster:
     return cold
 
 
-# -- random worlds
-# -------------------------------------------------------------------------------------------------
+# -- random clusters
 
 amounts_of_gpu = st.sampled_from([0, 1, 2, 3, 4, 6])
 limits = st.sampled_from([None, None, None, 1, 2, 4])
@@ -317,7 +310,7 @@ def workloads(draw: st.DrawFn, id_: str, created: int) -> Workload:
 
 @st.composite
 def steps(draw: st.DrawFn, count: int) -> list[list[tuple[str, int]]]:
-    """What happens between cycles: names of happenings with a number to choose by."""
+    """Events between cycles: names, with a number to choose by."""
     kinds = ["submit", "submit", "submit", "end", "drain", "return", "fail", "whatif"]
     return [
         [

@@ -1,9 +1,8 @@
-"""The engine against a second reading of the rules (`reference.py`), on random worlds of whole
+"""The engine compared with a second implementation (`reference.py`) on random clusters of whole
 GPUs.
 
-They may differ in one thing, and the engine must then be the kinder one: a victim that the rules
-would move although it could stay where it is stays (docs/decisions, where scheduling differs). So a
-pod that is moved counts like one that runs.
+They may differ in one respect: a victim that the rules would move although it could stay where it
+is stays in the engine (decision 0009). So a moved pod counts like a running one.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ Choices = random.Random
 
 
 def world(choose: Choices, *, gangs: bool) -> World:
-    """A few nodes, up to three departments in a tree, up to four projects, some jobs that run and
-    some that wait.
+    """A few nodes, up to three departments in a tree, up to four projects, running and pending
+    jobs.
     """
     nodes = {f"n{i}": choose.choice([1, 2, 2, 4, 8]) for i in range(choose.randint(1, 4))}
     queues = {}
@@ -66,7 +65,7 @@ def world(choose: Choices, *, gangs: bool) -> World:
 
 
 def start(in_world: World, job: Job, choose: Choices) -> None:
-    """Runs the job where there is room, unless a limit is in the way."""
+    """Runs the job where there is room, unless a limit forbids it."""
     queues, size = in_world.queues, sum(task.gpus for task in job.tasks)
     if any(
         in_world.allocated(name) + size > queues[name].limit for name in in_world.path(job.queue)
@@ -82,7 +81,7 @@ def start(in_world: World, job: Job, choose: Choices) -> None:
 
 
 def scenario(of: World) -> dict[str, Any]:
-    """The same world as a scenario file."""
+    """The same cluster as a scenario file."""
 
     def rules(queue: Queue) -> dict[str, Any]:
         amounts = {

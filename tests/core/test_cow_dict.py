@@ -1,4 +1,4 @@
-"""A mapping with cheap copies is a dict, and a copy is what was there when it was made."""
+"""A copy-on-write mapping behaves like a dict, and copies are independent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_copies_are_what_was_there(steps: list[tuple[str, str, int]]) -> None:
+def test_copies_are_independent(steps: list[tuple[str, str, int]]) -> None:
     plain: dict[str, int] = {}
     shelves: CowDict[int] = CowDict()
     copies: list[tuple[dict[str, int], CowDict[int]]] = []

@@ -1,5 +1,5 @@
-"""Batch work: a pod that has succeeded counts towards its gang's minimum, so that one which lost
-its place can come back without it.
+"""Batch: a succeeded pod counts towards its gang's minimum, so that an evicted one can
+come back.
 """
 
 from __future__ import annotations

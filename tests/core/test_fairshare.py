@@ -1,6 +1,4 @@
-"""Division of one resource: the vectors of the scheduling rules, sections 2.3 and 2.4, and the laws
-behind them.
-"""
+"""Division of one resource: vectors of docs/explanation/scheduling.md, and the laws behind them."""
 
 from __future__ import annotations
 
@@ -106,8 +104,8 @@ def test_vector(total: float, claims: list[Claim], expected: list[float]) -> Non
     assert shares(total, *claims) == expected
 
 
-def test_children_divide_what_their_parent_was_given() -> None:
-    """H1, with the children named before their parents: order of the claims is no matter."""
+def test_children_divide_the_share_of_their_parent() -> None:
+    """Children named before their parents: the order of claims does not matter."""
     claims = [
         claim("p1", 2, 10, parent="d1"),
         claim("p2", 4, 10, parent="d1"),
@@ -120,13 +118,15 @@ def test_children_divide_what_their_parent_was_given() -> None:
 
 
 def test_children_quotas_are_not_capped_by_their_parent() -> None:
-    """H1's remark: with 3 for the department its projects still get 4 and 2."""
+    """With 3 for the department its projects still get 4 and 2: quotas are not capped by the
+    parent.
+    """
     assert shares(
         3, claim("d", 3, 14), claim("p3", 4, 4, parent="d"), claim("p4", 2, 10, parent="d")
     ) == [3, 4, 2]
 
 
-def test_an_unlimited_child_quota_is_what_the_parent_was_given() -> None:
+def test_an_unlimited_child_quota_is_the_share_of_the_parent() -> None:
     assert shares(16, claim("d", 6, 6), claim("p", -1, 20, parent="d")) == [6, 6]
 
 
@@ -190,8 +190,8 @@ claims_of_siblings = st.lists(
 
 @given(st.integers(0, 40_000), claims_of_siblings, st.sampled_from([0, 500, 1000]))
 def test_laws_of_siblings(total: int, claims: list[Claim], k: int) -> None:
-    """In-quota wants are always granted; a want is exceeded by less than a unit; surplus is never
-    handed out twice.
+    """Demand within quota is always granted; a demand is exceeded by less than a unit; surplus is
+    divided once.
     """
     given_shares = divide(total, claims, unit=GPU, k=k)
     in_quota = {c.name: min(total if c.quota == UNLIMITED else c.quota, c.wanted) for c in claims}
@@ -213,7 +213,7 @@ def test_nothing_stays_undivided_while_a_weighted_queue_wants(
 
 
 def test_a_round_per_queue_is_enough_for_two_thousand() -> None:
-    """Growing wants satisfy a few queues per round; the laws still hold at the end, and it ends."""
+    """Growing demands satisfy a few queues per round; the laws still hold, and division ends."""
     claims = [claim(f"q{i:04}", 0, 0.01 * (i + 1)) for i in range(2000)]
     given_shares = divide(5_000 * GPU, claims, unit=GPU)
     assert 5_000 * GPU - sum(given_shares.values()) <= 0

@@ -1,6 +1,4 @@
-"""Laws that hold in every world, whatever is asked of it. Random worlds with every feature
-mixed.
-"""
+"""Laws that hold in every cluster: random clusters with all features mixed."""
 
 from __future__ import annotations
 
@@ -45,8 +43,26 @@ EXAMPLES = settings(
 )
 
 
+def _node_text(node: Node) -> str:
+    return (
+        f"node {node.name} {node.pool} gpus={node.gpus} cpu={node.cpu} pods={node.max_pods} "
+        f"{node.labels} mig={node.mig} ready={node.ready}"
+    )
+
+
+def _workload_text(one: Workload) -> str:
+    pods = [
+        (p.name, p.gpu, p.gpu_memory, p.gpu_devices, p.mig, p.cpu, p.group, dict(p.node_selector))
+        for p in one.pods
+    ]
+    return (
+        f"{one.id} {one.project} prio={one.priority} created={one.created} min={one.min_pods} "
+        f"pools={one.node_pools} top={one.topology} {pods}"
+    )
+
+
 class History:
-    """A world that goes through a few cycles, with things happening in between."""
+    """A cluster over a few cycles, with random events in between."""
 
     def __init__(self, data: st.DataObject) -> None:
         self.data = data
@@ -64,7 +80,7 @@ class History:
         self.asked.append(asked)
         self.cluster.apply(WorkloadSubmitted(asked))
 
-    def happen(self, kind: str, which: int) -> None:
+    def apply_event(self, kind: str, which: int) -> None:
         ids = sorted(self.cluster.workloads)
         if kind == "submit":
             self.submit()
@@ -84,44 +100,19 @@ class History:
             what_if(self.cluster, self.data.draw(workloads("asked", 0)), self.now, given_up)
             assert picture(self.cluster) == before
 
-    def told(self) -> str:
-        """The world in short, for whoever reads a failure."""
-        lines = [
-            f"node {n.name} {n.pool} gpus={n.gpus} cpu={n.cpu} pods={n.max_pods} {n.labels} mig={n.mig} ready={n.ready}"
-            for n in self.nodes
-        ]
-        for pool in self.policy.node_pools:
-            lines.append(f"pool {pool.name} {pool.gpu}")
+    def applied(self) -> str:
+        """A short description of the cluster for a failing example."""
+        lines = [_node_text(node) for node in self.nodes]
+        lines += [f"pool {pool.name} {pool.gpu}" for pool in self.policy.node_pools]
         for queue in (*self.policy.departments, *self.policy.projects):
-            rules = {
-                p: (r.quota.gpu, r.limit.gpu if r.limit.gpu < 10**9 else None, r.rank)
-                for p, r in queue.pools.items()
-            }
-            lines.append(
-                f"queue {queue.name} in={getattr(queue, 'department', None)} {rules} created={queue.created}"
-            )
-        for w in self.asked:
-            pods = [
-                (
-                    p.name,
-                    p.gpu,
-                    p.gpu_memory,
-                    p.gpu_devices,
-                    p.mig,
-                    p.cpu,
-                    p.group,
-                    dict(p.node_selector),
-                )
-                for p in w.pods
-            ]
-            lines.append(
-                f"{w.id} {w.project} prio={w.priority} created={w.created} min={w.min_pods} pools={w.node_pools} top={w.topology} {pods}"
-            )
+            parent = getattr(queue, "department", None)
+            lines.append(f"queue {queue.name} in={parent} created={queue.created} {queue.pools}")
+        lines += [_workload_text(one) for one in self.asked]
         return "\n".join(lines)
 
     def cycle(self) -> Decisions:
         self.now += 1000
-        note(self.told())
+        note(self.applied())
         decisions = cycle(self.cluster, self.now)
         note(f"at {self.now}")
         note([(b.workload, b.pod, b.spot) for b in decisions.binds])
@@ -138,15 +129,13 @@ class History:
 @EXAMPLES
 @given(st.data())
 def test_nothing_is_ever_promised_twice(data: st.DataObject) -> None:
-    """Devices, CPU and pod slots of nodes, limits, and the quota of non-preemptible work are never
-    over-committed; gangs start whole.
-    """
+    """Devices, CPU, pod slots, limits and quotas are never overcommitted; gangs start whole."""
     history = History(data)
-    for happenings in data.draw(steps(5)):
+    for events in data.draw(steps(5)):
         for _ in range(2):
             history.submit()
-        for kind, which in happenings:
-            history.happen(kind, which)
+        for kind, which in events:
+            history.apply_event(kind, which)
         before = {
             id_: [s.active for s in w.podsets] for id_, w in history.cluster.workloads.items()
         }
@@ -190,9 +179,7 @@ def check_queues(cluster: Cluster) -> None:
 
 
 def check_gangs(cluster: Cluster, before: dict[str, list[int]]) -> None:
-    """Nobody gets some of its minimum: a set that was empty is empty, whole, or waits as a
-    whole.
-    """
+    """A pod set that was empty is empty, at its minimum, or pipelined as a whole."""
     for work in cluster.workloads.values():
         for podset, was in zip(work.podsets, before[work.id], strict=True):
             bound = sum(m.status == "bound" for m in podset.members)
@@ -228,7 +215,7 @@ def check_evictions(cluster: Cluster, decisions: Decisions) -> None:
 
 
 def check_reasons(cluster: Cluster, decisions: Decisions) -> None:
-    """Everybody who waits is told why, and nobody else."""
+    """Every pending workload has a reason."""
     waiting = {
         w.id
         for w in cluster.workloads.values()
@@ -246,13 +233,13 @@ def check_reasons(cluster: Cluster, decisions: Decisions) -> None:
 @given(st.data())
 def test_a_rollback_restores_everything(data: st.DataObject) -> None:
     history = History(data)
-    for happenings in data.draw(steps(3)):
+    for events in data.draw(steps(3)):
         history.submit()
         history.submit()
         before = picture(history.cluster)
         mark = history.cluster.checkpoint()
-        for kind, which in happenings:
-            history.happen(kind, which)
+        for kind, which in events:
+            history.apply_event(kind, which)
         history.release(history.cycle())
         history.cycle()
         history.cluster.rollback(mark)
@@ -260,7 +247,7 @@ def test_a_rollback_restores_everything(data: st.DataObject) -> None:
         history.release(history.cycle(), some=True)
 
 
-def told(decisions: Decisions) -> dict[str, Any]:
+def applied(decisions: Decisions) -> dict[str, Any]:
     """Decisions without the order in which they are listed."""
     return {
         "binds": set(decisions.binds),
@@ -274,25 +261,23 @@ def told(decisions: Decisions) -> dict[str, Any]:
 
 @EXAMPLES
 @given(st.data())
-def test_what_is_remembered_changes_no_decision(data: st.DataObject) -> None:
-    """A cluster that went through many cycles, with its verdicts remembered, decides as a cold one
-    that was told the same.
-    """
+def test_cached_results_change_no_decision(data: st.DataObject) -> None:
+    """A cluster that has gone through many cycles decides like a new one in the same state."""
     history = History(data)
-    for happenings in data.draw(steps(6)):
+    for events in data.draw(steps(6)):
         history.submit()
-        for kind, which in happenings:
-            history.happen(kind, which)
+        for kind, which in events:
+            history.apply_event(kind, which)
         cold = None
         if not history.cluster._state.unsettled:
             cold = copy_of(history.cluster)
         decisions = history.cycle()
         if cold is not None:
-            assert told(cycle(cold, history.now)) == told(decisions)
+            assert applied(cycle(cold, history.now)) == applied(decisions)
         history.release(decisions)
         if (
             history.cluster._state.unsettled
-        ):  # a cycle in which little happens, so that the next one can be compared
+        ):  # a cycle with few events, so that the next one can be compared
             for id_ in [e.workload for e in decisions.pipelines]:
                 if id_ in history.cluster.workloads and data.draw(st.booleans()):
                     history.cluster.apply(WorkloadEnded(id_))
@@ -300,7 +285,7 @@ def test_what_is_remembered_changes_no_decision(data: st.DataObject) -> None:
 
 @EXAMPLES
 @given(st.data())
-def test_the_order_in_which_it_was_told_changes_no_decision(data: st.DataObject) -> None:
+def test_the_order_of_events_changes_no_decision(data: st.DataObject) -> None:
     policy, machines = data.draw(policies()), data.draw(nodes())
     asked = [
         data.draw(workloads(f"w{i}", data.draw(st.integers(0, 3))))
@@ -312,7 +297,7 @@ def test_the_order_in_which_it_was_told_changes_no_decision(data: st.DataObject)
     one, other = world(policy, machines, asked), world(policy, shuffled_nodes, shuffled)
     for now in (0, 1000, 2000):
         first, second = cycle(one, now), cycle(other, now)
-        assert told(first) == told(second)
+        assert applied(first) == applied(second)
         release(one, first)
         release(other, second)
 
@@ -320,7 +305,7 @@ def test_the_order_in_which_it_was_told_changes_no_decision(data: st.DataObject)
 @EXAMPLES
 @given(st.data())
 def test_a_steady_cluster_stays_still(data: st.DataObject) -> None:
-    """When nothing happens, evictions come to an end: nobody is moved back and forth for ever."""
+    """Without events, evictions end: no pod is moved back and forth."""
     history = History(data)
     for _ in range(8):
         history.submit()

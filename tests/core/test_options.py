@@ -1,4 +1,4 @@
-"""Named options of a node pool: off by default, and what each changes."""
+"""Options of a node pool: off by default, and what each changes."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def with_pool(policy: Policy, **options: object) -> Policy:
 
 @pytest.mark.parametrize(("victims", "lost"), [("fair", {"gang"}), ("smallest", {"small"})])
 def test_smallest_victims(victims: str, lost: set[str]) -> None:
-    """By the order of fairness the newest pays, even a gang of five for one GPU; the option takes
-    the one that suffices.
+    """In victim order the newest is evicted, even a gang of five for one GPU; the option evicts the
+    one that suffices.
     """
     policy = with_pool(policy_of({"A": 4, "B": 0}), victims=victims)
     cluster = world(
@@ -46,8 +46,9 @@ def test_smallest_victims(victims: str, lost: set[str]) -> None:
 
 
 def stream(reserve_after: int | None) -> tuple[bool, set[str]]:
-    """A gang of two whole nodes waits while small requests come and go; whether it started, and the
-    reasons of the last small ones.
+    """A gang of two whole nodes waits while small requests come and go.
+
+    Returns whether it started, and the reasons of the last small requests.
     """
     policy = with_pool(policy_of({"A": 0}), reserve_after=reserve_after)
     small = [workload(f"s{i}", "A", created=i) for i in range(8)]
@@ -74,7 +75,7 @@ def test_a_starving_gang_starts_only_with_a_reservation() -> None:
     assert stream(10_000)[0] is True
 
 
-def test_those_who_wait_for_a_reservation_are_told() -> None:
+def test_a_reservation_is_named_as_the_reason() -> None:
     policy = with_pool(policy_of({"A": 0}), reserve_after=10_000)
     cluster = world(policy, [Node("n0", gpus=4)], [workload("a", "A", 2, created=0)])
     cycle(cluster, 0)
@@ -93,8 +94,8 @@ def test_those_who_wait_for_a_reservation_are_told() -> None:
     ("usage", "shares"), [("cluster", {"A": 3, "B": 7}), ("siblings", {"A": 1, "B": 9})]
 )
 def test_usage_among_siblings(usage: str, shares: dict[str, int]) -> None:
-    """Of a small department's projects, who used more gets less; measured against the capacity the
-    difference is weaker.
+    """In a small department, the project that used more gets less; relative to capacity the
+    difference is smaller.
     """
     policy = with_pool(policy_of({"A": 0, "B": 0}), usage=usage, time_based=TimeBased(k=1000))
     asks = [workload(f"{p}{i}", p, created=i) for p in "AB" for i in range(10)]
@@ -108,7 +109,7 @@ def test_usage_among_siblings(usage: str, shares: dict[str, int]) -> None:
 
 
 def test_defragment_keeps_whole_gpus_whole() -> None:
-    """Halves fill up the node that whole requests could not use for want of CPU anyway."""
+    """Halves fill the node that lacks the CPU for whole-GPU requests."""
     nodes = [
         Node("n0", gpus=2, gpu_memory=1000, cpu=64_000),
         Node("n1", gpus=2, gpu_memory=1000, cpu=4_000),

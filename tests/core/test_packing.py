@@ -1,4 +1,4 @@
-"""Placement `defragment`: what a place is worth, and that remembering scores changes nothing."""
+"""Placement `defragment`: the score of a place, and that cached scores do not change results."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def place_of(cluster: Cluster, id_: str) -> tuple[str, tuple[int, ...]]:
 
 
 def test_kinds_are_counted_in_whole_percents() -> None:
-    """Rare kinds, CPU-only pods and MIG instances are left out; ties go by what is asked for."""
+    """Rare kinds, CPU-only pods and MIG instances are left out; ties are broken by the request."""
     half, whole, rare = (
         PodRequirements(Pod("a", gpu=500)),
         PodRequirements(Pod("b", gpu=GPU)),
@@ -62,8 +62,8 @@ def test_kinds_are_counted_in_whole_percents() -> None:
 
 
 def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> None:
-    """0.3 beside 0.3 would leave 0.4, of no use to those who ask for 0.5; on the free device it
-    leaves 0.7. Bin-packing goes beside.
+    """0.3 beside 0.3 would leave 0.4, which is useless to requests for 0.5; on the free device it
+    leaves 0.7.
     """
     typical_ones = [asked(f"t{i:02}", created=10 + i, gpu=500, cpu=1000) for i in range(40)]
     first, second = asked("a", created=0, gpu=300), asked("b", created=1, gpu=300)
@@ -76,9 +76,7 @@ def test_a_small_share_spares_the_device_that_still_serves_the_typical_one() -> 
 
 
 def test_cpu_is_taken_where_it_can_feed_gpus_longest() -> None:
-    """A CPU-only pod goes to the node with CPU to spare, though the other one is first by name and
-    neither is short of it yet.
-    """
+    """A CPU-only pod goes to the node with more free CPU, though the other is first by name."""
     waiting = [asked(f"t{i:02}", created=10 + i, gpu=GPU, cpu=2000) for i in range(9)]
     machines = [Node("n0", gpus=8, cpu=16_000), Node("n1", gpus=8, cpu=64_000)]
     cluster = packed(machines, asked("c", created=0, cpu=4000), *waiting)
@@ -99,8 +97,8 @@ def test_pods_without_gpus_prefer_machines_without() -> None:
 @EXAMPLES
 @given(data=st.data())
 def test_scores_that_are_remembered_are_those_of_a_fresh_look(data: st.DataObject) -> None:
-    """After whatever happened, also on trial, the places offered are those that a new object
-    offers; and what finds a place with the option finds one without it, and the other way round.
+    """Cached candidates equal those of a new object; a pod is placeable with the option if and only
+    if it is without.
     """
     cluster = world(
         policy_of({"p": 100}, node_pools=(NodePool("default", defragment=True),)),

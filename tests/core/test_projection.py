@@ -1,4 +1,4 @@
-"""By when those who wait start at the latest."""
+"""The latest start times of pending workloads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOTICE = 30_000
 
 
 def starts(cluster, coming, now=0, **more):
-    """Workload -> when it starts at the latest."""
+    """Workload -> its latest start time."""
     return {
         id_: at
         for at, started in project_starts(cluster, coming, now, notice=NOTICE, **more)
@@ -32,7 +32,7 @@ def starts(cluster, coming, now=0, **more):
 
 
 def full(*waiting, gpus=1, running=1):
-    """`running` workloads of one GPU that run, and those that wait behind them."""
+    """`running` workloads of one GPU that run, and the pending ones behind them."""
     held = [workload(f"r{i}", "p", created=i) for i in range(running)]
     cluster = world(policy_of({"p": gpus}), [Node("n", gpus=gpus)], held)
     run(cluster, 2)
@@ -42,12 +42,12 @@ def full(*waiting, gpus=1, running=1):
     return cluster
 
 
-def test_who_waits_starts_when_what_runs_has_to_end():
+def test_a_pending_workload_starts_when_running_ones_end():
     cluster = full(workload("w", "p", created=9))
     assert starts(cluster, [(5000, WorkloadEnded("r0"))]) == {"w": 5000}
 
 
-def test_who_stands_behind_others_starts_after_them():
+def test_later_positions_start_later():
     cluster = full(workload("w", "p", created=8), workload("x", "p", created=9), gpus=2, running=2)
     assert starts(cluster, [(5000, WorkloadEnded("r0")), (9000, WorkloadEnded("r1"))]) == {
         "w": 5000,
@@ -61,13 +61,13 @@ def test_without_an_end_nothing_is_bound():
     assert starts(cluster, [(5000, WorkloadEnded("r0"))]) == {"w": 5000}
 
 
-def test_what_must_leave_counts_from_the_end_of_its_notice():
+def test_evicted_pods_leave_at_the_end_of_their_notice():
     cluster = full(workload("w", "p", created=9))
     cluster.apply(PodEvicted("r0", "r0-0"))
     assert starts(cluster, [(7000, PodReleased("r0", "r0-0"))], now=1000) == {"w": 7000}
 
 
-def test_somebody_on_trial_waits_for_those_who_would_have_to_make_room():
+def test_a_workload_on_trial_waits_for_its_victims():
     policy = Policy(
         projects=(
             Project("p", None, {"default": quota(1)}),
@@ -82,7 +82,7 @@ def test_somebody_on_trial_waits_for_those_who_would_have_to_make_room():
 
 
 def test_one_that_lost_its_place_does_not_end_when_it_would_have():
-    """The longest running time begins anew with the next lease."""
+    """The longest running time starts again with the next lease."""
     policy = Policy(
         projects=(
             Project("p", None, {"default": quota(1)}),
@@ -111,7 +111,7 @@ def test_many_ends_are_taken_together_and_none_is_lost():
 
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.integers(0, 4), st.lists(st.integers(0, 50_000), max_size=6), st.integers(0, 3))
-def test_it_changes_nothing_whether_it_is_played_to_the_end_or_not(waiting, ends, looks):
+def test_the_cluster_is_unchanged_also_if_the_projection_is_closed_early(waiting, ends, looks):
     cluster = full(
         *[workload(f"w{i}", "p", gpu=0.5, created=50 + i) for i in range(waiting)],
         gpus=3,
@@ -129,7 +129,7 @@ def test_it_changes_nothing_whether_it_is_played_to_the_end_or_not(waiting, ends
     assert picture(cluster) == before
 
 
-def test_a_mistake_in_what_is_asked_leaves_everything_as_it_was():
+def test_an_invalid_workload_changes_nothing():
     cluster = full()
     before = picture(cluster)
     with pytest.raises(Exception, match="pods"):

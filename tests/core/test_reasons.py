@@ -1,5 +1,5 @@
-"""Every reason names the obstacle: take it away, and the workload starts. And the numbers and helps
-are true.
+"""Every reason names the obstacle: without it, the workload starts. Numbers and suggestions are
+true.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ N0 = Node("n0", gpus=2, gpu_memory=1000)
 
 
 @dataclass
-class Stuck:
-    """A world in which workload `w` waits, why, and what takes the obstacle away."""
+class PendingCase:
+    """A cluster in which workload `w` waits, its reason, and what removes the obstacle."""
 
     policy: Policy
     nodes: list[Node]
@@ -57,7 +57,7 @@ def ends(*ids: str) -> Callable[[Cluster], None]:
     return remove
 
 
-def told(fact: object) -> Callable[[Cluster], None]:
+def applied(fact: object) -> Callable[[Cluster], None]:
     return lambda cluster: cluster.apply(fact)  # type: ignore[arg-type]
 
 
@@ -72,25 +72,25 @@ LIMITED = policy_of({"A": 2}) and Policy(projects=(Project("A", None, {"default"
 RACKS = replace(policy_of({"A": 2}), topologies=(Topology("fabric", ("rack",)),))
 RACKED = [Node(f"n{i}", gpus=2, gpu_memory=1000, labels={"rack": f"r{i}"}) for i in range(2)]
 CASES = {
-    "held by its owner": Stuck(
+    "held by its owner": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [],
         replace(workload("w", "A"), held=True),
         ReasonCode.HELD,
-        told(WorkloadHeld("w", False)),
+        applied(WorkloadHeld("w", False)),
         {},
     ),
-    "a project that nobody knows": Stuck(
+    "a project that nobody knows": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [],
         workload("w", "B"),
         ReasonCode.UNKNOWN_PROJECT,
-        told(PolicyChanged(policy_of({"A": 2, "B": 2}))),
+        applied(PolicyChanged(policy_of({"A": 2, "B": 2}))),
         {},
     ),
-    "a pool that nobody knows": Stuck(
+    "a pool that nobody knows": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [],
@@ -102,43 +102,43 @@ CASES = {
         )[0],
         {},
     ),
-    "a topology that nobody knows": Stuck(
+    "a topology that nobody knows": PendingCase(
         policy_of({"A": 2}),
         [replace(N0, labels={"rack": "r"})],
         [],
         workload("w", "A", topology=TopologyConstraint("fabric", "rack")),
         ReasonCode.INVALID_REQUEST,
-        told(PolicyChanged(RACKS)),
+        applied(PolicyChanged(RACKS)),
         {},
     ),
-    "larger than any node": Stuck(
+    "larger than any node": PendingCase(
         policy_of({"A": 8}),
         [N0],
         [],
         workload("w", "A", 4),
         ReasonCode.NEVER_FITS,
-        told(NodeJoined(Node("n1", gpus=4))),
+        applied(NodeJoined(Node("n1", gpus=4))),
         {"requested": 4, "free_largest": 2},
     ),
-    "a label that no node has": Stuck(
+    "a label that no node has": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [],
         Workload("w", "A", (Pod("w-0", gpu=1000, node_selector={"rack": "r9"}),)),
         ReasonCode.NEVER_FITS,
-        told(NodeChanged(replace(N0, labels={"rack": "r9"}))),
+        applied(NodeChanged(replace(N0, labels={"rack": "r9"}))),
         {},
     ),
-    "the only node is not ready": Stuck(
+    "the only node is not ready": PendingCase(
         policy_of({"A": 2}),
         [replace(N0, ready=False, reasons=("DiskPressure",))],
         [],
         workload("w", "A"),
         ReasonCode.NODE_NOT_READY,
-        told(NodeChanged(N0)),
+        applied(NodeChanged(N0)),
         {"requested": 1},
     ),
-    "over the limit": Stuck(
+    "over the limit": PendingCase(
         LIMITED,
         [N0],
         [workload("a", "A", created=-1)],
@@ -147,16 +147,16 @@ CASES = {
         ends("a"),
         {"limit": 1, "allocated": 1, "requested": 1},
     ),
-    "non-preemptible beyond the quota": Stuck(
+    "non-preemptible beyond the quota": PendingCase(
         policy_of({"A": 1}),
         [N0],
         [workload("a", "A", created=-1, preemptible=False)],
         workload("w", "A", preemptible=False),
         ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA,
-        told(PolicyChanged(policy_of({"A": 2}))),
+        applied(PolicyChanged(policy_of({"A": 2}))),
         {"quota": 1, "allocated": 1, "requested": 1, "free_total": 1},
     ),
-    "beyond the fair share while others hold GPUs": Stuck(
+    "beyond the fair share while others hold GPUs": PendingCase(
         policy_of({"A": 1, "B": 1}),
         [N0],
         [workload("a", "A", created=-1), workload("b", "B", created=-1)],
@@ -165,7 +165,7 @@ CASES = {
         ends("b"),
         {"fair_share": 1, "allocated": 1, "requested": 1, "position": 1},
     ),
-    "everything is in use": Stuck(
+    "everything is in use": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [workload("a", "A", 2, created=-1)],
@@ -174,7 +174,7 @@ CASES = {
         ends("a"),
         {"free_total": 0, "free_largest": 0, "requested": 1},
     ),
-    "too few for the whole gang": Stuck(
+    "too few for the whole gang": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [workload("a", "A", created=-1)],
@@ -183,7 +183,7 @@ CASES = {
         ends("a"),
         {"requested": 2},
     ),
-    "a promise that waits for its victims": Stuck(
+    "a promise that waits for its victims": PendingCase(
         policy_of({"A": 2, "B": 0}),
         [N0],
         [workload("b0", "B"), workload("b1", "B")],
@@ -192,7 +192,7 @@ CASES = {
         lambda cluster: None,
         {"victims": 1},
     ),
-    "an elastic workload waits for its first pod, not for all": Stuck(
+    "an elastic workload waits for its first pod, not for all": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [workload("a", "A", 2, created=-1)],
@@ -201,7 +201,7 @@ CASES = {
         ends("a"),
         {"requested": 1},
     ),
-    "an elastic workload is bound by what its minimum needs": Stuck(
+    "an elastic workload is bound by what its minimum needs": PendingCase(
         policy_of({"A": 2}),
         [N0],
         [workload("a", "A", 1, created=-1, preemptible=False)],
@@ -210,16 +210,16 @@ CASES = {
         ends("a"),
         {"requested": 2},
     ),
-    "no rack is large enough": Stuck(
+    "no rack is large enough": PendingCase(
         RACKS,
         RACKED,
         [],
         workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack")),
         ReasonCode.NEVER_FITS,
-        told(NodeJoined(Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"}))),
+        applied(NodeJoined(Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"}))),
         {"requested": 4, "free_total": 4},
     ),
-    "no rack has the room now": Stuck(
+    "no rack has the room now": PendingCase(
         RACKS,
         [*RACKED, Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"})],
         [workload("a", "A", 1, created=-1, preemptible=False)],
@@ -228,7 +228,7 @@ CASES = {
         ends("a"),
         {"requested": 4, "free_total": 5},
     ),
-    "no CPU left": Stuck(
+    "no CPU left": PendingCase(
         policy_of({"A": 2}),
         [replace(N0, cpu=1000)],
         [workload("a", "A", 0, cpu=1000, created=-1)],
@@ -241,7 +241,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_without_the_obstacle_it_starts(case: Stuck) -> None:
+def test_without_the_obstacle_it_starts(case: PendingCase) -> None:
     cluster = world(case.policy, case.nodes, case.others)
     first = cycle(cluster, 0)
     cluster.apply(WorkloadSubmitted(case.asks))
@@ -259,7 +259,7 @@ def test_without_the_obstacle_it_starts(case: Stuck) -> None:
     assert {b.workload for b in cycle(cluster, 2000).binds} >= {"w"}
 
 
-def test_help_to_ask_for_less_is_true() -> None:
+def test_the_suggestion_to_request_less_is_true() -> None:
     cluster = world(policy_of({"A": 4}), [N0], [workload("a", "A", created=-1)])
     cycle(cluster, 0)
     reason = what_if(cluster, workload("w", "A", 2), 1000).reason
@@ -268,10 +268,8 @@ def test_help_to_ask_for_less_is_true() -> None:
     assert what_if(cluster, workload("w", "A", float(smaller.to)), 1000).starts_now
 
 
-def test_a_share_that_is_given_up_for_another_makes_room() -> None:
-    """Half of two GPUs is held: two whole ones are there only in its place; what is given up is
-    still held afterwards.
-    """
+def test_a_replaced_share_makes_room() -> None:
+    """With half of one of two GPUs in use, two whole GPUs are available only in its place."""
     cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", 0.5, created=-1)])
     cycle(cluster, 0)
     asked = workload("w", "A", 2, preemptible=False)
@@ -281,7 +279,7 @@ def test_a_share_that_is_given_up_for_another_makes_room() -> None:
     assert set(cluster.workloads) == {"a"}
 
 
-def test_who_loses_a_place_reads_for_whom_and_not_an_id() -> None:
+def test_an_eviction_names_the_project_and_not_an_id() -> None:
     cluster = world(policy_of({"A": 2, "B": 0}), [N0], [workload("over", "B", 2, created=-1)])
     cycle(cluster, 0)
     cluster.apply(WorkloadSubmitted(workload("an-id", "A", 2)))
@@ -290,7 +288,7 @@ def test_who_loses_a_place_reads_for_whom_and_not_an_id() -> None:
     ]
 
 
-def test_help_to_try_another_pool_is_true() -> None:
+def test_the_suggestion_of_another_pool_is_true() -> None:
     cluster = world(
         two_pools(), [N0, Node("b0", "big", gpus=4)], [workload("a", "A", 2, created=-1)]
     )
@@ -301,7 +299,7 @@ def test_help_to_try_another_pool_is_true() -> None:
     assert what_if(cluster, workload("w", "A", 2, node_pools=(pool.to,)), 1000).starts_now
 
 
-def test_help_to_be_preemptible_is_true() -> None:
+def test_the_suggestion_to_be_preemptible_is_true() -> None:
     cluster = world(policy_of({"A": 0}), [N0])
     asks = workload("w", "A", preemptible=False)
     reason = what_if(cluster, asks, 0).reason
@@ -310,14 +308,14 @@ def test_help_to_be_preemptible_is_true() -> None:
     assert what_if(cluster, replace(asks, preemptible=True), 0).starts_now
 
 
-def test_what_came_too_late_is_told_that_others_were_ahead() -> None:
+def test_workloads_ahead_are_the_reason() -> None:
     cluster = world(
         policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=0), workload("w", "A", created=1)]
     )
     assert cycle(cluster, 0).reasons["w"].code == ReasonCode.WAITING_BEHIND
 
 
-def test_places_interleave_between_projects() -> None:
+def test_positions_interleave_between_projects() -> None:
     asks = [workload(f"{p.lower()}{i}", p, created=i) for p in "AB" for i in range(3)]
     cluster = world(
         policy_of({"A": 1, "B": 1}), [Node("n0", gpus=0), Node("n1", gpus=1, ready=False)], asks
@@ -327,7 +325,7 @@ def test_places_interleave_between_projects() -> None:
 
 
 def test_reasons_stay_those_of_their_cycle() -> None:
-    """They are worked out when they are read, but from a view that was taken at once."""
+    """Reasons are computed when read, from a snapshot of their cycle."""
     cluster = world(
         policy_of({"A": 2}), [N0], [workload("a", "A", 2, created=-1), workload("w", "A")]
     )
@@ -338,7 +336,7 @@ def test_reasons_stay_those_of_their_cycle() -> None:
     assert decisions.positions["w"] == 1
 
 
-def test_cpu_quota_is_told_in_cpus() -> None:
+def test_cpu_limits_are_in_cpus() -> None:
     rules = quota(2)._replace(limit=Amounts(UNLIMITED, 1500, UNLIMITED))
     cluster = world(
         Policy(projects=(Project("A", None, {"default": rules}),)),
@@ -390,7 +388,7 @@ def test_a_rack_without_room_is_named() -> None:
     )
 
 
-def test_nobody_is_told_to_wait_for_ever() -> None:
+def test_waiting_is_not_suggested_if_it_cannot_help() -> None:
     cluster = world(LIMITED, [N0], [workload("w", "A", 2)])
     assert "wait" not in [h.change for h in cycle(cluster, 0).reasons["w"].helps]
 

@@ -1,9 +1,8 @@
-"""Small worlds and what must come of them: every rule of the scheduling rules that decides a
-result, as a scenario.
+"""Small clusters and the expected decisions: every rule of docs/explanation/scheduling.md.
 
-The cases are written from the rules, not from the engine; `rule` names the section.
-`scenarios/*.yaml` hold lists of them. Shorthand, so that a world can be read at a glance (anything
-may also be written in full, as in a scenario file):
+The cases are written from the rules, not from the engine; `rule` names a heading of that page.
+`scenarios/*.yaml` hold lists of them. Shorthand (anything may also
+be written in full, as in a scenario file):
 
     nodes:     "n0 8 rack=r1"              a node with 8 GPUs of 80 GiB and a label
     projects:  "A quota=4 weight=2 in=d"   a project; departments alike
@@ -30,7 +29,7 @@ from jupyter_gpushare.scheduler.simulation.scenario_file import parse_scenario, 
 from jupyter_gpushare.scheduler.simulation.snapshot import snapshot
 
 HERE = Path(__file__).parent / "scenarios"
-READER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
+READER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, if available
 STATES = ("bound", "running", "pipelined", "releasing", "pending", "failed", "succeeded")
 
 
@@ -59,8 +58,8 @@ def test_scenario(case: dict[str, Any]) -> None:
 def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(
     case: dict[str, Any], settled: bool
 ) -> None:
-    """Dump, read, run: the next cycle says the same, pod by pod and GPU by GPU; also through JSON
-    text.
+    """Dump, parse, run: the next cycle decides the same, pod by pod and GPU by GPU, also through
+    JSON text.
     """
     scenario = scenario_of(Document(case["case"], written_out(case)), case["case"])
     cluster = build(scenario)
@@ -85,7 +84,7 @@ def test_a_snapshot_is_decided_like_the_cluster_it_was_taken_of(
 
 
 def seen(result: dict[str, Any], key: str, wanted: Any) -> Any:
-    """What the result says where the expectation says something."""
+    """The part of the result that the expectation mentions."""
     pods = {name_of(pod, result): at for pod, at in result["pods"].items()}
     if key in STATES:
         return sorted(pod for pod, at in pods.items() if at["state"] == key)
@@ -135,7 +134,6 @@ def named(value: str | None) -> list[str]:
 
 
 # -- shorthand
-# -------------------------------------------------------------------------------------------------------
 
 
 def written_out(case: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How much longer somebody waits, from how long others did: named cases, and laws for any past."""
+"""Remaining waits estimated from earlier ones: named cases, and laws for any history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jupyter_gpushare.core.estimates.survival import FEWEST, SurvivalCurve, Wait
 
 
 class Past(NamedTuple):
-    """One wait; `granted` False: it was given up, or goes on."""
+    """One wait; `granted` False: cancelled, or still waiting."""
 
     waited: float
     granted: bool = True
@@ -39,7 +39,7 @@ CASES = {
     "eight do not tell nine in ten": (GRANTED[:8], 0, WaitEstimate(5, None, 8)),
     "of nine the longest is nine in ten": (GRANTED, 0, WaitEstimate(5, 9, 9)),
     "who has waited goes by those who waited longer": (GRANTED, 3, WaitEstimate(4, None, 6)),
-    "who has waited longer than all others is told nothing": (GRANTED, 9, None),
+    "who has waited longer than all others is an estimate nothing": (GRANTED, 9, None),
     "one that was given up before all grants changes nothing": (
         GRANTED + given_up(0),
         0,
@@ -77,7 +77,7 @@ SO_FAR = st.integers(0, 100) | st.just(0)
 
 
 @given(PASTS, SO_FAR)
-def test_it_is_never_negative_and_nine_in_ten_take_no_less_than_half_do(past, so_far):
+def test_estimates_are_ordered_and_never_negative(past, so_far):
     found = curve(past).expected(so_far)
     assume(found is not None)
     assert found.median is None or found.median > 0
@@ -86,8 +86,8 @@ def test_it_is_never_negative_and_nine_in_ten_take_no_less_than_half_do(past, so
 
 
 @given(PASTS, SO_FAR, SO_FAR)
-def test_who_has_waited_longer_is_done_no_sooner(past, one, other):
-    """The whole wait, that is: what is left of it may well be shorter."""
+def test_a_longer_wait_so_far_means_no_earlier_end(past, one, other):
+    """The whole wait, since the remaining part may well be shorter."""
     first, second = sorted((one, other))
     sooner, later = curve(past).expected(first), curve(past).expected(second)
     assume(sooner is not None and later is not None)
@@ -105,7 +105,7 @@ def test_the_order_of_the_past_does_not_matter(past, so_far, random):
 
 @given(PASTS, st.integers(0, 1000))
 def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
-    """What would go wrong if those who gave up were left out."""
+    """The estimate would be too short without cancelled waits."""
     longest = max((one.waited for one in past), default=0)
     before, after = (
         curve(past).expected(),
@@ -118,7 +118,7 @@ def test_a_long_wait_without_a_grant_never_makes_it_shorter(past, more):
 
 
 @given(st.lists(st.integers(1, 1000), min_size=9, max_size=60))
-def test_where_all_were_granted_it_is_the_order_statistic_that_covers_the_next_wait(waits):
+def test_without_cancellations_it_is_the_order_statistic(waits):
     found = curve(Past(wait) for wait in waits).expected()
     ordered, count = sorted(waits), len(waits)
     assert (found.median, found.p90) == (

@@ -1,4 +1,4 @@
-"""What was, in bounded memory."""
+"""A time series in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_sample_that_comes_too_soon_is_dropped():
     assert series.is_due(20)
 
 
-def test_only_what_was_asked_for_is_given():
+def test_only_the_requested_period_is_returned():
     assert [time for time, _ in filled(range(0, 100, 10)).since(75)] == [80, 90]
 
 

@@ -1,5 +1,5 @@
-"""A GPU that is ill takes nothing new, whatever is asked for; the rest of its node goes on, and
-what runs on it runs.
+"""An unhealthy GPU accepts no new pods; the rest of its node does, and its own pods keep
+running.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def pod(ask: object) -> Pod:
 
 @settings(max_examples=examples(150))
 @given(st.integers(1, 5), st.sets(st.integers(0, 4)), st.sets(st.integers(0, 4)), asks, asks)
-def test_nothing_new_is_placed_on_an_ill_gpu(
+def test_an_unhealthy_gpu_accepts_no_pods(
     gpus: int, ill: set[int], later: set[int], first: list, second: list
 ) -> None:
     node = Node("n", gpus=gpus, gpu_memory=80_000, unhealthy=frozenset(ill))
@@ -54,7 +54,7 @@ def test_nothing_new_is_placed_on_an_ill_gpu(
     }, "what runs on it runs"
 
 
-def test_who_needs_it_waits_and_is_not_told_that_it_never_fits() -> None:
+def test_a_request_for_an_unhealthy_gpu_waits() -> None:
     cluster = Cluster(POLICY)
     cluster.apply(NodeJoined(Node("n", gpus=2, gpu_memory=80_000, unhealthy=frozenset({1}))))
     cluster.apply(WorkloadSubmitted(Workload("a", "p", (pod(2000),))))

@@ -1,4 +1,4 @@
-"""Amounts as people write them."""
+"""Text form of amounts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Usage over a window: section 2.4 of the scheduling rules."""
+"""Usage over a window (docs/explanation/scheduling.md, Time-based fair share)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_usage_is_the_share_of_capacity_over_time() -> None:
     }
 
 
-def test_what_is_older_than_the_window_is_forgotten_to_the_millisecond() -> None:
+def test_usage_before_the_window_does_not_count() -> None:
     samples = [hour(0, a=10), hour(1, a=0), hour(2, a=0)]
     assert usage_of(samples, 3 * HOUR, window=2 * HOUR)["a"] == (0, 0, 0)
     assert usage_of(samples, 3 * HOUR, window=5 * HOUR // 2)["a"] == (200_000, 0, 0)
@@ -40,8 +40,8 @@ def test_half_life_weighs_an_old_hour_half() -> None:
     assert usage["b"] == (800_000, 0, 0)
 
 
-def test_one_long_sample_weighs_what_many_short_ones_do() -> None:
-    """Decay is moment by moment: four hours in one piece, or in four."""
+def test_one_long_sample_equals_many_short_ones() -> None:
+    """Decay is continuous: four hours in one sample equal four samples."""
     whole = UsageSample(0, 4 * HOUR, TEN, {"a": Amounts(5000)})
     pieces = [hour(i, a=5) for i in range(4)]
     later = hour(4, b=10)

@@ -1,4 +1,4 @@
-"""Whose waits of the past are like one's own."""
+"""Which earlier waits are similar."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HALF, TWO = size_class(500), size_class(2000)
 
 
 def waits(number, length, *, size=HALF, pool="a", project="p", ago=DAY // 2, granted=True):
-    """So many, one after the other: nobody stands in a line."""
+    """So many waits, one after the other: no queue."""
     begun = [NOW - ago + i * (length + 1) for i in range(number)]
     return [
         WaitSample(
@@ -32,7 +32,7 @@ def waits(number, length, *, size=HALF, pool="a", project="p", ago=DAY // 2, gra
 
 
 def line(number, each):
-    """All asked at about one time, and one after the other got it."""
+    """All began at about one time and were granted one after the other."""
     start = NOW - DAY // 2
     return [
         WaitSample(f"w{i:03}", "p", "a", HALF, start + i, start + (i + 1) * each, True)
@@ -40,7 +40,7 @@ def line(number, each):
     ]
 
 
-def test_those_of_like_size_and_the_last_day_come_first():
+def test_similar_sizes_of_the_last_day_come_first():
     past = WaitHistory(
         [
             *waits(9, 5 * MINUTE),
@@ -53,7 +53,7 @@ def test_those_of_like_size_and_the_last_day_come_first():
     assert (found.expected.median, found.size, found.days) == (5 * MINUTE, HALF, 1)
 
 
-def test_then_the_last_week_then_those_of_any_size():
+def test_then_the_last_week_then_any_size():
     past = WaitHistory(
         [*waits(5, 50 * MINUTE, size=TWO, project="q"), *waits(9, 7 * MINUTE, ago=3 * DAY)], NOW
     )
@@ -62,20 +62,20 @@ def test_then_the_last_week_then_those_of_any_size():
     assert (any_size.size, any_size.days, any_size.expected.based_on) == (None, 7, 14)
 
 
-def test_half_is_told_where_nine_in_ten_cannot_be():
+def test_a_median_without_a_90th_percentile():
     assert WaitHistory(waits(5, 5 * MINUTE), NOW).expected("a", HALF, 1, 0).expected.p90 is None
 
 
-def test_other_pools_say_nothing():
+def test_other_pools_do_not_count():
     assert WaitHistory(waits(20, 5 * MINUTE, pool="b"), NOW).expected("a", HALF, 1, 0) is None
 
 
-def test_what_was_granted_at_once_says_nothing_about_those_who_wait():
+def test_immediate_grants_do_not_count():
     past = WaitHistory([*waits(50, AT_ONCE), *waits(9, 5 * MINUTE, ago=DAY // 3)], NOW)
     assert past.expected("a", HALF, 1, 0).expected.median == 5 * MINUTE
 
 
-def test_a_longer_line_takes_longer_in_proportion():
+def test_a_longer_queue_takes_proportionally_longer():
     past = WaitHistory(line(20, 3 * MINUTE), NOW)
     assert [past.position("p", "a", f"w{i:03}") for i in (0, 7, 19)] == [1, 8, 20]
     found = [past.expected("a", HALF, position, 0).expected.median for position in (1, 10)]
@@ -83,7 +83,7 @@ def test_a_longer_line_takes_longer_in_proportion():
     assert found[1] == pytest.approx(30 * MINUTE, rel=0.01)
 
 
-def test_who_asks_now_stands_behind_those_of_the_same_project_that_still_wait():
+def test_a_new_request_queues_behind_pending_ones_of_its_project():
     going_on = [
         WaitSample(f"g{i}", project, "a", HALF, NOW - MINUTE) for i, project in enumerate("ppq")
     ]
@@ -91,7 +91,7 @@ def test_who_asks_now_stands_behind_those_of_the_same_project_that_still_wait():
     assert [past.position(project, "a") for project in "pqr"] == [3, 2, 1]
 
 
-def test_those_who_still_wait_make_it_longer():
+def test_pending_requests_make_the_estimate_longer():
     going_on = [WaitSample(f"g{i}", f"p{i}", "a", HALF, NOW - 60 * MINUTE) for i in range(9)]
     found = WaitHistory(
         [*waits(9, 5 * MINUTE), *waits(9, 80 * MINUTE, project="q"), *going_on], NOW
@@ -99,7 +99,7 @@ def test_those_who_still_wait_make_it_longer():
     assert found.expected.median == 80 * MINUTE
 
 
-def test_who_has_waited_is_compared_with_those_who_waited_as_long():
+def test_only_waits_as_long_as_the_current_one_count():
     past = WaitHistory([*waits(20, 5 * MINUTE), *waits(9, 60 * MINUTE, project="q")], NOW)
     assert past.expected("a", HALF, 1, 10 * MINUTE).expected.median == 50 * MINUTE
 
@@ -137,7 +137,7 @@ WAITS = st.lists(
 
 
 @given(WAITS, st.integers(1, 50), st.integers(0, WEEK))
-def test_what_is_said_is_never_negative_and_in_order(past, position, so_far):
+def test_estimates_are_never_negative_and_ordered(past, position, so_far):
     found = WaitHistory(past, NOW).expected("a", HALF, position, so_far)
     if found is not None:
         assert found.expected.median is not None
@@ -146,7 +146,7 @@ def test_what_is_said_is_never_negative_and_in_order(past, position, so_far):
 
 
 @given(WAITS)
-def test_everybody_stands_somewhere_behind_no_more_than_began_before(past):
+def test_positions_are_at_most_the_number_of_earlier_requests(past):
     seen = WaitHistory(past, NOW)
     for wait in past:
         ahead = sum(

@@ -160,18 +160,15 @@ class State(PendingIndex):
         self.undo_log.push(self._put, member, before)
         self._put(member, (status, node, devices, charge, old, old_devices))
 
-    def _put(self, member: Member, bucket_of: PlacementState) -> None:
-        if {member.status, bucket_of[0]} == {"bound", "running"} and bucket_of[1:4] == (
+    def _put(self, member: Member, placement: PlacementState) -> None:
+        if {member.status, placement[0]} == {"bound", "running"} and placement[1:4] == (
             member.node,
             member.devices,
             member.charge,
         ):
-            self._count(
-                member,
-                -1,
-                # A bound pod starts to run: nothing is released, so results about free room stay valid.
-            )
-            member.status = bucket_of[0]
+            # A bound pod starts to run: nothing is released, so results about room stay valid.
+            self._count(member, -1)
+            member.status = placement[0]
             self._count(member, 1)
             assert member.node is not None
             self.pools[member.node.pool].touch()  # it may be evicted from now on.
@@ -185,7 +182,7 @@ class State(PendingIndex):
                 member.charge,
                 member.old,
                 member.old_devices,
-            ) = bucket_of
+            ) = placement
             self._count(member, 1)
             self._add_usage(member)
         work = member.work
