@@ -1,6 +1,4 @@
-"""The Jupyter server extension's REST bodies and stream (contract of the names under
-`gpushare/api/`).
-"""
+"""REST bodies and stream messages of the Jupyter server extension (`gpushare/api/`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The admin's policy file (contract, section 3): read, checked as a whole, and turned into what the
-scheduler works with.
+"""Reads the policy file, checks it as a whole, and converts it to the core's `Policy`.
+
+Format: docs/reference/files.md, Policy.
 
 A file with mistakes is refused with all of them at once, each with its file, line and field;
 nothing of it comes into force.
@@ -53,7 +54,7 @@ class PolicyErrors(FileErrors):
 
 @dataclass(frozen=True, slots=True)
 class AdminSettings:
-    """What the file says beside the scheduling rules. Times in ms."""
+    """Settings of the policy file that do not concern the core. Times in ms."""
 
     notice: int = 30_000
     """How long a busy notebook is warned before its GPU is taken."""

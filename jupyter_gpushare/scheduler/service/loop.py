@@ -24,8 +24,8 @@ __all__ = ["SchedulingLoop"]
 
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
-"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. (The
-reference scheduler's period, section 15.)
+"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. KAI-Scheduler
+uses the same period.
 """
 PAUSE: Final = 0.02
 """Seconds between two breaths of telling those who wait how their place has changed: it takes a few

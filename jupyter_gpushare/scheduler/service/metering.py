@@ -24,7 +24,7 @@ from ..config.consistency import IMPLICIT_DEPARTMENT
 __all__ = ["UsageMeter", "LeaseSpan", "spans_of", "usage_facts"]
 
 INTERVAL: Final = 60_000
-"""ms between two measurements; the rules' own queries have this resolution (section 2.4)."""
+"""ms between two measurements; the resolution of usage queries in KAI-Scheduler."""
 
 
 class LeaseSpan(NamedTuple):

@@ -1,4 +1,6 @@
-"""The fair share file (contract, section 6): divides resources among queues, without a cluster.
+"""The fair share file: divides resources among queues, without a cluster.
+
+Format: docs/reference/files.md, Fair share.
 
 Amounts are read to the millionth, so that what the file says in decimals is divided exactly; the
 division itself is in whole GPUs, milli-cores and MiB, as everywhere.

@@ -1,5 +1,6 @@
-"""Runs a scenario, cycle by cycle, and says what came out (contract, section 5). The command
-`simulate` prints it.
+"""Runs a scenario cycle by cycle and returns the result, which `simulate` prints.
+
+Format: docs/reference/files.md, Scenario.
 
 The scheduler service and this file drive the same `cycle`; so what is shown here is what the
 service would decide.
@@ -31,7 +32,7 @@ PRESENT = ("running", "bound", "releasing")
 
 
 def run(scenario: Scenario) -> dict[str, Any]:
-    """The result of all cycles, as the contract has it. Raises ScenarioProblems when the cluster
+    """The result of all cycles. Raises ScenarioProblems when the cluster
     cannot be built.
     """
     cluster = build(scenario)

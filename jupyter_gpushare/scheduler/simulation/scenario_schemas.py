@@ -1,6 +1,4 @@
-"""What a scenario file looks like (contract, section 5). Says what may be written; `scenario_file`
-says what it means.
-"""
+"""Schema of scenario files (docs/reference/files.md, Scenario). `scenario_file` interprets them."""
 
 from __future__ import annotations
 

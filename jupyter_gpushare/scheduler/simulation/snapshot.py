@@ -1,5 +1,6 @@
-"""Writes a cluster as a scenario (contract, section 5): what happened in production can be replayed
-on a laptop.
+"""Writes a cluster as a scenario, so that production decisions can be replayed elsewhere.
+
+Format: docs/reference/files.md, Scenario.
 
 Reading it back and running a cycle gives the decisions that this cluster's next cycle would have
 given, at the time that is passed in. Promises end with their cycle, so a promised pod is pending

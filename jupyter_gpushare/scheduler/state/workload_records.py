@@ -212,7 +212,7 @@ def lease_body(
     rules: m.LeaseRules,
 ) -> m.LeaseBody:
     """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is
-    truncated, as the fit is (section 8.3).
+    truncated (docs/explanation/scheduling.md, Amounts).
     """
     asked = next(p for p in record.request.pods if p.name == pod)
     spec = next(p for p in record.workload.pods if p.name == pod)
