@@ -8,11 +8,15 @@ import { aboutText } from '../expectedWait';
 import { StateLabel, stateText, workloadLabel } from '../stateLabels';
 import {
   EvictionRow,
-  NODE_COLUMNS,
   NodeRow,
+  nodeTable,
   PoolRow,
+  poolTable,
   ProjectRow,
+  projectTable,
   QueueRow,
+  queueTable,
+  TableColumn,
   WorkloadView
 } from '../schema';
 
@@ -122,53 +126,26 @@ export const evictionColumns = (trans: Trans): IColumn<EvictionRow>[] => [
   plain('pod', trans.__('Pod'), { hidden: true })
 ];
 
-/** From the table of columns on the server side; only the presentation is decided here. */
-export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] =>
-  NODE_COLUMNS.map(({ id, label, kind, hidden }) =>
-    plain<NodeRow>(id, trans.__(label), {
-      kind,
-      hidden,
-      ...(id === 'status' ? { tone: statusTone } : {})
-    })
+/** Columns of a table that is described on the server side (jupyter_gpushare/messages/tables.py). */
+function generated<Row>(
+  columns: readonly TableColumn[],
+  tones: { readonly [id: string]: (row: Row) => Tone } = {}
+): IColumn<Row>[] {
+  return columns.map(({ id, label, kind, none, hidden }) =>
+    plain<Row>(id as keyof Row & string, label, { kind, none, hidden, tone: tones[id] })
   );
+}
 
-export const poolColumns = (trans: Trans): IColumn<PoolRow>[] => [
-  plain('name', trans.__('Node pool')),
-  plain('status', trans.__('Status'), { tone: statusTone }),
-  plain('reasons', trans.__('Reason')),
-  amount('nodes', trans.__('Nodes')),
-  amount('nodes_ready', trans.__('Ready')),
-  amount('gpus', trans.__('GPUs')),
-  amount('gpu_allocated', trans.__('Allocated')),
-  amount('pending', trans.__('Waiting')),
-  plain('placement_gpu', trans.__('Placement')),
-  amount('workloads_per_gpu', trans.__('Workloads per GPU'), { none: trans.__('off') }),
-  plain('placement_cpu', trans.__('CPU placement'), { hidden: true })
-];
+export const nodeColumns = (trans: Trans): IColumn<NodeRow>[] =>
+  generated(nodeTable(trans), { status: statusTone });
 
-export const projectColumns = (trans: Trans): IColumn<ProjectRow>[] => [
-  plain('name', trans.__('Project')),
-  plain('department', trans.__('Department')),
-  plain('pool', trans.__('Node pool')),
-  plain('member', trans.__('Member')),
-  amount('gpu_quota', trans.__('Quota'), { none: trans.__('unlimited') }),
-  amount('gpu_fair_share', trans.__('Fair share')),
-  amount('gpu_allocated', trans.__('Allocated')),
-  amount('gpu_requested', trans.__('Requested')),
-  amount('gpu_limit', trans.__('Limit'), { none: trans.__('unlimited') })
-];
+export const poolColumns = (trans: Trans): IColumn<PoolRow>[] =>
+  generated(poolTable(trans), { status: statusTone });
 
-export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => [
-  plain('queue', trans.__('Queue')),
-  plain('kind', trans.__('Kind'), { hidden: true }),
-  plain('pool', trans.__('Node pool')),
-  plain('resource', trans.__('Resource')),
-  amount('quota', trans.__('Quota'), { none: trans.__('unlimited') }),
-  amount('fair_share', trans.__('Fair share')),
-  amount('allocated', trans.__('Allocated')),
-  amount('requested', trans.__('Requested')),
-  amount('limit', trans.__('Limit'), { none: trans.__('unlimited') })
-];
+export const projectColumns = (trans: Trans): IColumn<ProjectRow>[] =>
+  generated(projectTable(trans));
+
+export const queueColumns = (trans: Trans): IColumn<QueueRow>[] => generated(queueTable(trans));
 
 /** A cell as text. */
 export function cellText(
