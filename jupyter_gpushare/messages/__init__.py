@@ -1,13 +1,14 @@
-"""Every body that crosses a process boundary, typed and (on streams) tagged. Shapes only: no I/O,
-no decisions.
+"""The types of every body that crosses a process boundary; messages on streams are tagged. No I/O
+and no decisions.
 
 Units on the wire: GPUs are numbers (0.5), memory is whole MiB, durations are ms unless the name
-says seconds, times are ISO 8601 with a zone (`Stamp`). Four conversations use these bodies:
+says seconds, times are ISO 8601 with a zone (`Stamp`). Four protocols use these bodies:
 
 * REST and streams of the scheduler (`routes.scheduler`),
 * REST and stream of the Jupyter server extension (`routes.jupyter`),
-* scheduler <-> node agent: one WebSocket (or an in-process pair of queues): `ToAgent`, `FromAgent`,
-* agent <-> the machine's kernels and Jupyter servers: one unix socket, a JSON object per line:
+* scheduler <-> node agent: one WebSocket, or a pair of queues in one process: `ToAgent`,
+  `FromAgent`,
+* agent <-> kernels and Jupyter servers of the machine: one unix socket, one JSON object per line:
   `FromKernel`, `ToKernel`, `FromServer`, `ToServer`.
 """
 

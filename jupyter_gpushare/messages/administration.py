@@ -21,15 +21,15 @@ __all__ = [
 
 
 class PolicyText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST policy/check`: a policy file as it stands. `source` is what problems call it."""
+    """`POST policy/check`: the text of a policy file. `source` is its name in problems."""
 
     text: str
     source: str = "policy"
 
 
 class PolicyChange(Body, frozen=True, kw_only=True):
-    """One difference: `field` as people write it (`projects.vision.pools.a100.gpu.quota`), the
-    values as text; null: not there.
+    """One difference: the field (`projects.vision.pools.a100.gpu.quota`) and its values as text;
+    null: not set.
     """
 
     field: str
@@ -39,9 +39,7 @@ class PolicyChange(Body, frozen=True, kw_only=True):
 
 
 class PolicyAffected(Body, frozen=True, kw_only=True):
-    """Somebody for whom a change means something now: a project, department, node pool or node, and
-    its workloads.
-    """
+    """A project, department, node pool or node that a change affects now, and its workloads."""
 
     kind: Literal["project", "department", "node_pool", "node", "priority_class"]
     name: str
@@ -50,8 +48,8 @@ class PolicyAffected(Body, frozen=True, kw_only=True):
 
 
 class PolicyCheck(Body, frozen=True, kw_only=True):
-    """What a policy file would change; nothing was changed. With problems it would be refused
-    whole.
+    """What a policy file would change; nothing was changed. A file with problems would be
+    refused.
     """
 
     problems: list[str] = field(default_factory=list)
@@ -60,9 +58,7 @@ class PolicyCheck(Body, frozen=True, kw_only=True):
 
 
 class CordonStatus(Body, frozen=True, kw_only=True):
-    """What an admin said about a node, and how far it is: `leases` are those that are still held on
-    it.
-    """
+    """Whether a node is cordoned or draining; `leases` is the number of leases left on it."""
 
     node: str
     cordoned: bool
@@ -72,32 +68,38 @@ class CordonStatus(Body, frozen=True, kw_only=True):
 
 
 class TokenRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`POST tokens`."""
+
     scope: Literal["person", "server", "agent", "admin"]
     name: str
     expires: str | None = None
     """A duration such as `30d`; null: never."""
     users: list[str] = field(default_factory=list)
-    """Only of a server's token: on whose behalf it may ask; empty: everybody's."""
+    """Users for whom a server may act; empty: all. Only for tokens of servers."""
     groups: list[str] = field(default_factory=list)
-    """Only of a person's token: groups that the person is in, beside those that the administrator's
-    configuration says.
+    """Groups of a person, in addition to those in the scheduler's configuration. Only for tokens of
+    persons.
     """
 
 
 class TokenView(Body, frozen=True, kw_only=True):
+    """One token."""
+
     id: str
     scope: str
     name: str
     created: Stamp
     expires: Stamp | None = None
     revoked: bool = False
-    """It opens nothing any more, whether it was revoked or has expired."""
+    """Whether it is not valid any more: revoked or expired."""
     state: Literal["good", "revoked", "expired"] = "good"
     users: list[str] = field(default_factory=list)
     groups: list[str] = field(default_factory=list)
     token: str | UnsetType = UNSET
-    """Only in the answer that creates it; nobody can read it again."""
+    """The secret; only in the answer of `POST tokens`."""
 
 
 class Tokens(Body, frozen=True, kw_only=True):
+    """Answer of `GET tokens`."""
+
     tokens: list[TokenView]

@@ -1,4 +1,4 @@
-"""Scheduler <-> node agent: one WebSocket, or an in-process pair of queues."""
+"""Scheduler <-> node agent: one WebSocket, or a pair of queues in one process."""
 
 from __future__ import annotations
 
@@ -33,6 +33,8 @@ __all__ = [
 
 
 class DeviceReport(Body, frozen=True, kw_only=True):
+    """One GPU or MIG instance, as measured."""
+
     index: int
     uuid: str
     model: str
@@ -40,12 +42,12 @@ class DeviceReport(Body, frozen=True, kw_only=True):
     used_mib: int = 0
     healthy: bool = True
     health: str = ""
-    """What is wrong with it, in one sentence; "" while it is healthy."""
+    """What is wrong with the GPU, in one sentence; "" while it is healthy."""
     foreign_mib: int = 0
-    """Memory of processes that are no kernel's of ours: never offered, never touched."""
+    """Memory of other processes: never offered, never touched."""
     foreign_processes: int = 0
     utilization: float | None = None
-    """Share of the last second in which something ran on it, 0..1; null: not known."""
+    """Share of the last second in which something ran on the GPU, 0..1; null: not known."""
     mig: bool = False
     """A MIG instance: a device of its own."""
 
@@ -63,8 +65,8 @@ class NodeReport(NodeMeasurements, frozen=True, kw_only=True):
 
 
 class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
-    """First frame from an agent: the node, every lease that it holds, and the ends that were not
-    acknowledged yet.
+    """First frame from an agent: its node, its leases, and ended leases that the scheduler has not
+    acknowledged.
     """
 
     version: str
@@ -73,39 +75,43 @@ class AgentHello(Tagged, frozen=True, kw_only=True, tag="agent_hello"):
 
 
 class NodeChangedReport(Tagged, frozen=True, kw_only=True, tag="node_changed"):
+    """The node changed: health, capability tiers, or pressure."""
+
     node: NodeReport
 
 
 class LeaseChanged(Tagged, frozen=True, kw_only=True, tag="lease_changed"):
+    """The state of a lease changed on the node."""
+
     report: LeaseReport
 
 
 class LeaseReleased(Tagged, frozen=True, kw_only=True, tag="lease_let_go"):
-    """The lease holds nothing on the GPU any more. `ended`: its process is gone for good and so is
-    the workload; otherwise the holder lives and its workload is pending again. Repeated until the
-    plan no longer contains the lease.
+    """The lease has released the GPU. With `ended`, its process has exited and the workload has
+    ended; otherwise the workload is pending again. Repeated until the plan no longer contains the
+    lease.
     """
 
     lease: str
     ended: bool
     message: str = ""
     held: bool = False
-    """The idle rule gave it back: its workload asks for nothing until `WorkloadRequeued`."""
+    """The idle rule released it: the workload requests nothing until `WorkloadRequeued`."""
     exit_code: int | None = None
-    """The lease's command is over (then `ended` is true): this pod's alone, not its workload's."""
+    """Exit code of the pod's command; then `ended` is true, for this pod only."""
 
 
 class WorkloadRequeued(Tagged, frozen=True, kw_only=True, tag="ask_again"):
-    """The owner of a workload that the idle rule had given back is at work again: it waits for a
-    GPU like any other. Idempotent.
+    """A workload that the idle rule had released is needed again: it is pending like any other.
+    Idempotent.
     """
 
     workload: str
 
 
 class LogChunk(Tagged, frozen=True, kw_only=True, tag="log"):
-    """What a command printed: bytes `start` to `stop` of what it has printed under this lease, as
-    text. Sent again until taken.
+    """Output of a command: bytes `start` to `stop` of its output under this lease, as text. Sent
+    again until acknowledged.
     """
 
     lease: str
@@ -115,24 +121,26 @@ class LogChunk(Tagged, frozen=True, kw_only=True, tag="log"):
 
 
 class LogAcknowledged(Tagged, frozen=True, kw_only=True, tag="log_taken"):
-    """Up to here what the command of this lease printed is kept; the agent goes on from there."""
+    """The scheduler has stored the output of this lease's command up to here."""
 
     lease: str
     stop: int
 
 
 class LeaseEvent(Tagged, frozen=True, kw_only=True, tag="lease_event"):
+    """An event in the life of a lease, for its owner."""
+
     lease: str
     event: Event
 
 
 class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
-    """GPU-milliseconds per lease since the report before, folded into ledgers; and how long what
-    happened since then took.
+    """GPU-milliseconds per lease since the previous report, and the durations of waits, suspends
+    and resumes in that period.
 
-    `life` and `number` name the rows: the agent says them again under the same name until
-    `UsageAcknowledged` answers, and they are counted once. Number 0 (an older agent, or no rows) is
-    counted as it comes, and not answered.
+    `life` (of the agent process) and `number` identify the rows: the agent repeats them until
+    `UsageAcknowledged` arrives, and they are counted once. Number 0 (an older agent, or no rows) is
+    counted and not acknowledged.
     """
 
     since_ms: int
@@ -143,19 +151,21 @@ class UsageReport(Tagged, frozen=True, kw_only=True, tag="usage"):
     suspends_ms: list[int] = field(default_factory=list)
     resumes_ms: list[int] = field(default_factory=list)
     rungs: dict[str, int] = field(default_factory=dict)
-    """How often each rung of the ladder was used to take memory back for somebody else: `caches`,
-    `notice`, `suspended`, `moved`, `killed`.
+    """How often memory was reclaimed by each step: `caches`, `notice`, `suspended`, `moved`,
+    `killed`.
     """
 
 
 class LeaseUsage(Body, frozen=True, kw_only=True):
+    """Usage of one lease in the period of a report."""
+
     lease: str
     held_ms: int
     busy_ms: int
     used_mib_ms: int
     borrowed_mib_ms: int
     lent_mib_ms: int = 0
-    """What others had borrowed of its own guarantee."""
+    """Memory of its guarantee that other leases borrowed."""
 
 
 FromAgent = (
@@ -171,9 +181,9 @@ FromAgent = (
 
 
 class Pressure(Body, frozen=True, kw_only=True):
-    """When a node counts as under pressure: less than this left of disk and memory (MiB) and
-    process ids, or processes that stall for memory for more than this share of the time (the
-    kernel's pressure stall information, `full avg10`, in per cent).
+    """Thresholds below which a node is under pressure: free disk and memory (MiB), free process
+    ids, and the share of time in which all processes stall for memory (pressure stall information,
+    `full avg10`, in per cent).
     """
 
     disk_mib: int = 1024
@@ -183,7 +193,7 @@ class Pressure(Body, frozen=True, kw_only=True):
 
 
 class NodeRules(Body, frozen=True, kw_only=True):
-    """What the policy says about this node."""
+    """The policy's settings for this node."""
 
     pool: str = "default"
     workloads_per_gpu: int | None = None
@@ -192,8 +202,8 @@ class NodeRules(Body, frozen=True, kw_only=True):
 
 
 class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):
-    """The whole wanted state of this node: answer to the hello, and sent again after every change
-    of rules. A lease that the agent holds and the plan lacks is to be let go.
+    """The desired state of the node: sent after the hello and after every change of rules. Leases
+    that are not in it are to be released.
     """
 
     revision: int
@@ -202,15 +212,15 @@ class Plan(Tagged, frozen=True, kw_only=True, tag="plan"):
 
 
 class LeaseUpdated(Tagged, frozen=True, kw_only=True, tag="lease_wanted"):
-    """One lease is new or changed (`wanted`, `limit_mib`)."""
+    """A lease is new or has changed (`wanted`, `limit_mib`)."""
 
     revision: int
     lease: LeaseBody
 
 
 class LeaseRevoked(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
-    """One lease is over: its holder gave it back, or its workload ended. The kernel lives on
-    without a GPU; what it still holds is taken (suspended into host memory when it can be).
+    """A lease has ended: it was released, or its workload ended. The kernel continues without a
+    GPU; memory that it still uses is reclaimed (saved to host memory where possible).
     """
 
     revision: int
@@ -218,7 +228,7 @@ class LeaseRevoked(Tagged, frozen=True, kw_only=True, tag="lease_unwanted"):
 
 
 class UsageAcknowledged(Tagged, frozen=True, kw_only=True, tag="usage_taken"):
-    """The rows of this report are on the scheduler's disk."""
+    """The scheduler has stored the rows of this report."""
 
     life: str
     number: int

@@ -1,4 +1,4 @@
-"""Agent <-> the kernels and Jupyter servers of its machine: one unix socket, a JSON object per
+"""Agent <-> kernels and Jupyter servers of its machine: one unix socket, one JSON object per
 line.
 """
 
@@ -55,8 +55,8 @@ __all__ = [
 
 
 class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
-    """First line of a kernel. The agent compares `token` and the socket's peer pid with what the
-    server registered.
+    """First line of a kernel. The agent checks `token` and the peer's pid against the registration
+    by the server.
     """
 
     kernel_id: str
@@ -65,35 +65,39 @@ class KernelHello(Tagged, frozen=True, kw_only=True, tag="kernel_hello"):
 
 
 class CellStart(Tagged, frozen=True, kw_only=True, tag="cell_start"):
-    """May I run? `n` grows with every question. `exempt`: the cell begins with `%gpu`: never waits.
-    `wait`: the person asked to wait (`%gpu wait`), also where a wait was given up before.
+    """A cell asks for permission to run. `n` grows with every cell. `exempt`: the cell begins with
+    `%gpu` and never waits. `wait`: the user asked to wait (`%gpu wait`), even if an earlier wait
+    was interrupted.
     """
 
     n: int
     exempt: bool = False
     wait: bool = False
     running: bool = False
-    """The cell was let go already: said to an agent that came back, so that it does not take the
-    kernel for an idle one. With `wait`: it began while the agent was away, and needs what is saved.
+    """The cell is running already; sent to an agent that has restarted, so that it does not treat
+    the kernel as idle. With `wait`: the cell began while the agent was away, and needs its saved
+    memory.
     """
 
 
 class CellCancel(Tagged, frozen=True, kw_only=True, tag="cell_cancel"):
-    """The person interrupted the wait for question `n`: later cells run without a GPU until it
-    arrives or somebody waits again.
+    """The user interrupted the wait of cell `n`: later cells run without a GPU until it is granted
+    or the user waits again.
     """
 
     n: int
 
 
 class CellEnd(Tagged, frozen=True, kw_only=True, tag="cell_end"):
+    """Cell `n` has ended."""
+
     n: int
 
 
 class RpcRequest(Tagged, frozen=True, kw_only=True, tag="ask"):
-    """A question of a person in a kernel (magics, `gpu` functions). Actions: status, request,
-    release, why, what-if, suspend, resume, pin, unpin, queue, nodes, history. The agent answers
-    what it knows and relays the rest to the kernel's server.
+    """A call of a magic or a `gpu` function. Actions: status, request, release, why, what-if,
+    suspend, resume, pin, unpin, queue, nodes, history. The agent answers some itself and relays the
+    others to the kernel's server.
     """
 
     n: int
@@ -102,11 +106,11 @@ class RpcRequest(Tagged, frozen=True, kw_only=True, tag="ask"):
 
 
 class CachesDropped(Tagged, frozen=True, kw_only=True, tag="caches_dropped"):
-    """Answer to `DropCaches`."""
+    """Caches have been dropped (response to `DropCaches`)."""
 
 
 class KernelPing(Tagged, frozen=True, kw_only=True, tag="ping"):
-    """The interpreter is alive."""
+    """Heartbeat of the interpreter."""
 
 
 FromKernel = (
@@ -115,12 +119,16 @@ FromKernel = (
 
 
 class KernelWelcome(Tagged, frozen=True, kw_only=True, tag="kernel_welcome"):
+    """Response to `KernelHello`."""
+
     node: str
     simulated: bool
     kernel: Kernel
 
 
 class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
+    """Cell `n` may run."""
+
     """The cell may run. `without_gpu`: the person chose to run the waiting cell without a GPU.
 
     A wait that the person stopped ends with `CellRefused`, never with this message.
@@ -133,7 +141,7 @@ class CellAllowed(Tagged, frozen=True, kw_only=True, tag="cell_go"):
 
 
 class CellWait(Tagged, frozen=True, kw_only=True, tag="cell_wait"):
-    """Not yet, and why; sent again whenever the sentence changes."""
+    """Cell `n` has to wait, and why; sent again when the message changes."""
 
     n: int
     message: str
@@ -142,16 +150,16 @@ class CellWait(Tagged, frozen=True, kw_only=True, tag="cell_wait"):
 
 
 class CellRefused(Tagged, frozen=True, kw_only=True, tag="cell_refused"):
-    """The cell must not run: one clear sentence."""
+    """Cell `n` must not run, and why."""
 
     n: int
     message: str
 
 
 class KernelDevice(Body, frozen=True, kw_only=True):
-    """One GPU of a kernel's share, in its order. `visible`: the UUIDs that CUDA is to see, this
-    kernel's own first: only them, or, where saved memory can be brought back on another GPU, all of
-    the node (the driver moves nothing between GPUs that a process does not see).
+    """One GPU of a kernel's share, in order. `visible`: the UUIDs for `CUDA_VISIBLE_DEVICES`, the
+    kernel's own first. All GPUs of the node are listed where saved memory can be restored on
+    another GPU, since the driver moves memory only between GPUs that the process can see.
     """
 
     uuid: str
@@ -161,9 +169,9 @@ class KernelDevice(Body, frozen=True, kw_only=True):
 
 
 class KernelUpdate(Tagged, frozen=True, kw_only=True, tag="kernel"):
-    """This kernel's state or its caps changed. `cap_mib`: what it may hold at most on its GPU right
-    now. `devices`: the same for each of its GPUs, for the frameworks in the kernel; empty: leave
-    them alone (simulated GPUs, no share, memory saved or being copied).
+    """The kernel's state or its memory caps changed. `cap_mib`: the most memory that it may use on
+    its GPU now. `devices`: the same for each of its GPUs, for frameworks in the kernel; empty: do
+    not change them (simulated GPUs, no share, memory saved or being copied).
     """
 
     kernel: Kernel
@@ -172,7 +180,7 @@ class KernelUpdate(Tagged, frozen=True, kw_only=True, tag="kernel"):
 
 
 class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
-    """Memory above the share will be taken at `deadline_ms` from now. For `gpu.on_notice` and the
+    """Memory above the share will be reclaimed in `deadline_ms`. For `gpu.on_notice` and the
     message in the notebook.
     """
 
@@ -182,29 +190,29 @@ class NoticeGiven(Tagged, frozen=True, kw_only=True, tag="notice"):
 
 
 class NoticeEnded(Tagged, frozen=True, kw_only=True, tag="notice_over"):
+    """The notice is withdrawn or has been carried out."""
+
     message: str
 
 
 class DropCaches(Tagged, frozen=True, kw_only=True, tag="drop_caches"):
-    """Give cached, unused GPU memory back now."""
+    """Release cached, unused GPU memory now."""
 
 
 class EndCell(Tagged, frozen=True, kw_only=True, tag="end_cell"):
-    """The kernel is about to be relaunched: end the running cell with this sentence."""
+    """The kernel is about to be restarted: end the running cell with this message."""
 
     message: str
 
 
 class NotebookMessage(Tagged, frozen=True, kw_only=True, tag="told"):
-    """Something to show once in the notebook, under the next cell: what happened, why, what was
-    kept or lost.
-    """
+    """A message to show once, under the next cell: what happened, why, what was kept or lost."""
 
     message: str
 
 
 class RpcResponse(Tagged, frozen=True, kw_only=True, tag="reply"):
-    """Answer to an `RpcRequest`: a body, or an error with the words of the one who refused."""
+    """Response to an `RpcRequest`: a body or an error."""
 
     n: int
     body: Json | None = None
@@ -227,17 +235,15 @@ ToKernel = (
 
 
 class ServerHello(Tagged, frozen=True, kw_only=True, tag="server_hello"):
-    """First line of a Jupyter server: who it is (a random id for its life), and the kernels that it
-    runs (after an agent's restart).
-    """
+    """First line of a Jupyter server. `server` is a random id for the life of its process."""
 
     server: str
     pid: int
 
 
 class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
-    """A kernel will be launched (or was, before the agent came back: then `pid` is set).
-    `wants_gpu`: its cells wait until it is there.
+    """A kernel will be launched, or (with `pid`) runs already when the agent restarts.
+    `wants_gpu`: its cells wait for a GPU.
     """
 
     n: int
@@ -250,13 +256,15 @@ class RegisterKernel(Tagged, frozen=True, kw_only=True, tag="register_kernel"):
 
 
 class KernelLaunched(Tagged, frozen=True, kw_only=True, tag="kernel_launched"):
+    """A registered kernel has been launched."""
+
     kernel_id: str
     pid: int
 
 
 class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
-    """Its server says that the kernel is over (`restarting`: it comes back at once with the same
-    id).
+    """The kernel has ended, according to its server. `restarting`: it will be launched again with
+    the same id.
     """
 
     kernel_id: str
@@ -264,7 +272,7 @@ class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
 
 
 class KernelRequestState(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
-    """What the server knows of the request of this kernel: pending with a reason, or nothing asked."""
+    """State of a kernel's request: pending with a reason, or no request."""
 
     kernel_id: str
     pending: bool
@@ -275,19 +283,21 @@ class KernelRequestState(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"
     position: int | None = None
     expected_wait: ExpectedWait | None = None
     refuses: str = ""
-    """What it waited for will not come (the longest waiting time is over): a cell that waits is
-    refused with this sentence.
+    """The request has ended without a grant (the longest waiting time is over): a waiting cell is
+    refused with this message.
     """
 
 
 class KernelActionRequest(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
+    """An action of the user on a kernel."""
+
     n: int
     kernel_id: str
     action: Literal["suspend", "resume", "pin", "unpin"]
 
 
 class RelayedResponse(Tagged, frozen=True, kw_only=True, tag="answer"):
-    """Answer to an `RelayedRequest`."""
+    """Response to a `RelayedRequest`."""
 
     n: int
     body: Json | None = None
@@ -306,6 +316,8 @@ FromServer = (
 
 
 class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
+    """Response to `ServerHello`, with the kernels that the agent knows."""
+
     node: str
     simulated: bool
     tiers: list[str]
@@ -314,16 +326,16 @@ class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
 
 
 class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
-    """What the node can do has changed: its self-test takes a moment after the start."""
+    """The self-test has finished: capability tiers of the node, and why others are missing."""
 
     tiers: list[str]
     tier_problems: dict[str, str]
 
 
 class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
-    """The environment that the kernel is to be launched with: GPUSHARE_KERNEL_ID, GPUSHARE_AGENT
-    (socket), GPUSHARE_TOKEN_FILE, and what the devices need. Empty for a kernel that runs already.
-    `error`: it was not registered.
+    """Response to `RegisterKernel`: the environment for the kernel (GPUSHARE_KERNEL_ID,
+    GPUSHARE_AGENT (socket), GPUSHARE_TOKEN_FILE, variables of the devices), empty for a running
+    kernel; or an error.
     """
 
     n: int
@@ -332,21 +344,21 @@ class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
 
 
 class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
-    """A kernel changed on this node (state, GPU, memory, busy, generation, events): the agent's
-    part of `Kernel`.
-    """
+    """The agent's part of a `Kernel` changed: state, GPU, memory, busy, generation, events."""
 
     kernel: Kernel
 
 
 class KernelEvent(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):
+    """An event of one kernel."""
+
     kernel_id: str
     event: Event
 
 
 class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
-    """Restart this kernel now by Jupyter's own restart, so that nobody sees "appears to have died".
-    If it is not gone after `deadline_ms` the agent kills it.
+    """Restart the kernel through Jupyter's own restart, so that no "appears to have died" message
+    is shown. If it has not ended after `deadline_ms`, the agent kills it.
     """
 
     kernel_id: str
@@ -355,8 +367,8 @@ class RelaunchKernel(Tagged, frozen=True, kw_only=True, tag="relaunch_kernel"):
 
 
 class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
-    """Shut this kernel down for good, the Jupyter way (the idle rule's last step). If it is not
-    gone after `deadline_ms` the agent ends it.
+    """Shut the kernel down through Jupyter (the last step of the idle rule). If it has not ended
+    after `deadline_ms`, the agent ends it.
     """
 
     kernel_id: str
@@ -365,7 +377,7 @@ class EndKernel(Tagged, frozen=True, kw_only=True, tag="end_kernel"):
 
 
 class RelayedRequest(Tagged, frozen=True, kw_only=True, tag="asked"):
-    """A kernel's `RpcRequest` that the agent relays: request, release, why, what-if, queue, nodes."""
+    """A kernel's `RpcRequest` that the agent relays to the kernel's server."""
 
     n: int
     kernel_id: str
@@ -374,7 +386,7 @@ class RelayedRequest(Tagged, frozen=True, kw_only=True, tag="asked"):
 
 
 class KernelActionDone(Tagged, frozen=True, kw_only=True, tag="act_done"):
-    """Answer to a `KernelActionRequest`."""
+    """Response to a `KernelActionRequest`."""
 
     n: int
     error: ErrorDetail | None = None

@@ -54,7 +54,7 @@ def encode(body: Any) -> bytes:
 
 
 def decode(kind: type[T], data: bytes | str) -> T:
-    """A body of this kind (a class or a union of tagged ones).
+    """A body of this type (a class or a union of tagged classes).
 
     Raises:
         InvalidInput: what is wrong, with the field's name when one is at fault.
@@ -68,7 +68,7 @@ def decode(kind: type[T], data: bytes | str) -> T:
 
 
 def convert(kind: type[T], value: object) -> T:
-    """The same for a value that was parsed already."""
+    """The same for a parsed value."""
     try:
         return msgspec.convert(value, type=kind)
     except msgspec.MsgspecError as error:

@@ -1,4 +1,4 @@
-"""What several conversations share: base classes, times, errors, reasons, shares and events."""
+"""Types that several protocols share: base classes, times, errors, reasons, shares, events."""
 
 from __future__ import annotations
 
@@ -61,38 +61,42 @@ def stamp(ms: int) -> Stamp:
 
 
 def stamp_ms(text: Stamp) -> int:
-    """The wall-clock milliseconds since the epoch that a stamp says. Raises ValueError."""
+    """The milliseconds since the epoch of a stamp. Raises ValueError."""
     return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 class Body(Struct, frozen=True, omit_defaults=False, forbid_unknown_fields=False, kw_only=True):
-    """Base of every body: unknown fields are ignored, so that a newer peer can say more."""
+    """Base of every body. Unknown fields are ignored, so that a newer peer can send more."""
 
 
 class Tagged(Struct, frozen=True, tag_field="type", kw_only=True):
-    """Base of every message on a stream: `type` is the class name."""
+    """Base of every message on a stream; `type` holds the tag of its class."""
 
 
 class ErrorDetail(Body, frozen=True, kw_only=True):
+    """What is wrong, and the field of the request that is at fault, if any."""
+
     code: str
     message: str
     field: str | UnsetType = UNSET
 
 
 class ErrorBody(Body, frozen=True, kw_only=True):
-    """The body of every error, on every side."""
+    """The body of every error of both REST services."""
 
     error: ErrorDetail
 
 
 class HelpBody(Body, frozen=True, kw_only=True):
+    """A suggestion: what to change, to which value, and a sentence."""
+
     change: str
     to: str
     message: str
 
 
 class ReasonBody(Body, frozen=True, kw_only=True):
-    """Why something waits: code of the closed set, one sentence, numbers in GPUs, what would help."""
+    """Why a workload is pending: a code, one sentence, numbers in GPUs, and suggestions."""
 
     code: str
     message: str
@@ -101,10 +105,10 @@ class ReasonBody(Body, frozen=True, kw_only=True):
 
 
 class ExpectedWait(Body, frozen=True, kw_only=True):
-    """How much longer a request will wait, in seconds from `at`; null: not known. Half of those
-    like it wait for at most `seconds_median`, nine of ten for at most `seconds_p90`. `basis`:
-    `history`: `based_on` like requests of the past; `rules`: only what the policy and announced
-    notices bound; `none`: nothing is known, and `message` says why.
+    """The remaining wait of a request in seconds from `at`; null: not known. Half of the similar
+    requests wait at most `seconds_median`, nine of ten at most `seconds_p90`. `basis` is `history`
+    (`based_on` similar requests), `rules` (bounds from the policy and from notices), or `none`
+    (not known; `message` says why).
     """
 
     basis: Literal["history", "rules", "none"]
@@ -113,14 +117,12 @@ class ExpectedWait(Body, frozen=True, kw_only=True):
     seconds_median: float | None = None
     seconds_p90: float | None = None
     seconds_at_most: float | None = None
-    """By when it starts at the latest unless others come before it: notices and longest running
-    times end by then.
-    """
+    """Upper bound from notices and longest running times, unless other workloads come first."""
     based_on: int = 0
 
 
 class Event(Body, frozen=True, kw_only=True):
-    """One line of a kernel's story, oldest first in every list."""
+    """One event of a kernel. Lists of events are ordered from the oldest."""
 
     time: Stamp
     kind: EventKind
@@ -128,17 +130,15 @@ class Event(Body, frozen=True, kw_only=True):
 
 
 class Share(Body, frozen=True, kw_only=True):
-    """What was asked (`request`) or the burst ceiling (`limit`): GPUs or MiB; the one that was not
-    given is null.
-    """
+    """A request or a burst limit, in GPUs or in MiB; the unit that was not used is null."""
 
     gpu: float | None = None
     gpu_memory_mib: int | None = None
 
 
 class MemoryMib(Body, frozen=True, kw_only=True):
-    """GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of
-    that is above the guarantee.
+    """GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it
+    above the guarantee.
     """
 
     guaranteed: int = 0
@@ -147,17 +147,15 @@ class MemoryMib(Body, frozen=True, kw_only=True):
 
 
 class KernelRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>`
-    and of `POST what-if`.
+    """The request of one kernel: the `config` of a kernelspec, the body of `POST kernels/<id>` and
+    of `POST what-if`.
 
-    Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one
-    of `gpu`, `gpu_memory`, or a `preset`.
+    Amounts are numbers or text with a unit. Exactly one of `gpu`, `gpu_memory` or `preset` is
+    given.
     """
 
     preset: str | None = None
-    """Name of one of the server's presets; what else is given stands in place of the preset's own
-    word.
-    """
+    """The name of a preset. Other fields override those of the preset."""
     gpu: float | int | str | None = None
     gpu_memory: int | str | None = None
     gpu_limit: float | int | str | None = None

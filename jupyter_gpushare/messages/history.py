@@ -1,6 +1,4 @@
-"""What was: samples of one kernel and of the queues, and evictions. Tables of plain rows, oldest
-first, so that each is a CSV too.
-"""
+"""History: samples of a kernel and of the queues, and evictions. Rows are ordered by time."""
 
 from __future__ import annotations
 
@@ -20,8 +18,8 @@ __all__ = [
 
 
 class KernelSample(Body, frozen=True, kw_only=True):
-    """One kernel at one moment: GPU memory in MiB, the share in GPUs (null: none, or asked for as
-    memory), utilisation 0..1.
+    """One kernel at one time: GPU memory in MiB, the share in GPUs (null: none, or requested as
+    memory), utilization 0..1.
     """
 
     time: Stamp
@@ -35,16 +33,14 @@ class KernelSample(Body, frozen=True, kw_only=True):
 
 
 class KernelHistory(Body, frozen=True, kw_only=True):
-    """Kept in memory by the Jupyter server: every few seconds while young, coarser when old, for a
-    day.
-    """
+    """Samples of the last day, kept in memory by the Jupyter server; older ones are coarser."""
 
     samples: list[KernelSample]
     kernel_id: str
 
 
 class QueueSample(Body, frozen=True, kw_only=True):
-    """One queue in one pool at one moment, in GPUs; null = unlimited."""
+    """One queue in one pool at one time, in GPUs; null = unlimited."""
 
     time: Stamp
     queue: str
@@ -61,9 +57,10 @@ class QueueHistory(Body, frozen=True, kw_only=True):
 
 
 class EvictionRow(Body, frozen=True, kw_only=True):
-    """A pod whose place the scheduler took away. `action`: which action of the cycle, or `drain`,
-    `max_running`, `idle`; `by`: the workload that it made room for ("" = none,
-    or one that the caller may not see), `by_project` its project."""
+    """An evicted pod. `action` is the action of the cycle, or `drain`, `max_running`, `idle`; `by`
+    is the workload that it made room for ("": none, or not visible to the caller), `by_project` its
+    project.
+    """
 
     time: Stamp
     workload: str

@@ -43,11 +43,11 @@ __all__ = [
 
 
 class Kernel(Body, frozen=True, kw_only=True):
-    """One kernel as its owner sees it."""
+    """One kernel, as shown to its owner."""
 
     kernel_id: str
     name: str = ""
-    """The notebook's path, or "" when it is not known."""
+    """The notebook's path; "": not known."""
     state: KernelState = "detached"
     project: str | None = None
     request: Share = Share()
@@ -59,37 +59,38 @@ class Kernel(Body, frozen=True, kw_only=True):
     pinned: bool = False
     busy: bool = False
     cell_waits: str | None = None
-    """Why the cell that was started waits at the gate; null while none waits."""
+    """Why the started cell waits; null: no cell waits."""
     memory_mib: MemoryMib = MemoryMib()
     gpu_memory_total_mib: int = 0
-    """Size of the GPU it runs on; 0 while it has none."""
+    """Memory of the GPU that it runs on; 0: none."""
     saved_mib: int = 0
-    """What of its GPU memory is kept in host memory now; it is not on the GPU."""
+    """GPU memory that is saved in host memory now."""
     reason: ReasonBody | None = None
     queue_position: int | None = None
     expected_wait: ExpectedWait | None = None
-    """How much longer it will wait for its share; null: it does not wait, or nobody has looked yet.
-    """
+    """The remaining wait for its share; null: not pending, or no estimate has been made."""
     notice_deadline: Stamp | None = None
-    """When memory will be taken unless it is given back before; null when nothing is announced."""
+    """When memory will be reclaimed unless it is released before; null: no notice."""
     generation: int = 0
     workload: str | None = None
     utilization: float | None = None
     """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
     preset: str | None = None
-    """Name of the preset that it was asked with; null: none."""
+    """The preset of its request; null: none."""
     events: list[Event] = field(default_factory=list)
 
 
 class SchedulerStatus(Body, frozen=True, kw_only=True):
+    """Whether the scheduler (or the agent) can be reached."""
+
     reachable: bool
     version: str | None = None
     problem: str | None = None
-    """What is wrong in one sentence: not reachable, or a policy file that was refused."""
+    """The problem in one sentence: not reachable, or a refused policy file."""
 
 
 class Preset(Body, frozen=True, kw_only=True):
-    """A share that the administrator has given a name."""
+    """A share with a name, configured by the administrator."""
 
     name: str
     description: str = ""
@@ -97,6 +98,8 @@ class Preset(Body, frozen=True, kw_only=True):
 
 
 class Status(Body, frozen=True, kw_only=True):
+    """Answer of `GET status`."""
+
     mode: Literal["embedded", "remote"]
     simulated: bool
     scheduler: SchedulerStatus
@@ -104,15 +107,15 @@ class Status(Body, frozen=True, kw_only=True):
     node: str | None = None
     user: str = ""
     projects: list[str] = field(default_factory=list)
-    """Projects that this person may use, the default first."""
+    """Projects of the user, the default first."""
     node_pools: list[str] = field(default_factory=list)
     priority_classes: list[str] = field(default_factory=list)
     presets: list[Preset] = field(default_factory=list)
-    """Shares that are offered by name, in the administrator's order."""
+    """Named shares, in the configured order."""
     tiers: list[str] = field(default_factory=list)
     """Capability tiers of this server's node."""
     tier_problems: dict[str, str] = field(default_factory=dict)
-    """For each tier that it lacks: why."""
+    """For each missing tier: why."""
     kernels: list[Kernel] = field(default_factory=list)
 
 
@@ -121,6 +124,8 @@ Table = Queues | Nodes | Pools | Projects | Workloads | Evictions | QueueHistory
 
 
 class Displaced(Body, frozen=True, kw_only=True):
+    """A workload that would be evicted or moved."""
+
     workload: str
     project: str
     action: str
@@ -128,20 +133,22 @@ class Displaced(Body, frozen=True, kw_only=True):
 
 
 class Alternative(Body, frozen=True, kw_only=True):
-    """Something else that would start now: a changed request and a sentence."""
+    """A changed request that would start now, and a sentence."""
 
     request: Json
     message: str
 
 
 class WhatIfAnswer(Body, frozen=True, kw_only=True):
+    """Answer of `POST what-if`."""
+
     starts_now: bool
     node: str | None = None
     planned_gpu: str | None = None
     displaces: list[Displaced] = field(default_factory=list)
     reason: ReasonBody | None = None
     expected_wait: ExpectedWait | None = None
-    """How long it would wait; null: it would start now."""
+    """The expected wait; null: it would start now."""
     alternatives: list[Alternative] = field(default_factory=list)
 
 
@@ -150,14 +157,14 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class StreamState(Tagged, frozen=True, kw_only=True, tag="state"):
-    """First frame of the Jupyter stream: everything."""
+    """First frame of the Jupyter stream: the full state."""
 
     revision: int
     status: Status
 
 
 class StreamKernel(Tagged, frozen=True, kw_only=True, tag="kernel"):
-    """One kernel changed; the whole of it."""
+    """A kernel is new or has changed."""
 
     revision: int
     kernel_id: str
@@ -165,12 +172,14 @@ class StreamKernel(Tagged, frozen=True, kw_only=True, tag="kernel"):
 
 
 class StreamKernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
+    """A kernel has ended."""
+
     revision: int
     kernel_id: str
 
 
 class StreamEvent(Tagged, frozen=True, kw_only=True, tag="event"):
-    """One event of one kernel, as it happens (it is also in the kernel's `events`)."""
+    """An event of one kernel; also in the kernel's `events`."""
 
     revision: int
     kernel_id: str
@@ -178,7 +187,7 @@ class StreamEvent(Tagged, frozen=True, kw_only=True, tag="event"):
 
 
 class StreamStatus(Tagged, frozen=True, kw_only=True, tag="status"):
-    """Something beside the kernels changed (scheduler gone or back, projects): the status without
+    """The status changed apart from the kernels (scheduler reachable or not, projects); without
     its kernels.
     """
 

@@ -46,12 +46,12 @@ __all__ = [
 
 
 class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One pod of a workload. Amounts as people write them. `gpu_limit` is the burst ceiling in GPUs
-    (null: the whole GPU).
+    """One pod of a workload. Amounts are numbers or text with a unit. `gpu_limit` is the burst
+    limit in GPUs (null: the whole GPU).
     """
 
     name: str = ""
-    """Empty: its number among the pods, from 0."""
+    """Empty: its index among the pods."""
     gpu: float | int | str | None = None
     gpu_memory: int | str | None = None
     gpu_devices: int = 1
@@ -60,14 +60,14 @@ class PodRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     memory: int | str = 0
     group: str = ""
     nodes: list[str] = field(default_factory=list)
-    """Names of nodes it may run on (a kernel: the one where its process is); empty: any."""
+    """Nodes it may run on (a kernel: the node of its process); empty: any."""
     node_selector: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
 
 
 class TopologyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Pods that belong together: in one domain of level `required` of the topology `name`, and if
-    possible in one of `preferred`.
+    """A topology constraint: all pods in one domain of level `required` of the topology `name`, if
+    possible in one of level `preferred`.
     """
 
     name: str
@@ -76,8 +76,8 @@ class TopologyRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A sub-group of pods. A leaf has pods (their `group` is its name) and `min_pods` (null: all of
-    them); any other has `groups`.
+    """A sub-group of pods. A leaf has pods (their `group` is its name) and `min_pods` (null: all);
+    any other has `groups`.
     """
 
     name: str
@@ -87,8 +87,8 @@ class GroupRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the agent of a pod's node runs for it, as the person who asked: argument vector,
-    environment beside the node's own, and the working directory there ("": the person's home).
+    """The command of a pod, run by the node's agent as the user: argument vector, environment in
+    addition to the node's, and working directory ("": the user's home directory).
     """
 
     argv: list[str]
@@ -97,8 +97,8 @@ class CommandRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`POST workloads`. `id` is made by the client (idempotent). `kernel_id` marks a notebook
-    kernel's workload.
+    """`POST workloads`. The client chooses `id`, so that the request is idempotent. `kernel_id`
+    marks the workload of a notebook kernel.
     """
 
     id: str
@@ -114,11 +114,9 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     topology: TopologyRequest | None = None
     node_pools: list[str] = field(default_factory=list)
     command: CommandRequest | None = None
-    """Every pod is a process that runs this; null: whoever asks runs something by itself (a
-    kernel).
-    """
+    """The command that every pod runs; null: the client runs its own process (a kernel)."""
     user: str | None = None
-    """On whose behalf (only servers and admins may say so)."""
+    """The user for whom a server or an admin submits; null: the caller."""
     replaces: str | None = None
     """Id of a workload of the same user, which keeps its GPUs until this one is granted: it ends in
     the same transaction. One without GPUs ends at once. To cancel both, end both.
@@ -126,18 +124,18 @@ class WorkloadRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class WorkloadName(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`PATCH workloads/<id>`: what its owner calls it from now on (of a kernel: its notebook's
-    path); its share stays as it is.
+    """`PATCH workloads/<id>`: the new name (of a kernel: its notebook's path). The share does not
+    change.
     """
 
     name: str
 
 
 class LeaseRules(Body, frozen=True, kw_only=True):
-    """What the policy allows this lease, in ms since its last GPU work (the four steps of the idle
-    rule) and since it was granted; null: never. The agent acts on the idle steps, the scheduler on
-    `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where in the policy it
-    stands.
+    """Time limits of a lease in ms: the four steps of the idle rule count from the last GPU work,
+    `max_running_ms` from the grant; null: never. The agent applies the idle rule, the scheduler
+    `max_running_ms`. `places` maps a step (`idle.warn`, ..., `max_running`) to its field in the
+    policy.
     """
 
     idle_warn_ms: int | None = None
@@ -161,28 +159,28 @@ class LeaseBody(Body, frozen=True, kw_only=True):
     node: str
     pool: str
     planned_gpus: list[int]
-    """Indexes of the planned devices on the node."""
+    """Indexes of the planned GPUs on the node."""
     request_mib: int
     """Guarantee per device in MiB."""
     limit_mib: int
-    """Burst ceiling per device in MiB."""
+    """Burst limit per device in MiB."""
     request: Share = Share()
     limit: Share = Share()
     wanted: Literal["hold", "evict"] = "hold"
-    """`evict`: the scheduler wants it back; `message` says for whom and why, `notice_ms` how long
-    its holder is to be warned.
+    """`evict`: the lease is to be released after a notice of `notice_ms`; `message` gives the
+    reason.
     """
     notice_ms: int = 30_000
     message: str = ""
     rules: LeaseRules = LeaseRules()
     ends_at: Stamp | None = None
-    """Its running time is over at this moment, and `message` says why: its holder is to be told."""
+    """When its running time ends; `message` gives the rule for the notice to the owner."""
     command: CommandRequest | None = None
-    """What the agent runs under this lease; null: somebody else does (a kernel's server)."""
+    """The command that the agent runs under this lease; null: a kernel of a Jupyter server."""
 
 
 class LeaseReport(Body, frozen=True, kw_only=True):
-    """What the agent knows of one lease."""
+    """The state of one lease on its node."""
 
     lease: str
     state: KernelState
@@ -195,15 +193,19 @@ class LeaseReport(Body, frozen=True, kw_only=True):
 
 
 class PodView(Body, frozen=True, kw_only=True):
+    """One pod of a workload."""
+
     name: str
     state: Literal["pending", "running", "bound", "pipelined", "releasing", "succeeded", "failed"]
     lease: LeaseBody | None = None
     report: LeaseReport | None = None
     exit_code: int | None = None
-    """Of its command, once it is over."""
+    """Exit code of its command, once it has ended."""
 
 
 class WorkloadView(Body, frozen=True, kw_only=True):
+    """One workload."""
+
     id: str
     name: str
     kernel_id: str | None
@@ -220,49 +222,51 @@ class WorkloadView(Body, frozen=True, kw_only=True):
     reason: ReasonBody | None = None
     queue_position: int | None = None
     expected_wait: ExpectedWait | None = None
-    """How much longer it will wait; null: it does not wait, or nobody has looked yet."""
+    """The remaining wait; null: it is not pending, or no estimate has been made."""
     revision: int = 0
     command: list[str] | None = None
-    """What its pods run; null: it is no batch work, or the caller may not see it."""
+    """The command of its pods; null: no batch workload, or not visible to the caller."""
     exit_code: int | None = None
-    """Of batch work that is over: the first that was not 0, else 0."""
+    """Exit code of an ended batch workload: the first that is not 0, else 0."""
     message: str = ""
-    """How it ended; "" before."""
+    """How the workload ended; "" before."""
     replaces: str | None = None
     """Id of the workload that ends when this one is granted, or that ended when it was."""
 
 
 class Workloads(Body, frozen=True, kw_only=True):
+    """Answer of `GET workloads`."""
+
     workloads: list[WorkloadView]
 
 
 class Logs(Body, frozen=True, kw_only=True):
-    """What the pods of a workload have printed after the cursor that was given; at most some 256
-    KiB at a time.
-    """
+    """Output of a workload's pods after the given cursor, at most about 256 KiB per answer."""
 
     lines: list[LogText]
     cursor: int
-    """Ask again with this."""
+    """The cursor for the next request."""
     is_over: bool
-    """Nothing more will come."""
+    """Whether the output is complete."""
 
 
 class LogText(Body, frozen=True, kw_only=True):
-    """A piece of what one pod printed, in order."""
+    """A piece of one pod's output."""
 
     pod: str
     text: str
 
 
 class Ended(Body, frozen=True, kw_only=True):
-    """Answer of `DELETE workloads/<id>`: also when it had ended before."""
+    """Answer of `DELETE workloads/<id>`, also if the workload had ended before."""
 
     id: str
     ended: bool = True
 
 
 class ServiceStatus(Body, frozen=True, kw_only=True):
+    """The scheduler, its policy, and the caller."""
+
     version: str
     revision: int
     leader: bool = True
@@ -275,14 +279,14 @@ class ServiceStatus(Body, frozen=True, kw_only=True):
     priority_classes: list[str] = field(default_factory=list)
     agents: list[str] = field(default_factory=list)
     policy_changed: Stamp | None = None
-    """When the policy in force was taken over; null: at the start of the service."""
+    """When the policy was last changed; null: not since the service started."""
     policy_changes: list[str] = field(default_factory=list)
-    """What that change was and whom it affects, a sentence each; for admins."""
+    """The changes and the affected workloads, one sentence each; for admins."""
 
 
 class WhoAmI(Body, frozen=True, kw_only=True):
-    """Who the caller is to the scheduler, and what they may do. `users`: on whose behalf a server
-    may ask (`*`: everybody's).
+    """The caller's identity and permissions. `users`: the users for whom a server may act (`*`:
+    all).
     """
 
     user: str
@@ -292,14 +296,14 @@ class WhoAmI(Body, frozen=True, kw_only=True):
     users: list[str] = field(default_factory=list)
     projects: list[str] = field(default_factory=list)
     source: Literal["token", "hub", "socket", "process"] = "token"
-    """How this is known: a token of the scheduler's, JupyterHub, the unix user at the other end of
-    the socket, or this very process.
+    """How the caller was authenticated: a token of the scheduler, JupyterHub, the unix user of the
+    socket's peer, or the same process.
     """
 
 
 class SchedulerState(Tagged, frozen=True, kw_only=True, tag="state"):
-    """First frame of the scheduler's stream, and the answer to a `since` that is too old:
-    everything the caller may see.
+    """First frame of the scheduler's stream, also after a `since` that is too old: everything that
+    the caller may see.
     """
 
     revision: int
@@ -308,22 +312,26 @@ class SchedulerState(Tagged, frozen=True, kw_only=True, tag="state"):
 
 
 class WorkloadChanged(Tagged, frozen=True, kw_only=True, tag="workload"):
+    """A workload is new or has changed."""
+
     revision: int
     workload: WorkloadView
 
 
 class WorkloadGone(Tagged, frozen=True, kw_only=True, tag="workload_gone"):
+    """A workload has ended."""
+
     revision: int
     id: str
     kernel_id: str | None
     message: str = ""
     reason: ReasonBody | None = None
-    """Why it was ended without its owner's wish while it waited (the rule of the longest waiting
-    time); null otherwise.
-    """
+    """Why a rule (the longest waiting time) ended it while it was pending; null otherwise."""
 
 
 class WorkloadEvent(Tagged, frozen=True, kw_only=True, tag="event"):
+    """An event of one workload."""
+
     revision: int
     id: str
     kernel_id: str | None
@@ -331,6 +339,8 @@ class WorkloadEvent(Tagged, frozen=True, kw_only=True, tag="event"):
 
 
 class ServiceChanged(Tagged, frozen=True, kw_only=True, tag="status"):
+    """The status of the service changed."""
+
     revision: int
     status: ServiceStatus
 

@@ -1,4 +1,4 @@
-"""What was done and used: GPU-hours by project, person and notebook, and what administrators did."""
+"""GPU-hours by project, person and notebook, and the audit log."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ __all__ = ["Audit", "AuditRow", "Usage", "UsageRow"]
 
 
 class UsageRow(Body, frozen=True, kw_only=True):
-    """GPU-hours of one project, person or notebook in a period. What it was not asked by is "".
+    """GPU-hours of one project, person or notebook in a period. Columns that were not grouped by
+    are "".
 
-    `held`: the share of a GPU x time that leases were in force; `used`: of that, time in which its
-    processes ran on the GPU; `idle`: the rest of it. `borrowed`: memory above the share, as a part
-    of the GPU, x time; `lent`: what others borrowed of its own unused share.
+    `held`: allocated share x time; `used`: the part of it in which processes ran on the GPU;
+    `idle`: the rest. `borrowed`: memory above the share, as a part of the GPU, x time; `lent`: its
+    own unused share that others borrowed.
     """
 
     project: str
@@ -26,15 +27,15 @@ class UsageRow(Body, frozen=True, kw_only=True):
 
 
 class Usage(Body, frozen=True, kw_only=True):
+    """Answer of `GET usage`."""
+
     usage: list[UsageRow]
     since: Stamp
     until: Stamp
 
 
 class AuditRow(Body, frozen=True, kw_only=True):
-    """One thing that an administrator did, or the scheduler did to somebody: who, what, to what,
-    and details or the reason.
-    """
+    """One action of an administrator or of the scheduler: actor, action, object, and details."""
 
     number: int
     time: Stamp

@@ -29,13 +29,13 @@ export type EventKind =
   | 'refused'
   | 'fault';
 
-/** Something else that would start now: a changed request and a sentence. */
+/** A changed request that would start now, and a sentence. */
 export interface Alternative {
   request: { [key: string]: unknown };
   message: string;
 }
 
-/** What the agent of a pod's node runs for it, as the person who asked: argument vector, environment beside the node's own, and the working directory there ("": the person's home). */
+/** The command of a pod, run by the node's agent as the user: argument vector, environment in addition to the node's, and working directory ("": the user's home directory). */
 export interface CommandRequest {
   argv: string[];
   env?: { [key: string]: string };
@@ -65,6 +65,7 @@ export interface DeviceRow {
   mig: boolean;
 }
 
+/** A workload that would be evicted or moved. */
 export interface Displaced {
   workload: string;
   project: string;
@@ -72,25 +73,26 @@ export interface Displaced {
   message: string;
 }
 
-/** The body of every error, on every side. */
+/** The body of every error of both REST services. */
 export interface ErrorBody {
   error: ErrorDetail;
 }
 
+/** What is wrong, and the field of the request that is at fault, if any. */
 export interface ErrorDetail {
   code: string;
   message: string;
   field?: string;
 }
 
-/** One line of a kernel's story, oldest first in every list. */
+/** One event of a kernel. Lists of events are ordered from the oldest. */
 export interface Event {
   time: string;
   kind: EventKind;
   message: string;
 }
 
-/** A pod whose place the scheduler took away. `action`: which action of the cycle, or `drain`, `max_running`, `idle`; `by`: the workload that it made room for ("" = none, or one that the caller may not see), `by_project` its project. */
+/** An evicted pod. `action` is the action of the cycle, or `drain`, `max_running`, `idle`; `by` is the workload that it made room for ("": none, or not visible to the caller), `by_project` its project. */
 export interface EvictionRow {
   time: string;
   workload: string;
@@ -110,7 +112,7 @@ export interface Evictions {
   evictions: EvictionRow[];
 }
 
-/** How much longer a request will wait, in seconds from `at`; null: not known. Half of those like it wait for at most `seconds_median`, nine of ten for at most `seconds_p90`. `basis`: `history`: `based_on` like requests of the past; `rules`: only what the policy and announced notices bound; `none`: nothing is known, and `message` says why. */
+/** The remaining wait of a request in seconds from `at`; null: not known. Half of the similar requests wait at most `seconds_median`, nine of ten at most `seconds_p90`. `basis` is `history` (`based_on` similar requests), `rules` (bounds from the policy and from notices), or `none` (not known; `message` says why). */
 export interface ExpectedWait {
   basis: 'history' | 'none' | 'rules';
   message: string;
@@ -121,13 +123,14 @@ export interface ExpectedWait {
   based_on: number;
 }
 
+/** A suggestion: what to change, to which value, and a sentence. */
 export interface HelpBody {
   change: string;
   to: string;
   message: string;
 }
 
-/** One kernel as its owner sees it. */
+/** One kernel, as shown to its owner. */
 export interface Kernel {
   kernel_id: string;
   name: string;
@@ -156,13 +159,13 @@ export interface Kernel {
   events: Event[];
 }
 
-/** Kept in memory by the Jupyter server: every few seconds while young, coarser when old, for a day. */
+/** Samples of the last day, kept in memory by the Jupyter server; older ones are coarser. */
 export interface KernelHistory {
   samples: KernelSample[];
   kernel_id: string;
 }
 
-/** What a person asks for one kernel: the kernelspec's `config`, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are as people write them (numbers or text) and are read by `core.quantity`; exactly one of `gpu`, `gpu_memory`, or a `preset`. */
+/** The request of one kernel: the `config` of a kernelspec, the body of `POST kernels/<id>` and of `POST what-if`. Amounts are numbers or text with a unit. Exactly one of `gpu`, `gpu_memory` or `preset` is given. */
 export interface KernelRequest {
   preset?: string | null;
   gpu?: number | string | null;
@@ -173,7 +176,7 @@ export interface KernelRequest {
   priority_class?: string | number | null;
 }
 
-/** One kernel at one moment: GPU memory in MiB, the share in GPUs (null: none, or asked for as memory), utilisation 0..1. */
+/** One kernel at one time: GPU memory in MiB, the share in GPUs (null: none, or requested as memory), utilization 0..1. */
 export interface KernelSample {
   time: string;
   state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
@@ -208,7 +211,7 @@ export interface LeaseBody {
   command: CommandRequest | null;
 }
 
-/** What the agent knows of one lease. */
+/** The state of one lease on its node. */
 export interface LeaseReport {
   lease: string;
   state: 'attached' | 'detached' | 'granted' | 'lost' | 'pending' | 'reclaiming' | 'suspended';
@@ -219,7 +222,7 @@ export interface LeaseReport {
   utilization: number | null;
 }
 
-/** What the policy allows this lease, in ms since its last GPU work (the four steps of the idle rule) and since it was granted; null: never. The agent acts on the idle steps, the scheduler on `max_running_ms`. `places`: step (`idle.warn`, ..., `max_running`) -> where in the policy it stands. */
+/** Time limits of a lease in ms: the four steps of the idle rule count from the last GPU work, `max_running_ms` from the grant; null: never. The agent applies the idle rule, the scheduler `max_running_ms`. `places` maps a step (`idle.warn`, ..., `max_running`) to its field in the policy. */
 export interface LeaseRules {
   idle_warn_ms: number | null;
   idle_suspend_ms: number | null;
@@ -229,7 +232,7 @@ export interface LeaseRules {
   places: { [key: string]: string };
 }
 
-/** GPU memory of one kernel: what its share guarantees, what it holds on the GPU, and what of that is above the guarantee. */
+/** GPU memory of one kernel: the guarantee of its share, the memory in use, and the part of it above the guarantee. */
 export interface MemoryMib {
   guaranteed: number;
   used: number;
@@ -257,6 +260,7 @@ export interface Nodes {
   nodes: NodeRow[];
 }
 
+/** One pod of a workload. */
 export interface PodView {
   name: string;
   state: 'bound' | 'failed' | 'pending' | 'pipelined' | 'releasing' | 'running' | 'succeeded';
@@ -285,7 +289,7 @@ export interface Pools {
   pools: PoolRow[];
 }
 
-/** A share that the administrator has given a name. */
+/** A share with a name, configured by the administrator. */
 export interface Preset {
   name: string;
   description: string;
@@ -327,7 +331,7 @@ export interface QueueRow {
   requested: number;
 }
 
-/** One queue in one pool at one moment, in GPUs; null = unlimited. */
+/** One queue in one pool at one time, in GPUs; null = unlimited. */
 export interface QueueSample {
   time: string;
   queue: string;
@@ -344,7 +348,7 @@ export interface Queues {
   queues: QueueRow[];
 }
 
-/** Why something waits: code of the closed set, one sentence, numbers in GPUs, what would help. */
+/** Why a workload is pending: a code, one sentence, numbers in GPUs, and suggestions. */
 export interface ReasonBody {
   code: string;
   message: string;
@@ -352,18 +356,20 @@ export interface ReasonBody {
   helps: HelpBody[];
 }
 
+/** Whether the scheduler (or the agent) can be reached. */
 export interface SchedulerStatus {
   reachable: boolean;
   version: string | null;
   problem: string | null;
 }
 
-/** What was asked (`request`) or the burst ceiling (`limit`): GPUs or MiB; the one that was not given is null. */
+/** A request or a burst limit, in GPUs or in MiB; the unit that was not used is null. */
 export interface Share {
   gpu: number | null;
   gpu_memory_mib: number | null;
 }
 
+/** Answer of `GET status`. */
 export interface Status {
   mode: 'embedded' | 'remote';
   simulated: boolean;
@@ -380,7 +386,7 @@ export interface Status {
   kernels: Kernel[];
 }
 
-/** One event of one kernel, as it happens (it is also in the kernel's `events`). */
+/** An event of one kernel; also in the kernel's `events`. */
 export interface StreamEvent {
   type: 'event';
   revision: number;
@@ -388,7 +394,7 @@ export interface StreamEvent {
   event: Event;
 }
 
-/** One kernel changed; the whole of it. */
+/** A kernel is new or has changed. */
 export interface StreamKernel {
   type: 'kernel';
   revision: number;
@@ -396,26 +402,28 @@ export interface StreamKernel {
   kernel: Kernel;
 }
 
+/** A kernel has ended. */
 export interface StreamKernelGone {
   type: 'kernel_gone';
   revision: number;
   kernel_id: string;
 }
 
-/** First frame of the Jupyter stream: everything. */
+/** First frame of the Jupyter stream: the full state. */
 export interface StreamState {
   type: 'state';
   revision: number;
   status: Status;
 }
 
-/** Something beside the kernels changed (scheduler gone or back, projects): the status without its kernels. */
+/** The status changed apart from the kernels (scheduler reachable or not, projects); without its kernels. */
 export interface StreamStatus {
   type: 'status';
   revision: number;
   status: Status;
 }
 
+/** Answer of `POST what-if`. */
 export interface WhatIfAnswer {
   starts_now: boolean;
   node: string | null;
@@ -426,6 +434,7 @@ export interface WhatIfAnswer {
   alternatives: Alternative[];
 }
 
+/** One workload. */
 export interface WorkloadView {
   id: string;
   name: string;
@@ -450,6 +459,7 @@ export interface WorkloadView {
   replaces: string | null;
 }
 
+/** Answer of `GET workloads`. */
 export interface Workloads {
   workloads: WorkloadView[];
 }
