@@ -4,10 +4,11 @@ newer.
 ipython_extension   `%load_ext jupyter_gpushare`
 magics, gpu, panel  `%gpu`, the same as functions, and a widget
 rpc                 one request to the node agent, and its reply
-session             what this kernel holds: connection, gate, display, framework caps
+session             the parts of one kernel, and reactions to messages of the agent
 display             text, HTML and charts
 cell_gate           a cell waits here until it may run
-frameworks          memory caps of PyTorch, CuPy and JAX
+frameworks          memory limits of PyTorch, CuPy and JAX
 connection          the socket to the node agent
+kernel_body         a kernel's body before the agent has sent one
 simgpu              a simulated GPU for user code
 """

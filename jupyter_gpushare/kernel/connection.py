@@ -1,9 +1,9 @@
-"""The kernel's line to the node agent: one unix socket, owned by one daemon thread, that comes back
-by itself.
+"""The kernel's connection to the node agent: one unix socket, read by one daemon thread, reopened
+after every loss.
 
-Bodies are plain dicts with the shapes of `jupyter_gpushare.messages.agent_socket` (a test compares
-them): a kernel must not pay for the server's dependencies. Nothing here decides anything and
-nothing here touches IPython.
+Messages are plain dicts in the shapes of `jupyter_gpushare.messages.agent_socket` (compared in
+`tests/kernel/test_message_fields.py`), because a kernel must not load the server's dependencies.
+This module makes no decisions and does not import IPython.
 """
 
 from __future__ import annotations
@@ -17,24 +17,26 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jupyter_gpushare.aio import Backoff
 
-__all__ = ["AgentAddress", "Json", "AgentConnection", "address_from", "detached"]
+from .kernel_body import Json, detached
 
-Json = dict[str, Any]
+__all__ = ["AgentAddress", "AgentConnection", "Replies", "address_from"]
+
+Replies = queue.SimpleQueue[Json]
 FIRST_PAUSE_S: Final = 0.05
 LONGEST_PAUSE_S: Final = 1.0
-"""Between two attempts to reach an agent that is away: an agent's restart takes about that long."""
-SEND_S: Final = 5.0
-PULSE_S: Final = 1.0
-"""How often a kernel on a real GPU says that its interpreter runs."""
-LONGEST_LINE: Final = 4 << 20
+"""Between two connection attempts. The restart of an agent takes about that long."""
+SEND_TIMEOUT_S: Final = 5.0
+PING_S: Final = 1.0
+"""How often a kernel on a real GPU reports that its interpreter runs."""
+MAX_LINE_BYTES: Final = 4 << 20
 
 
 class AgentAddress(NamedTuple):
-    """Where this kernel's agent listens and how the kernel proves who it is."""
+    """Where the agent listens, and how this kernel authenticates to it."""
 
     kernel_id: str
     socket: str
@@ -42,54 +44,20 @@ class AgentAddress(NamedTuple):
 
 
 def address_from(environ: Mapping[str, str]) -> AgentAddress | None:
-    """What the provisioner left in the environment; None in a kernel that was not started through
-    it.
-    """
+    """The address that the provisioner set in the environment; None without our provisioner."""
     kernel_id, path = environ.get("GPUSHARE_KERNEL_ID"), environ.get("GPUSHARE_AGENT")
     if not kernel_id or not path:
         return None
     return AgentAddress(kernel_id, path, environ.get("GPUSHARE_TOKEN_FILE", ""))
 
 
-def detached(kernel_id: str = "") -> Json:
-    """The state of a kernel that asked for nothing."""
-    nothing = {"gpu": None, "gpu_memory_mib": None}
-    return {
-        "kernel_id": kernel_id,
-        "name": "",
-        "state": "detached",
-        "project": None,
-        "request": nothing,
-        "limit": nothing,
-        "node": None,
-        "planned_gpu": None,
-        "gpu_uuid": None,
-        "simulated": False,
-        "pinned": False,
-        "busy": False,
-        "memory_mib": {"guaranteed": 0, "used": 0, "borrowed": 0},
-        "gpu_memory_total_mib": 0,
-        "saved_mib": 0,
-        "reason": None,
-        "queue_position": None,
-        "expected_wait": None,
-        "notice_deadline": None,
-        "generation": 0,
-        "workload": None,
-        "utilization": None,
-        "cell_waits": None,
-        "preset": None,
-        "events": [],
-    }
-
-
 class AgentConnection:
-    """Sends and receives for this process. `kernel`, `node`, `simulated` and `cap_mib` are what the
-    agent said last.
+    """Sends and receives for this process.
 
-    A message with a number `n` goes to the one who asked it (`asking`); every other goes to
-    `on_message`, in the link's thread. When the line breaks, everybody who waits is handed
-    `{"type": "away"}`.
+    `kernel`, `node`, `simulated` and `cap_mib` hold the last values that the agent sent. A message
+    with a number `n` goes to the request that has this number (`open_request`); every other message
+    goes to `on_message`, in the connection's thread. When the connection is lost, every open
+    request receives `{"type": "away"}`.
     """
 
     def __init__(
@@ -103,39 +71,40 @@ class AgentConnection:
         self.simulated = False
         self.cap_mib = 0
         self.welcomed = threading.Event()
-        """Set while the line stands; cleared when it breaks."""
+        """Set while the agent is connected."""
         self.ever_welcomed = False
         self.lost_at = 0.0
-        """When a line that stood broke last (monotonic seconds)."""
+        """When the connection was last lost (monotonic seconds)."""
         self._on_message = on_message
         self._numbers = itertools.count(1)
-        self._waiting: dict[int, queue.SimpleQueue[Json]] = {}
+        self._replies: dict[int, Replies] = {}
         self._socket: socket.socket | None = None
         self._sending = threading.Lock()
         self._stopping = threading.Event()
         self._owner = os.getpid()
-        self._has_pulse = False
+        self._sends_pings = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether this kernel has an agent that is not connected now."""
+        return self.address is not None and not self.welcomed.is_set()
 
     def problem(self) -> str:
-        """Why no agent has ever answered, as far as it was known when this kernel was launched; "":
-        one has, or nobody knew.
-        """
+        """Why no agent has ever answered, if that was known at launch; otherwise ""."""
         return "" if self.ever_welcomed else self._problem
 
     def start(self) -> None:
-        """Begin to connect, in the background; does nothing in a kernel that has no agent."""
+        """Connect in the background. Does nothing in a kernel that has no agent."""
         if self.address is not None:
-            threading.Thread(target=self._run, name="gpushare-link", daemon=True).start()
+            threading.Thread(target=self._run, name="gpushare-connection", daemon=True).start()
 
     def stop(self) -> None:
-        """Close the line for good."""
+        """Close the connection and do not reopen it."""
         self._stopping.set()
         self._close()
 
     def send(self, message: Json) -> bool:
-        """Whether it was handed to the operating system. Never raises: an agent that is away will
-        be told after its return.
-        """
+        """Whether the operating system accepted the message. Never raises."""
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
         with self._sending:
             sock = self._socket
@@ -148,44 +117,48 @@ class AgentConnection:
                 return False
             return True
 
+    def next_number(self) -> int:
+        """A number for a request that expects no reply."""
+        return next(self._numbers)
+
     @contextlib.contextmanager
-    def asking(self) -> Iterator[tuple[int, queue.SimpleQueue[Json]]]:
-        """A fresh number, and the queue in which what carries it arrives."""
-        n = next(self._numbers)
-        answers: queue.SimpleQueue[Json] = queue.SimpleQueue()
-        self._waiting[n] = answers
+    def open_request(self) -> Iterator[tuple[int, Replies]]:
+        """A new request number, and the queue that receives the messages with this number."""
+        n = self.next_number()
+        replies: Replies = queue.SimpleQueue()
+        self._replies[n] = replies
         try:
-            yield n, answers
+            yield n, replies
         finally:
-            self._waiting.pop(n, None)
+            self._replies.pop(n, None)
 
     def _run(self) -> None:
         backoff = Backoff(FIRST_PAUSE_S, LONGEST_PAUSE_S)
         while not self._stopping.is_set():
-            if self._converse():
+            if self._connect_and_receive():
                 backoff.reset()
             self._stopping.wait(backoff.next_s())
 
-    def _converse(self) -> bool:
-        """One connection from hello to its end; whether the agent welcomed us in it."""
+    def _connect_and_receive(self) -> bool:
+        """One connection from hello to its end; whether the agent welcomed this kernel."""
         assert self.address is not None
         welcomed = False
         try:
             hello = self._hello(self.address)
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-                sock.settimeout(SEND_S)
+                sock.settimeout(SEND_TIMEOUT_S)
                 sock.connect(self.address.socket)
                 sock.sendall(hello)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_S))
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(SEND_TIMEOUT_S))
                 sock.settimeout(None)
                 self._socket = sock
-                for message in _lines(sock):
-                    self._received(message)
+                for message in _messages(sock):
+                    self._receive(message)
                     welcomed = welcomed or self.welcomed.is_set()
         except (OSError, ValueError):
-            pass  # the agent is away, or spoke nonsense: try again after a pause
+            pass  # no agent, or invalid JSON: try again after a pause
         finally:
-            self._lost()
+            self._handle_loss()
         return welcomed
 
     @staticmethod
@@ -202,47 +175,44 @@ class AgentConnection:
         }
         return json.dumps(hello).encode() + b"\n"
 
-    def _received(self, message: Json) -> None:
+    def _receive(self, message: Json) -> None:
         kind = message.get("type")
         if kind == "kernel_welcome":
-            self.node, self.simulated, self.kernel = (
-                message["node"],
-                message["simulated"],
-                message["kernel"],
-            )
+            self.node, self.simulated = message["node"], message["simulated"]
+            self.kernel = message["kernel"]
             self.ever_welcomed = True
             self.welcomed.set()
-            self._start_pulse()
+            self._start_pings()
         elif kind == "kernel":
             self.kernel, self.cap_mib = message["kernel"], message.get("cap_mib", 0)
-        if "n" in message:
-            answers = self._waiting.get(message["n"])
-            if answers is not None:
-                answers.put(message)
+        if "n" not in message:
+            self._on_message(message)
             return
-        self._on_message(message)
+        replies = self._replies.get(message["n"])
+        if replies is not None:
+            replies.put(message)
 
-    def _start_pulse(self) -> None:
-        """On real GPUs a driver call can stop the whole interpreter while the memory is away:
-        silence tells the agent to bring it back.
+    def _start_pings(self) -> None:
+        """A driver call can block the interpreter while its GPU memory is saved. When the pings
+        stop, the agent restores the memory. Simulated GPUs do not block.
         """
-        if not self.simulated and not self._has_pulse:
-            self._has_pulse = True
-            threading.Thread(target=self._pulse, name="gpushare-pulse", daemon=True).start()
+        if not self.simulated and not self._sends_pings:
+            self._sends_pings = True
+            threading.Thread(target=self._send_pings, name="gpushare-ping", daemon=True).start()
 
-    def _pulse(self) -> None:
-        while not self._stopping.wait(PULSE_S):
+    def _send_pings(self) -> None:
+        while not self._stopping.wait(PING_S):
             self.send({"type": "ping"})
 
-    def _lost(self) -> None:
-        was_there = self.welcomed.is_set()
-        if was_there:
+    def _handle_loss(self) -> None:
+        was_welcomed = self.welcomed.is_set()
+        if was_welcomed:
             self.lost_at = time.monotonic()
         self.welcomed.clear()
         self._socket = None
-        for answers in list(self._waiting.values()):
-            answers.put({"type": "away"})
-        if was_there:
+        for replies in list(self._replies.values()):
+            replies.put({"type": "away"})
+        if was_welcomed:
             self._on_message({"type": "away"})
 
     def _close(self) -> None:
@@ -258,14 +228,14 @@ def _timeval(seconds: float) -> bytes:
     return struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
 
 
-def _lines(sock: socket.socket) -> Iterator[Json]:
+def _messages(sock: socket.socket) -> Iterator[Json]:
     rest = b""
-    while piece := sock.recv(1 << 16):
-        rest += piece
+    while received := sock.recv(1 << 16):
+        rest += received
         *lines, rest = rest.split(b"\n")
         for line in lines:
             message = json.loads(line)
             if isinstance(message, dict):
                 yield message
-        if len(rest) > LONGEST_LINE:
-            raise ValueError("a line that does not end")
+        if len(rest) > MAX_LINE_BYTES:
+            raise ValueError(f"a line from the agent is longer than {MAX_LINE_BYTES} bytes")

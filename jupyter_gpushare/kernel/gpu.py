@@ -1,5 +1,5 @@
-"""The `%gpu` magics as functions: `from jupyter_gpushare import gpu; gpu.request(0.5)`. Every
-answer is a plain mapping.
+"""The `%gpu` magics as functions: `from jupyter_gpushare import gpu; gpu.request(0.5)`. Functions
+that return a status return a plain mapping.
 """
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .connection import Json
 from .display.html import KernelStatusDisplay
-from .rpc import NOT_OURS, GpuError, act, ask, ask_for, kernel_in, request_body
+from .kernel_body import Json
+from .rpc import NOT_OURS, GpuError, act, call, kernel_in, request_body, send_request
 from .session import current
 
 if TYPE_CHECKING:
@@ -37,22 +37,23 @@ __all__ = [
 
 
 def status() -> Json:
-    """This notebook's share now: state, share, GPU, memory in MiB, why it waits, and its last
-    events.
+    """This notebook's share: state, share, GPU, memory in MiB, why it waits, and its last events.
+
+    From the Jupyter server; from the node agent if the server is not reachable; the last known
+    status if neither is.
     """
-    extension = current()
-    if extension.link.address is None:
-        return KernelStatusDisplay(extension.link.kernel)
-    # The Jupyter server knows the whole story, the agent its part of it, and we what was said last.
+    session = current()
+    if session.connection.address is None:
+        return KernelStatusDisplay(session.connection.kernel)
     for action in ("why", "status"):
         try:
-            return kernel_in(extension, ask(action))
+            return kernel_in(session, call(action))
         except GpuError as error:
             if error.code != "unavailable":
                 raise
-            if not extension.link.welcomed.is_set():
+            if session.connection.is_lost:
                 break
-    return KernelStatusDisplay(extension.link.kernel)
+    return KernelStatusDisplay(session.connection.kernel)
 
 
 def request(
@@ -65,36 +66,60 @@ def request(
     pools: Sequence[str] | str | None = None,
     priority: str | int | None = None,
     wait: bool = True,
+    queue_anyway: bool = False,
 ) -> Json:
-    """Ask for a share: GPUs (`0.5`, `2`) or memory (`"20GiB"`); `limit` is the burst ceiling in
-    GPUs. Waits until it is there unless told otherwise; replaces the share that this notebook has.
-    `pool` (as the magic says) and `pools` are the same: node pools in order. Returns the new
-    status.
+    """Request GPUs (`0.5`, `2`) or GPU memory (`"20GiB"`), and return the new status.
 
-    Raises: GpuError: it makes no sense or is not allowed; then nothing was changed. Or the wait was
-    given up.
+    Replaces the share that this notebook has, once the new one is granted. `limit`: the burst limit
+    in GPUs. `pool` or `pools`: node pools, in order. `wait`: return when the GPU is granted.
+    `queue_anyway`: stay in the queue even if no node can run the request now.
+
+    Raises:
+        GpuError: the request is invalid or not allowed, and nothing was changed; or the wait was
+            stopped.
     """
-    ask_for(request_body(gpu, memory, limit, project, pools or pool, priority))
-    return _wait(None) if wait else status()
+    body = request_body(
+        gpu, memory, limit, project, pools or pool, priority, queue_anyway=queue_anyway
+    )
+    reply = send_request(body)
+    if not wait:
+        return kernel_in(current(), reply)
+    wait_for_gpu(None)
+    return status()
 
 
 def release() -> Json:
-    """Give the GPU back; the kernel lives on. Returns the new status."""
+    """Release the GPU; the kernel keeps running. Returns the new status."""
     return act("release")
 
 
 def wait(timeout: float | None = None) -> Json:
-    """Block until this notebook's GPU is there; can be interrupted. `timeout` in seconds.
+    """Wait until this notebook's GPU is granted; can be interrupted. `timeout` in seconds.
 
     Raises:
-        GpuError: no share was asked for, the time is over, or the wait was interrupted.
+        GpuError: nothing was requested, the timeout has passed, or the wait was stopped.
     """
-    return _wait(timeout)
+    if status()["state"] == "detached" and current().connection.address is not None:
+        raise GpuError(
+            "nothing to wait for: request a share first, with `%gpu request 0.5`", "conflict"
+        )
+    wait_for_gpu(timeout)
+    return status()
+
+
+def wait_for_gpu(timeout: float | None) -> None:
+    """Wait at the gate, without asking for the status before and after."""
+    session = current()
+    if session.connection.address is None:
+        raise GpuError(NOT_OURS, "conflict")
+    verdict = session.gate.request(explicit=True, timeout_s=timeout)
+    if not verdict.allowed:
+        raise GpuError(verdict.message, "timeout")
 
 
 def why() -> Json:
-    """Why this notebook waits: state, reason with its numbers and what would help, place in the
-    queue, how much longer it takes.
+    """Why this notebook waits: state, reason with numbers and what would help, queue position,
+    expected wait.
     """
     now = status()
     return {name: now.get(name) for name in ("state", "reason", "queue_position", "expected_wait")}
@@ -109,17 +134,17 @@ def what_if(
     pools: Sequence[str] | str | None = None,
     priority: str | int | None = None,
 ) -> Json:
-    """Would such a request start now, where, and whom would it displace? Changes nothing."""
-    return ask("what-if", request_body(gpu, memory, None, project, pools or pool, priority))
+    """Whether such a request would start now, where, and what it displaces. Changes nothing."""
+    return call("what-if", request_body(gpu, memory, None, project, pools or pool, priority))
 
 
 def suspend() -> Json:
-    """Save this notebook's GPU memory to host memory now; its next cell brings it back."""
+    """Save this notebook's GPU memory to host memory; its next cell restores it."""
     return act("suspend")
 
 
 def resume() -> Json:
-    """Bring saved GPU memory back now."""
+    """Restore the saved GPU memory."""
     return act("resume")
 
 
@@ -129,22 +154,22 @@ def pin() -> Json:
 
 
 def unpin() -> Json:
-    """Let this notebook be suspended while it is idle, as usual."""
+    """Allow suspending this notebook while it is idle, which is the default."""
     return act("unpin")
 
 
 def queue() -> list[Json]:
-    """The queues that this person may see: quota, fair share, allocated, requested."""
-    return list(ask("queue")["queues"])
+    """The queues that you may see: quota, fair share, allocated, requested."""
+    return list(call("queue")["queues"])
 
 
 def nodes() -> list[Json]:
-    """The nodes and their GPUs, with who runs there."""
-    return list(ask("nodes")["nodes"])
+    """The nodes, their GPUs, and the kernels on them."""
+    return list(call("nodes")["nodes"])
 
 
 def history() -> list[Json]:
-    """What happened to this notebook's share, oldest first."""
+    """The events of this notebook's share, oldest first."""
     return list(status()["events"])
 
 
@@ -152,49 +177,33 @@ def samples(minutes: int = 60) -> list[Json]:
     """This notebook's share over time, oldest first: `time`, `state`, `gpu`, `guaranteed_mib`,
     `used_mib`, `borrowed_mib`, `utilization`.
 
-    Every few seconds while it is young, coarser when it is old, for a day at most. Empty while only
-    the node agent can be reached.
+    Kept for one day: every few seconds at first, coarser later. Empty while only the node agent is
+    reachable.
     """
-    return list(ask("history", {"minutes": minutes}).get("samples", []))
+    return list(call("history", {"minutes": minutes}).get("samples", []))
 
 
 def panel() -> GpuPanel:
-    """A widget with this notebook's share, live, and buttons to request, release, suspend and
-    resume.
+    """A widget that shows this notebook's share live, with buttons to change it.
 
     Raises:
-        GpuError: this kernel has no ipywidgets.
+        GpuError: ipywidgets is not installed in this kernel's environment.
     """
     try:
         from .panel import GpuPanel
     except ImportError as error:
         raise GpuError(
-            f"the panel needs ipywidgets, which this kernel's environment lacks ({error})",
+            f"the panel needs ipywidgets, which is not installed in this environment ({error})",
             "unavailable",
         ) from None
     return GpuPanel(current())
 
 
 def on_notice(callback: Callable[[Json], object]) -> Callable[[Json], object]:
-    """Call `callback(notice)` in a thread of its own whenever memory is about to be taken:
-    `message`, `deadline_ms`, `take_mib`. Returns the callback, so that it can be used as a
-    decorator.
+    """Call `callback(notice)` in a new thread when memory is about to be reclaimed: `message`,
+    `deadline_ms`, `take_mib`. Returns the callback, so that it can be used as a decorator.
     """
     if not callable(callback):
         raise TypeError(f"a callback must be callable, got {callback!r}")
-    current().on_notice.append(callback)
+    current().notice_callbacks.append(callback)
     return callback
-
-
-def _wait(timeout: float | None) -> Json:
-    extension = current()
-    if extension.link.address is None:
-        raise GpuError(NOT_OURS, "conflict")
-    if status()["state"] == "detached":
-        raise GpuError(
-            "there is nothing to wait for: ask for a share with `%gpu request 0.5`", "conflict"
-        )
-    verdict = extension.gate.ask(wait=True, timeout=timeout)
-    if not verdict.go:
-        raise GpuError(verdict.message, "timeout")
-    return status()

@@ -1,5 +1,5 @@
-"""`%load_ext jupyter_gpushare`: puts the gate and `%gpu` into a shell. Loads what every kernel
-needs at its start, and nothing else.
+"""`%load_ext jupyter_gpushare`: adds the cell gate and `%gpu` to a shell. Loads only what every
+kernel needs when it starts.
 """
 
 from __future__ import annotations
@@ -7,36 +7,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .session import hook_into, let_go_of
+from .magics.usage import OVERVIEW
+from .session import install, uninstall
 
 __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
 def load_ipython_extension(ip: Any) -> None:
-    """The magics and the gate. Loading it twice changes nothing."""
-    if hook_into(ip):
+    """Add the magics and the gate. Loading twice changes nothing."""
+    if install(ip):
         ip.register_magic_function(_late_magic(ip), magic_kind="line_cell", magic_name="gpu")
 
 
 def unload_ipython_extension(ip: Any) -> None:
-    """The gate goes; `%gpu` stays, and says what it can."""
-    let_go_of(ip)
+    """Remove the gate. `%gpu` stays."""
+    uninstall(ip)
 
 
 def _late_magic(ip: Any) -> Callable[..., Any]:
-    """`%gpu` without its parsers and tables: they are loaded when it is first used, not while a
-    kernel starts.
-    """
+    """`%gpu`, which loads its parsers and tables on first use."""
 
     def gpu(line: str, cell: str | None = None) -> Any:
-        """`%gpu` shows this notebook's share, `%gpu request 0.5` asks for one, `%%gpu 1.0` runs one
-        cell with one.
+        from .magics.line_magic import gpu_magic
 
-        Verbs: status, request, release, wait, why, what-if, suspend, resume, pin, unpin, queue,
-        nodes, history.
-        """
-        from .magics import GpuMagics
+        return gpu_magic(ip, line, cell)
 
-        return GpuMagics(ip).gpu(line, cell)
-
+    gpu.__doc__ = OVERVIEW  # printed by `%gpu?`
     return gpu

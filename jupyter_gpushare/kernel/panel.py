@@ -1,9 +1,8 @@
-"""`gpu.panel()`: this notebook's share, live, with its buttons. Plain ipywidgets: every front end
-that shows widgets shows it.
+"""`gpu.panel()`: this notebook's share, live, with buttons. Plain ipywidgets, which every front end
+with widgets can show.
 
-It draws when the agent says something new, never by a clock; it sends nothing while no page shows
-it; what a button asks is asked in a thread of its own, so that neither a cell nor another widget
-waits for the answer.
+It draws when the agent sends a change, not periodically, and sends nothing while no page shows it.
+A button's request runs in a thread of its own, so that no cell and no other widget waits for it.
 """
 
 from __future__ import annotations
@@ -13,31 +12,36 @@ import html
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, Final
 
 import ipywidgets as widgets
 from IPython.display import display
 
-from .connection import Json
 from .display import text as text_view
 from .display.html import card_html
-from .rpc import NOT_OURS, GpuError, act, ask_for, request_body
+from .kernel_body import Json
+from .rpc import NOT_OURS, GpuError, act, request_body, send_request
 from .session import KernelSession
 
 __all__ = ["GpuPanel"]
 
-APART_S: Final = 0.25
-"""Memory that grows in small steps is told at every one; a person sees four a second."""
+REDRAW_S: Final = 0.25
+"""At least between two redraws: memory may grow in many small steps."""
 SHARES: Final = ("0.25", "0.5", "1")
-Ask = Callable[[], object]
+ALERT_STYLE: Final = "border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px"
+ACTIONS: Final = {
+    "request": ("Request", "Request this share, in place of the current one"),
+    "release": ("Release", "Release the GPU; the kernel keeps running without one"),
+    "suspend": ("Suspend", "Save the GPU memory to host memory; the kernel keeps running"),
+    "resume": ("Resume", "Restore the saved GPU memory"),
+}
 
 
 class GpuPanel:
-    """Shows itself at the end of a cell, and in every layout as `panel.widget`; `close()` ends it."""
+    """Shown at the end of a cell, or as `panel.widget` in any layout. `close()` removes it."""
 
-    def __init__(self, extension: KernelSession) -> None:
-        self._extension = extension
+    def __init__(self, session: KernelSession) -> None:
+        self._session = session
         self._card = widgets.HTML()
         self._share = widgets.Combobox(
             value="0.5",
@@ -48,151 +52,137 @@ class GpuPanel:
         )
         self._share.tooltip = "GPUs such as 0.5, or GPU memory such as 20GiB"
         self._buttons = {
-            "request": _button("Request", "Ask for this share, in place of the one it has"),
-            "release": _button("Release", "Give the GPU back; the kernel lives on without one"),
-            "suspend": _button(
-                "Suspend", "Save the GPU memory to host memory; the kernel lives on"
-            ),
-            "resume": _button("Resume", "Bring the saved GPU memory back"),
+            name: widgets.Button(description=label, tooltip=tooltip, layout={"width": "auto"})
+            for name, (label, tooltip) in ACTIONS.items()
         }
         row = widgets.HBox([self._share, *self._buttons.values()], layout={"flex_flow": "row wrap"})
         self.widget = widgets.VBox([self._card, row])
-        self._said = ""
-        """What became of the last button: a refusal, or nothing."""
-        self._asking = False
-        self._was_seen = False
+        self._error = ""
+        """Why the last button's request was refused."""
+        self._request_open = False
+        self._was_viewed = False
         self._drawn_at = 0.0
-        self._later: threading.Timer | None = None
+        self._next_draw: threading.Timer | None = None
         self._lock = threading.RLock()
-        self._wire_up()
+        self._connect()
         self.draw()
 
-    def _wire_up(self) -> None:
+    def _connect(self) -> None:
         for name, button in self._buttons.items():
-            button.on_click(lambda _, name=name: self.ask(name))
+            button.on_click(lambda _, name=name: self.start_request(name))
         self.widget._view_count = 0
-        self.widget.observe(self._seen, "_view_count")
+        self.widget.observe(self._view_count_changed, "_view_count")
         for one in (self.widget, self._card, self._share, *self._buttons.values()):
             if one.comm is not None:
-                self._extension.quiet_comms.add(one.comm.comm_id)
-        self._extension.on_change.append(self.changed)
+                self._session.quiet_comms.add(one.comm.comm_id)
+        self._session.change_callbacks.append(self.redraw_soon)
 
     def close(self) -> None:
-        """Take it off every page."""
+        """Remove it from every page."""
         with contextlib.suppress(ValueError):
-            self._extension.on_change.remove(self.changed)
-        if self._later is not None:
-            self._later.cancel()
+            self._session.change_callbacks.remove(self.redraw_soon)
+        if self._next_draw is not None:
+            self._next_draw.cancel()
         self.widget.close()
 
     def __repr__(self) -> str:
-        return text_view.kernel_text(self._extension.link.kernel)
+        return text_view.kernel_text(self._session.connection.kernel)
 
     def _ipython_display_(self) -> None:
         shown = self.widget._repr_mimebundle_()
-        shown["text/plain"] = repr(
-            self
-        )  # where no widgets are shown (a terminal, a saved notebook) this is what is read
+        shown["text/plain"] = repr(self)  # for terminals and saved notebooks, without widgets
         display(shown, raw=True)
 
     # ---- when it draws
 
     @property
-    def is_looked_at(self) -> bool:
-        """False when pages counted their views and now there is none; a front end that does not
-        count is taken to look.
+    def is_visible(self) -> bool:
+        """False after every page that showed it has gone. A front end that does not count its views
+        is taken to show it.
         """
-        return not self._was_seen or bool(self.widget._view_count)
+        return not self._was_viewed or bool(self.widget._view_count)
 
-    def _seen(self, change: Any) -> None:
-        self._was_seen = self._was_seen or bool(change["new"])
+    def _view_count_changed(self, change: Any) -> None:
+        self._was_viewed = self._was_viewed or bool(change["new"])
         if change["new"]:
             self.draw()
 
-    def changed(self) -> None:
-        """The agent said something. At most four drawings a second, and the last one is always
-        drawn.
-        """
+    def redraw_soon(self) -> None:
+        """Draw now, or `REDRAW_S` after the last time. The last change is always drawn."""
         with self._lock:
-            if not self.is_looked_at or self._later is not None:
+            if not self.is_visible or self._next_draw is not None:
                 return
-            wait = self._drawn_at + APART_S - time.monotonic()
+            wait = self._drawn_at + REDRAW_S - time.monotonic()
             if wait <= 0:
                 self.draw()
                 return
-            self._later = threading.Timer(wait, self.draw)
-            self._later.daemon = True
-            self._later.start()
+            self._next_draw = threading.Timer(wait, self.draw)
+            self._next_draw.daemon = True
+            self._next_draw.start()
 
     def draw(self) -> None:
-        """Show what is true now."""
+        """Show the current state."""
         with self._lock:
-            self._later, self._drawn_at = None, time.monotonic()
-            link = self._extension.link
-            away = link.address is not None and not link.welcomed.is_set()
+            self._next_draw, self._drawn_at = None, time.monotonic()
+            connection = self._session.connection
+            kernel, has_agent = connection.kernel, connection.address is not None
+            lost = connection.is_lost
             self._card.value = body_html(
-                link.kernel, away=away, ours=link.address is not None, said=self._said
+                kernel, agent_lost=lost, has_agent=has_agent, error=self._error
             )
-            possible = (
-                set()
-                if self._asking or away or link.address is None
-                else possible_actions(link.kernel)
-            )
+            enabled = set()
+            if has_agent and not lost and not self._request_open:
+                enabled = possible_actions(kernel)
             for name, button in self._buttons.items():
-                button.disabled = name not in possible
-            self._buttons["request"].description = (
-                "Request" if link.kernel["state"] == "detached" else "Change"
-            )
+                button.disabled = name not in enabled
+            is_first = kernel["state"] == "detached"
+            self._buttons["request"].description = "Request" if is_first else "Change"
 
-    # ---- what its buttons do
+    # ---- its buttons
 
-    def ask(self, name: str) -> None:
-        """Carry out what a button says, and show a refusal; returns at once."""
-        asks: dict[str, Ask] = {
-            "request": self._request,
-            **{name: partial(act, name) for name in ("release", "suspend", "resume")},
-        }
-        self._asking, self._said = True, ""
+    def start_request(self, name: str) -> None:
+        """Carry out the action of a button; returns at once. A refusal is shown in the panel."""
+        send: Callable[[], object] = self._request if name == "request" else lambda: act(name)
+        self._request_open, self._error = True, ""
         self.draw()
         threading.Thread(
-            target=self._ask, args=(asks[name],), name="gpushare-panel", daemon=True
+            target=self._send, args=(send,), name="gpushare-panel", daemon=True
         ).start()
 
-    def _ask(self, ask: Ask) -> None:
+    def _send(self, send: Callable[[], object]) -> None:
         try:
-            ask()
+            send()
         except GpuError as error:
-            self._said = str(error)
+            self._error = str(error)
         finally:
-            self._asking = False
+            self._request_open = False
             self.draw()
 
     def _request(self) -> None:
         share = str(self._share.value).strip()
-        is_memory = share.lower().endswith("b")
-        ask_for(
-            request_body(
-                None if is_memory else share, share if is_memory else None, None, None, None, None
-            )
-        )
+        is_memory = share[-1:].isalpha()
+        gpu, memory = (None, share) if is_memory else (share, None)
+        send_request(request_body(gpu, memory, None, None, None, None))
 
 
 def possible_actions(kernel: Json) -> set[str]:
-    """Which buttons make sense in this state; the agent and the scheduler have the last word."""
+    """The buttons that make sense in this state. Agent and scheduler decide."""
     state = kernel["state"]
-    more = {"attached": {"suspend"}, "suspended": {"resume"}}.get(state, set())
-    return {"request"} | more | ({"release"} if state != "detached" else set())
+    actions = {"request"}
+    if state != "detached":
+        actions.add("release")
+    if state == "attached":
+        actions.add("suspend")
+    if state == "suspended":
+        actions.add("resume")
+    return actions
 
 
-def body_html(kernel: Json, *, away: bool, ours: bool, said: str = "") -> str:
-    """The card, and what became of the last button."""
-    if not ours:
+def body_html(kernel: Json, *, agent_lost: bool, has_agent: bool, error: str = "") -> str:
+    """The card, and the refusal of the last request."""
+    if not has_agent:
         return f"<p>{html.escape(NOT_OURS.capitalize())}.</p>"
-    if not said:
-        return card_html(kernel, away=away)
-    problem = f'<div role="alert" style="border-left:3px solid var(--jp-error-color1,#d32f2f);padding:2px 8px">{html.escape(said)}</div>'
-    return card_html(kernel, away=away) + problem
-
-
-def _button(label: str, about: str) -> widgets.Button:
-    return widgets.Button(description=label, tooltip=about, layout={"width": "auto"})
+    card = card_html(kernel, agent_lost=agent_lost)
+    if not error:
+        return card
+    return f'{card}<div role="alert" style="{ALERT_STYLE}">{html.escape(error)}</div>'

@@ -1,34 +1,38 @@
-"""One question of this kernel's to its agent (and through it to the Jupyter server and the
-scheduler), and the answer: the body, or a `GpuError`.
-
-What may be asked as a function is in `gpu`, as a magic in `magics`, as a button in `panel`; all of
-them ask here.
+"""One request of this kernel to its agent (and through it to the Jupyter server and the scheduler),
+and the reply: the body, or a `GpuError`. Used by the functions, the magics and the panel.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from collections.abc import Sequence
+from queue import Empty
 from typing import Final
 
-from jupyter_gpushare.core.model.errors import InvalidInput
-from jupyter_gpushare.core.model.units import read_gpu, read_memory
-
-from .connection import Json
+from .connection import Replies
 from .display.html import KernelStatusDisplay
+from .kernel_body import Json
 from .session import KernelSession, current
 
-__all__ = ["NOT_OURS", "GpuError", "act", "ask", "ask_for", "kernel_in", "request_body"]
+__all__ = ["NOT_OURS", "GpuError", "act", "call", "kernel_in", "request_body", "send_request"]
 
-ANSWER_S: Final = 30.0
-CONNECT_S: Final = 5.0
-NOT_OURS: Final = "this kernel was not started through gpushare, so it cannot have a share of a GPU"
+REPLY_TIMEOUT_S: Final = 30.0
+CONNECT_TIMEOUT_S: Final = 5.0
+NOT_OURS: Final = (
+    "this kernel was not started by the gpushare provisioner, so it cannot use a shared GPU"
+)
+NOT_REACHABLE: Final = "the node agent of this machine is not reachable; try again in a moment"
+LOST: Final = "the connection to the node agent was lost before it replied; check with `%gpu`"
+NO_REPLY: Final = (
+    f"no reply within {REPLY_TIMEOUT_S:.0f} s; the request may still be carried out:"
+    " check with `%gpu`"
+)
 
 
 class GpuError(RuntimeError):
-    """Raised when a question or a wish was refused; `code` and `field` say why, the message says it
-    in one sentence.
+    """Raised when a request is refused or fails. `code` and `field` classify the error; the message
+    is one sentence.
     """
 
     def __init__(self, message: str, code: str = "error", field: str | None = None) -> None:
@@ -40,63 +44,55 @@ class GpuError(RuntimeError):
         return [f"{type(self).__name__}: {self}"]
 
 
-def ask(action: str, body: Json | None = None) -> Json:
-    """Sends a question (`action`: "status", "queue", "release" ...) and blocks until its answer is
-    there: the answer's body.
+def call(action: str, body: Json | None = None) -> Json:
+    """Send a request (`action`: "status", "queue", "release" ...), wait, and return the reply.
 
     Raises:
-        GpuError: it was refused, nobody can be asked, or no answer came in time.
+        GpuError: it was refused, no agent is reachable, or no reply arrived in time.
     """
-    extension = current()
-    link = extension.link
-    if link.address is None:
+    connection = current().connection
+    if connection.address is None:
         raise GpuError(NOT_OURS, "conflict")
-    if not link.welcomed.wait(CONNECT_S):
-        now = "the node agent of this machine cannot be reached now; try again in a moment"
-        raise GpuError(
-            f"there is no GPU to share here: {link.problem()}" if link.problem() else now,
-            "unavailable",
-        )
-    with link.asking() as (n, answers):
-        link.send({"type": "ask", "n": n, "action": action, "body": body or {}})
-        return _answer(answers, time.monotonic() + ANSWER_S)
+    if not connection.welcomed.wait(CONNECT_TIMEOUT_S):
+        problem = connection.problem()
+        message = f"no GPU is available: {problem}" if problem else NOT_REACHABLE
+        raise GpuError(message, "unavailable")
+    with connection.open_request() as (n, replies):
+        if not connection.send({"type": "ask", "n": n, "action": action, "body": body or {}}):
+            raise GpuError(NOT_REACHABLE, "unavailable")
+        return _body(replies, time.monotonic() + REPLY_TIMEOUT_S)
 
 
-def _answer(answers: SimpleQueue[Json], deadline: float) -> Json:
+def _body(replies: Replies, deadline: float) -> Json:
     while True:
         try:
-            message = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+            message = replies.get(timeout=max(0.0, deadline - time.monotonic()))
         except Empty:
-            raise GpuError(
-                "no answer in time; the request may still be carried out, see `%gpu`", "unavailable"
-            ) from None
+            raise GpuError(NO_REPLY, "unavailable") from None
         if message["type"] == "away":
-            raise GpuError(
-                "the node agent went away before it answered; see `%gpu` in a moment", "unavailable"
-            )
+            raise GpuError(LOST, "unavailable")
         if message["type"] == "reply":
-            if message.get("error"):
-                error = message["error"]
+            error = message.get("error")
+            if error:
                 raise GpuError(error["message"], error["code"], error.get("field"))
             return message.get("body") or {}
 
 
-def kernel_in(extension: KernelSession, answer: Json) -> Json:
-    """The status in an answer: the kernel itself, or what the agent pushed meanwhile."""
-    found = answer.get("kernel", answer)
-    return KernelStatusDisplay(
-        found if "kernel_id" in found and "state" in found else extension.link.kernel
-    )
+def kernel_in(session: KernelSession, reply: Json) -> Json:
+    """The status in a reply: the kernel itself, or the one that the agent sent last."""
+    found = reply.get("kernel", reply)
+    is_kernel = "kernel_id" in found and "state" in found
+    return KernelStatusDisplay(found if is_kernel else session.connection.kernel)
 
 
 def act(action: str) -> Json:
-    """Ask for something to be done to this notebook's own share; the status after it."""
-    return kernel_in(current(), ask(action))
+    """Change this notebook's own share; the status after it."""
+    return kernel_in(current(), call(action))
 
 
-def ask_for(body: Json) -> Json:
-    """Send a request without waiting for the GPU."""
-    return ask("request", body)
+def send_request(body: Json) -> Json:
+    """Request a GPU without waiting for it."""
+    return call("request", body)
 
 
 def request_body(
@@ -106,34 +102,23 @@ def request_body(
     project: str | None,
     pools: Sequence[str] | str | None,
     priority: str | int | None,
+    *,
+    queue_anyway: bool = False,
 ) -> Json:
-    """The body of a request with only what was given; amounts that make no sense are refused here,
-    before anybody is asked.
-    """
-    if (gpu is None) == (memory is None):
-        raise GpuError(
-            "gpu must be given, such as 0.5, or memory, such as 20GiB, and not both",
-            "invalid-input",
-            "gpu",
-        )
-    try:
-        _check_positive("gpu", gpu, read_gpu)
-        _check_positive("memory", memory, read_memory)
-        _check_positive("limit", limit, read_gpu)
-    except InvalidInput as error:
-        raise GpuError(error.message, error.code, error.field) from None
+    """The body of a request, with only the given fields. The Jupyter server validates it."""
     names = pools.split(",") if isinstance(pools, str) else pools
     body = {
-        "gpu": gpu,
-        "gpu_memory": memory,
-        "gpu_limit": limit,
+        "gpu": _amount(gpu),
+        "gpu_memory": _amount(memory),
+        "gpu_limit": _amount(limit),
         "project": project,
-        "node_pools": [name.strip() for name in names] if names is not None else None,
+        "node_pools": None if names is None else [name.strip() for name in names],
         "priority_class": priority,
+        "queue_anyway": queue_anyway or None,
     }
     return {name: value for name, value in body.items() if value is not None}
 
 
-def _check_positive(what: str, value: object, read: Callable[..., int]) -> None:
-    if value is not None and read(value, what=what) <= 0:
-        raise InvalidInput(f"{what} must be more than 0, got {value}", field=what)
+def _amount(value: object) -> object:
+    """JSON has no NaN and no infinity: the server reads and refuses them as text."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,5 +1,5 @@
-"""The kernel extension: one link, one gate, one screen, and what happens when the agent says
-something unasked.
+"""The parts of jupyter-gpushare in this process, connected to one IPython shell, and the reactions
+to messages of the agent.
 """
 
 from __future__ import annotations
@@ -11,168 +11,187 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from .cell_gate import CellGate, away_s
-from .connection import AgentConnection, Json, address_from
+from .cell_gate.gate import CellGate, agent_wait_s
+from .cell_gate.interrupts import is_main_thread
+from .cell_gate.work import HAS_MEMORY, GatedWork
+from .connection import AgentConnection, address_from
 from .display.output import CellOutput, CellProgress
 from .frameworks.caps import FrameworkCaps
+from .kernel_body import Json
 
-__all__ = ["KernelSession", "current", "hook_into", "let_go_of"]
+__all__ = ["KernelSession", "current", "install", "uninstall"]
 
 QUIET_WIDGET_METHODS: Final = frozenset({"request_state", "request_states"})
-"""A page that loads asks widgets for their state; that computes nothing and must not resume a
-suspended kernel.
+"""A page that loads asks widgets for their state. That computes nothing, and must not restore the
+memory of a suspended kernel.
 """
+MAX_KEPT_MESSAGES: Final = 20
+NOTICE_ADVICE: Final = (
+    "Until then you can free memory yourself, or release the GPU with `%gpu release`."
+)
 
 _current: KernelSession | None = None
 
 
 class KernelSession:
-    """What this kernel has of jupyter-gpushare, wired to one IPython shell (or to none: then only
-    the functions work).
-    """
+    """One per process. Without a shell only the functions of `gpu` work."""
 
     def __init__(self, ip: Any = None) -> None:
-        self.link = AgentConnection(
-            address_from(os.environ), self._heard, problem=os.environ.get("GPUSHARE_PROBLEM", "")
+        problem = os.environ.get("GPUSHARE_PROBLEM", "")
+        self.connection = AgentConnection(
+            address_from(os.environ), self._on_message, problem=problem
         )
-        self.screen = CellOutput(ip)
-        wants_gpu = os.environ.get("GPUSHARE_WANTS_GPU") == "1"
+        self.output = CellOutput(ip)
         self.gate = CellGate(
-            self.link,
-            lambda: CellProgress(self.screen),
-            wants_gpu=wants_gpu,
-            away_s=away_s(os.environ),
+            self.connection,
+            lambda: CellProgress(self.output, can_interrupt=is_main_thread()),
+            wants_gpu=os.environ.get("GPUSHARE_WANTS_GPU") == "1",
+            agent_wait_s=agent_wait_s(os.environ),
         )
         self.frameworks = FrameworkCaps()
-        self.on_notice: list[Callable[[Json], object]] = []
-        self.on_change: list[Callable[[], object]] = []
-        """Called in the link's thread whenever the agent said something of this kernel, or went
-        away. They must return at once.
+        self.notice_callbacks: list[Callable[[Json], object]] = []
+        self.change_callbacks: list[Callable[[], object]] = []
+        """Called in the connection's thread when the state of this kernel or of the connection
+        changes. They must return at once.
         """
         self.quiet_comms: set[str] = set()
-        """Widgets of ours, whose messages compute nothing on a GPU: they pass the gate without
-        asking.
-        """
-        self._untold: collections.deque[str] = collections.deque(maxlen=20)
+        """Our own widgets. Their messages use no GPU and do not ask the gate."""
+        self._kept_messages: collections.deque[str] = collections.deque(maxlen=MAX_KEPT_MESSAGES)
+        """Messages that arrived between two cells."""
         self._ip = ip
-        self._widget = threading.local()
-        """Per thread: JupyterLab sends widgets' messages to subshells, which are threads."""
+        self._local = threading.local()
+        """`handling`: the messages that this thread handles, innermost last; None: a message that
+        did not ask the gate. JupyterLab sends widget messages to subshells, which are threads.
+        """
 
     def start(self) -> None:
-        """Hook into the shell and begin to connect."""
+        """Register the hooks and connect."""
         if self._ip is not None:
-            events = self._ip.events
-            events.register("pre_run_cell", self._before_cell)
-            events.register("post_run_cell", self.gate.after_cell)
-            events.register("pre_execute", self._before_anything)
-            events.register("post_execute", self._after_anything)
+            for event, callback in self._hooks().items():
+                self._ip.events.register(event, callback)
             self._ip.ast_transformers.append(self.gate)
-        if self.link.address is not None and "GPUSHARE_SIMGPU" not in os.environ:
+        if self.connection.address is not None and "GPUSHARE_SIMGPU" not in os.environ:
             self.frameworks.start()
-        self.link.start()
+        self.connection.start()
 
     def stop(self) -> None:
-        """Take the hooks out and close the line."""
+        """Remove the hooks and close the connection."""
         if self._ip is not None:
-            events = self._ip.events
-            events.unregister("pre_run_cell", self._before_cell)
-            events.unregister("post_run_cell", self.gate.after_cell)
-            events.unregister("pre_execute", self._before_anything)
-            events.unregister("post_execute", self._after_anything)
+            for event, callback in self._hooks().items():
+                self._ip.events.unregister(event, callback)
             self._ip.ast_transformers.remove(self.gate)
         self.frameworks.stop()
-        self.link.stop()
+        self.connection.stop()
 
-    # ---- hooks
+    def is_connected_to(self, ip: Any) -> bool:
+        """Whether the hooks are in this shell."""
+        return self._ip is ip
+
+    # ---- hooks of IPython
+
+    def _hooks(self) -> dict[str, Callable[..., None]]:
+        return {
+            "pre_run_cell": self._before_cell,
+            "post_run_cell": self.gate.after_cell,
+            "pre_execute": self._before_message,
+            "post_execute": self._after_message,
+        }
 
     def _before_cell(self, info: Any) -> None:
-        self.screen.remember_cell()
-        self._tell_all()
+        self.output.remember_cell()
+        self._show_kept_messages()
         self.gate.before_cell(info)
-        share = self._unsupervised_mib()
+        share = self._share_without_agent_mib()
         self.frameworks.before_cell(share)
-        if (
-            share is not None and self.link.welcomed.is_set()
-        ):  # it came back at this very moment, and what it says counts
-            self.frameworks.before_cell()
-        self._tell_all()
+        if share is not None and not self.connection.is_lost:
+            self.frameworks.before_cell()  # the agent has come back meanwhile: its caps apply
+        self._show_kept_messages()
 
-    def _unsupervised_mib(self) -> int | None:
-        """This kernel's share per device while its agent is away; None: the agent is here, or was
-        never.
+    def _share_without_agent_mib(self) -> int | None:
+        """This kernel's share per device while its agent is not connected; None: it is connected,
+        or never was.
         """
-        if self.link.welcomed.is_set() or not self.link.ever_welcomed:
+        if not self.connection.is_lost or not self.connection.ever_welcomed:
             return None
-        return int(self.link.kernel["memory_mib"]["guaranteed"]) // max(
-            1, len(self.frameworks.devices)
-        )
+        guaranteed = int(self.connection.kernel["memory_mib"]["guaranteed"])
+        return guaranteed // max(1, len(self.frameworks.devices))
 
-    def _before_anything(self) -> None:
-        """A widget's message computes too: it asks like a cell, but cannot be refused."""
-        if self.screen.message_type() != "comm_msg":
-            return
-        content = self.screen.message_content()
+    def _before_message(self) -> None:
+        """A widget message computes like a cell, and asks the gate like one."""
+        work = self.gate.begin_message() if self._must_ask() else None
+        self._handling().append(work)
+
+    def _after_message(self) -> None:
+        handling = self._handling()
+        work = handling.pop() if handling else None
+        if work is not None:
+            self.gate.work.end(work)
+
+    def _handling(self) -> list[GatedWork | None]:
+        handling: list[GatedWork | None] | None = getattr(self._local, "handling", None)
+        if handling is None:
+            handling = self._local.handling = []
+        return handling
+
+    def _must_ask(self) -> bool:
+        """Whether this thread handles a message to a widget of the user, and the GPU memory of this
+        kernel may be saved.
+        """
+        if self.output.message_type() != "comm_msg":
+            return False
+        content = self.output.message_content()
         if content.get("comm_id") in self.quiet_comms:
-            return
-        method = content.get("data", {}).get("method")
-        if (
-            method in QUIET_WIDGET_METHODS
-            or self.gate.running
-            or self.link.kernel["state"] not in ("attached", "suspended", "reclaiming")
-        ):
-            return
-        self._widget.verdict = self.gate.ask_apart()
+            return False
+        if content.get("data", {}).get("method") in QUIET_WIDGET_METHODS:
+            return False
+        if self.gate.has_permission():
+            return False
+        return self.connection.kernel["state"] in HAS_MEMORY
 
-    def _after_anything(self) -> None:
-        verdict, self._widget.verdict = getattr(self._widget, "verdict", None), None
-        if verdict is not None:
-            self.gate.end(verdict)
+    # ---- messages of the agent (in the connection's thread)
 
-    # ---- what the agent says unasked (in the link's thread)
+    def _on_message(self, message: Json) -> None:
+        kind = message.get("type")
+        if kind == "kernel_welcome":
+            self.gate.work.resend()
+        elif kind == "kernel":
+            running = self.gate.is_cell_running()
+            self.frameworks.set_devices(message.get("devices", []), running=running)
+            self.gate.work.report_unannounced()
+        elif kind == "notice":
+            self._on_notice(message)
+        elif kind in ("notice_over", "told"):
+            self._show_or_keep(message.get("message", ""))
+        elif kind == "end_cell":
+            self.gate.end_cell(message["message"])
+        elif kind == "drop_caches":
+            self._drop_caches()
+        if kind in ("kernel_welcome", "kernel", "away"):
+            for callback in list(self.change_callbacks):
+                callback()
 
-    def _heard(self, message: Json) -> None:
-        match message.get("type"):
-            case "kernel_welcome":
-                self.gate.say_again()
-            case "kernel":
-                self.frameworks.told(message.get("devices", []), running=self.gate.running)
-                self.gate.catch_up()
-            case "notice":
-                self._noticed(message)
-            case "notice_over" | "told":
-                self._tell(message.get("message", ""))
-            case "end_cell":
-                self.gate.end_cell(message["message"])
-            case "drop_caches":
-                suspended = self.link.kernel["state"] == "suspended"
-                self.frameworks.drop_caches(
-                    lambda: self.link.send({"type": "caches_dropped"}), suspended=suspended
-                )
-        if message.get("type") in ("kernel_welcome", "kernel", "away"):
-            for tell in list(self.on_change):
-                tell()
-
-    def _noticed(self, message: Json) -> None:
-        advice = (
-            "Until then you can free memory yourself, or give the GPU back with `%gpu release`."
+    def _drop_caches(self) -> None:
+        suspended = self.connection.kernel["state"] == "suspended"
+        self.frameworks.drop_caches(
+            lambda: self.connection.send({"type": "caches_dropped"}), suspended=suspended
         )
-        self.screen.say(f"⚠ {message['message']}\n{advice}", kind="warning")
-        for callback in list(self.on_notice):
+
+    def _on_notice(self, message: Json) -> None:
+        self.output.show(f"⚠ {message['message']}\n{NOTICE_ADVICE}", kind="warning")
+        for callback in list(self.notice_callbacks):
             threading.Thread(
                 target=_call, args=(callback, dict(message)), name="gpushare-notice", daemon=True
             ).start()
 
-    def _tell(self, message: str) -> None:
-        if not message:
-            return
-        if self.gate.running:
-            self.screen.say(message)
-        else:
-            self._untold.append(message)
+    def _show_or_keep(self, message: str) -> None:
+        if message and self.gate.is_cell_running():
+            self.output.show(message)
+        elif message:
+            self._kept_messages.append(message)
 
-    def _tell_all(self) -> None:
-        while self._untold:
-            self.screen.say(self._untold.popleft())
+    def _show_kept_messages(self) -> None:
+        while self._kept_messages:
+            self.output.show(self._kept_messages.popleft())
 
 
 def _call(callback: Callable[[Json], object], message: Json) -> None:
@@ -183,7 +202,7 @@ def _call(callback: Callable[[Json], object], message: Json) -> None:
 
 
 def current() -> KernelSession:
-    """This process's extension; made and connected on first use, also without IPython."""
+    """The session of this process; created and connected on first use, also without IPython."""
     global _current
     if _current is None:
         _current = KernelSession()
@@ -191,10 +210,10 @@ def current() -> KernelSession:
     return _current
 
 
-def hook_into(ip: Any) -> bool:
-    """Makes this shell the one that this process's extension works in; False: it is already."""
+def install(ip: Any) -> bool:
+    """Connect the session of this process to this shell; False: it is connected already."""
     global _current
-    if _current is not None and _current._ip is ip:
+    if _current is not None and _current.is_connected_to(ip):
         return False
     if _current is not None:
         _current.stop()
@@ -203,9 +222,9 @@ def hook_into(ip: Any) -> bool:
     return True
 
 
-def let_go_of(ip: Any) -> None:
-    """Takes the hooks out of this shell, if they are in it."""
+def uninstall(ip: Any) -> None:
+    """Remove the hooks from this shell, if they are there."""
     global _current
-    if _current is not None and _current._ip is ip:
+    if _current is not None and _current.is_connected_to(ip):
         _current.stop()
         _current = None

@@ -1,10 +1,9 @@
-"""A simulated GPU as user code sees it: allocate, fill, sum, compute. Every number that it shows
-belongs to a simulation.
+"""A simulated GPU for user code: allocate, fill, sum, compute.
 
-Memory is booked in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that
-size is really allocated. Contents are one value per buffer, which is enough to see that they
-survive a suspension or a move. A call inside a suspended kernel blocks until the kernel runs again,
-as a CUDA call would, and can be interrupted.
+Memory is recorded in the file of the simulated node (`jupyter_gpushare.simnode`); nothing of that
+size is allocated. A buffer holds one value, which is enough to show that contents survive a
+suspension or a move. A call in a suspended kernel blocks until the kernel is resumed, as a CUDA
+call does, and can be interrupted.
 """
 
 from __future__ import annotations
@@ -42,29 +41,31 @@ __all__ = [
 T = TypeVar("T")
 MIB: Final = 1 << 20
 POLL_S: Final = 0.02
-"""How often a blocked call looks whether it may go on: below what a person notices."""
+"""How often a blocked call checks whether it may continue."""
 SLICE_S: Final = 0.05
-"""One piece of simulated work; a suspension takes hold between two."""
+"""One piece of simulated work; a suspension begins between two."""
+BOOKING_S: Final = 0.2
+"""Work is recorded after so much of it."""
 
 
 class NoGpuError(RuntimeError):
-    """Raised when this kernel has no GPU now."""
+    """Raised when this kernel has no GPU."""
 
 
 class OutOfMemoryError(MemoryError):
-    """Raised when an allocation does not fit under this kernel's cap or on the GPU; the kernel goes
-    on.
-    """
+    """Raised when an allocation exceeds this kernel's cap or the free memory of the GPU."""
 
 
 class _Process:
-    """This process as the simulated driver knows it; made again after a fork."""
+    """This process at the simulated driver; created again after a fork."""
 
     def __init__(self) -> None:
-        path, self.kernel = os.environ.get("GPUSHARE_SIMGPU"), os.environ.get("GPUSHARE_KERNEL_ID")
+        path = os.environ.get("GPUSHARE_SIMGPU", "")
+        self.kernel = os.environ.get("GPUSHARE_KERNEL_ID", "")
         if not path or not self.kernel or not os.path.exists(path):
             raise NoGpuError(
-                "this kernel has no simulated GPU: start it through gpushare and ask for one with `%gpu request 0.5`"
+                "no simulated GPU: this kernel was not started by the gpushare provisioner"
+                " on a node with simulated GPUs"
             )
         self.pid = os.getpid()
         self.start = start_of(self.pid) or 0
@@ -74,8 +75,8 @@ class _Process:
         self.unreferenced: deque[int] = deque()
 
     def sweep(self) -> None:
-        """Free what the garbage collector left; skipped while another call is inside (that one
-        sweeps when it leaves).
+        """Free the buffers that were garbage collected. Skipped during another call, which sweeps
+        at its end.
         """
         while self.unreferenced and self.lock.acquire(blocking=False):
             try:
@@ -97,7 +98,7 @@ def _process() -> _Process:
 
 
 def _call(action: Callable[[_Process], T]) -> T:
-    """Do it when the kernel runs; waits while it is suspended."""
+    """Run `action`; waits while the kernel is suspended."""
     process = _process()
     while True:
         try:
@@ -106,9 +107,7 @@ def _call(action: Callable[[_Process], T]) -> T:
         except DeviceBlocked:
             time.sleep(POLL_S)
         except DeviceDetached:
-            raise NoGpuError(
-                "this kernel has no GPU: ask for one with `%gpu request 0.5`"
-            ) from None
+            raise NoGpuError("no GPU in this kernel: request one with `%gpu request 0.5`") from None
         finally:
             process.sweep()
 
@@ -125,9 +124,7 @@ def _size(amount: int | str) -> int:
     else:
         size = int(amount)
     if not 0 < size < 1 << 60:
-        raise ValueError(
-            f"a size must be at least 1 byte and less than there can be, got {amount!r}"
-        )
+        raise ValueError(f"a size must be between 1 byte and 1024 PiB, got {amount!r}")
     return size
 
 
@@ -136,17 +133,19 @@ def _text(size: int) -> str:
 
 
 def _out_of_memory(room: DeviceExhausted) -> OutOfMemoryError:
-    wanted, held = _text(room.wanted), _text(room.held)
     if room.held + room.wanted > room.cap:
-        why = f"this kernel holds {held} and may hold {_text(room.cap)} now"
+        bound = f"the cap of this kernel is {_text(room.cap)}"
     else:
-        why = f"this kernel holds {held} and {_text(max(room.free, 0))} of {_text(room.total)} are free"
-    return OutOfMemoryError(f"simulated GPU out of memory: {wanted} asked, {why}")
+        bound = f"{_text(max(room.free, 0))} of {_text(room.total)} is free"
+    return OutOfMemoryError(
+        f"simulated GPU out of memory: requested {_text(room.wanted)},"
+        f" this kernel uses {_text(room.held)}, {bound}"
+    )
 
 
 class Buffer:
-    """Memory on the simulated GPU. Freed by `free()`, by leaving a `with` block, or when nothing
-    refers to it any more.
+    """Memory on the simulated GPU. Freed by `free()`, at the end of a `with` block, or by the
+    garbage collector.
     """
 
     def __init__(self, number: int, nbytes: int, device: int, owner: _Process) -> None:
@@ -156,7 +155,7 @@ class Buffer:
         self._finalizer = weakref.finalize(self, _forget, number, owner)
 
     def free(self) -> None:
-        """Give the memory back; a second time does nothing."""
+        """Free the memory. A second call does nothing."""
         self._finalizer()
 
     def fill(self, value: float) -> None:
@@ -167,7 +166,7 @@ class Buffer:
         _call(lambda p: p.node.fill(p.kernel, self.device, self._number, value))
 
     def sum(self) -> int | float:
-        """The sum over all bytes: what was filled in, times `nbytes`."""
+        """The sum over all bytes: the value of `fill`, times `nbytes`."""
         self._check()
         value = _call(lambda p: p.node.read(p.kernel, self.device, self._number))
         if value is None:
@@ -185,22 +184,24 @@ class Buffer:
         self.free()
 
     def __repr__(self) -> str:
-        return f"<simulated GPU buffer of {_text(self.nbytes)}{'' if self._finalizer.alive else ', freed'}>"
+        freed = "" if self._finalizer.alive else ", freed"
+        return f"<simulated GPU buffer of {_text(self.nbytes)}{freed}>"
 
 
 def _forget(number: int, owner: _Process) -> None:
-    # Runs inside the garbage collector too, so it must never wait for a lock that its own thread
-    # may hold; and a forked child that drops its copy of a buffer must not free the parent's.
+    # May run in the garbage collector, so it must not wait for a lock that its own thread may
+    # hold. A forked child that drops its copy of a buffer must not free the parent's.
     if owner.pid == os.getpid():
         owner.unreferenced.append(number)
         owner.sweep()
 
 
 def alloc(size: int | str, device: int = 0) -> Buffer:
-    """Take memory: bytes as a number, or text with a unit (`"6GiB"`).
+    """Allocate memory: bytes as a number, or text with a unit (`"6GiB"`).
 
-    Raises: OutOfMemoryError: it does not fit; the message says what was asked, what is held, and
-    the bound. NoGpuError: this kernel has no GPU now.
+    Raises:
+        OutOfMemoryError: it does not fit; the message has the numbers.
+        NoGpuError: this kernel has no GPU.
     """
     nbytes = _size(size)
     try:
@@ -211,25 +212,23 @@ def alloc(size: int | str, device: int = 0) -> Buffer:
 
 
 def memory_info(device: int = 0) -> tuple[int, int]:
-    """(free, total) in bytes: what this kernel could allocate now, and the size of its GPU."""
+    """(free, total) in bytes: how much this kernel can allocate, and the size of its GPU."""
     room = _call(lambda p: p.node.room(p.kernel, device))
     return max(0, min(room.free, room.cap - room.held)), room.total
 
 
 def device_uuid(device: int = 0) -> str:
-    """The GPU that this kernel runs on now."""
+    """UUID of the GPU that this kernel runs on."""
     return _call(lambda p: p.node.check(p.kernel, device))
 
 
 def device_count() -> int:
-    """How many GPUs this kernel has now."""
+    """How many GPUs this kernel has."""
     return len(_call(lambda p: p.node.attached(p.kernel)))
 
 
 def busy(seconds: float, device: int = 0) -> None:
-    """Compute for so long. Can be interrupted; stands still while the kernel is suspended, and then
-    does the rest.
-    """
+    """Compute for `seconds`. Can be interrupted; pauses while the kernel is suspended."""
     if (
         isinstance(seconds, bool)
         or not isinstance(seconds, (int, float))
@@ -244,7 +243,7 @@ def busy(seconds: float, device: int = 0) -> None:
         time.sleep(piece)
         left -= time.monotonic() - begun
         booked += piece
-        if booked >= 0.2 or left <= 0:
+        if booked >= BOOKING_S or left <= 0:
             _book(booked)
             booked = 0.0
 

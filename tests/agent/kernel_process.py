@@ -42,7 +42,7 @@ def gate() -> tuple[int, float, list[str]]:
     begun = time.monotonic()
     while True:
         link.welcomed.wait(20)
-        with link.asking() as (n, answers):
+        with link.open_request() as (n, answers):
             link.send({"type": "cell_start", "n": n, "exempt": False, "wait": False})
             while True:
                 message = answers.get(timeout=60)
@@ -77,7 +77,7 @@ def run_cell(code: str, scope: dict) -> None:
 
 
 def ask(action: str) -> None:
-    with link.asking() as (n, answers):
+    with link.open_request() as (n, answers):
         link.send({"type": "ask", "n": n, "action": action, "body": {}})
         say({"reply": answers.get(timeout=30)})
 

@@ -25,10 +25,10 @@ GATES = 500
 START_BAR, GATE_BAR_MS = 1.10, 2.0
 ASK = """
 import time, statistics
-from jupyter_gpushare.kernel.extension import current
+from jupyter_gpushare.kernel.session import current
 gate, times = current().gate, []
 for _ in range({count}):
-    begun = time.perf_counter(); assert gate.ask().go; times.append(time.perf_counter() - begun)
+    begun = time.perf_counter(); assert gate.request().allowed; times.append(time.perf_counter() - begun)
 times.sort(); print(statistics.median(times) * 1000, times[int(len(times) * 0.99)] * 1000)
 """
 

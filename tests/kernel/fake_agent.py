@@ -1,4 +1,4 @@
-"""An agent with a character: a real unix socket that answers as told and remembers what it heard."""
+"""An agent for tests: a real unix socket with scripted answers, which records what it receives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import socket
 import threading
 from pathlib import Path
 
-from jupyter_gpushare.kernel.connection import detached
+from jupyter_gpushare.core.model.errors import GpuShareError
+from jupyter_gpushare.kernel.kernel_body import detached
 
 
 def kernel_state(state: str, **more):
@@ -18,8 +19,8 @@ def kernel_state(state: str, **more):
 
 
 class FakeAgent:
-    """Welcomes a kernel in state `state`; lets every cell go at once unless `holding`; answers
-    questions from `answers`.
+    """Welcomes a kernel in state `state`; allows every cell at once unless `holding`; answers
+    requests from `answers`.
     """
 
     def __init__(self, path: Path, state: str = "detached") -> None:
@@ -39,7 +40,7 @@ class FakeAgent:
         threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def close(self) -> None:
-        """Die: the socket and all connections go."""
+        """Close the socket and all connections, as if the agent had crashed."""
         self._listener.close()
         self.path.unlink(missing_ok=True)
         for connection in self._connections:
@@ -113,8 +114,6 @@ class FakeAgent:
     def _answer(self, message: dict) -> dict:
         try:
             return {"body": self.answers[message["action"]](message["body"]), "error": None}
-        except ValueError as error:
-            return {
-                "body": None,
-                "error": {"code": "invalid-input", "message": str(error), "field": "project"},
-            }
+        except GpuShareError as error:
+            found = {"code": error.code, "message": error.message, "field": error.field}
+            return {"body": None, "error": found}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jupyter_gpushare.kernel.cell_gate import AWAY_S, away_s, is_exempt
+from jupyter_gpushare.kernel.cell_gate.gate import AGENT_WAIT_S, agent_wait_s, is_exempt
 
 pytestmark = pytest.mark.slow
 RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"
@@ -88,7 +88,7 @@ def test_cells_that_begin_with_the_magic_never_wait(agent, notebook):
     agent.kernel["state"], agent.holding = "pending", True
     result = notebook().run("%gpu")
     assert result.ok
-    assert "pending" in result.text
+    assert "waiting" in result.text
 
 
 def test_a_cell_waits_through_the_agents_restart(agent, notebook):
@@ -97,7 +97,7 @@ def test_a_cell_waits_through_the_agents_restart(agent, notebook):
     cell = nb.submit("print('ran')")
     nb.until_shown(cell, "Waiting for quota.")
     agent.close()
-    nb.until_shown(cell, "agent of this machine is away")
+    nb.until_shown(cell, "The node agent is not reachable.")
     agent.holding = False
     agent.open()
     assert nb.collect(cell).ok
@@ -111,7 +111,7 @@ def test_a_kernel_with_its_lease_waits_a_short_time_for_the_agent_and_runs_on_wi
     assert nb.run("x = 1").ok
     agent.close()
     cell = nb.submit("print(x)")
-    nb.until_shown(cell, "the cell runs.")
+    nb.until_shown(cell, "The cell runs in at most 1 s.")
     result = nb.collect(cell)
     assert result.ok
     assert "did not come back" in result.text
@@ -127,7 +127,7 @@ def test_a_cell_of_a_kernel_with_its_lease_is_asked_about_when_the_agent_is_back
     agent.hear("cell_end")
     agent.close()
     cell = nb.submit("print(x)")
-    nb.until_shown(cell, "away")
+    nb.until_shown(cell, "not reachable")
     agent.open()
     assert nb.collect(cell).ok
     assert agent.hear("cell_start")["running"] is False
@@ -139,7 +139,7 @@ def test_a_cell_that_waits_for_its_share_goes_on_waiting_when_the_agent_dies(age
     cell = nb.submit("print('ran')")
     nb.until_shown(cell, "Waiting for quota.")
     agent.close()
-    nb.until_shown(cell, "away")
+    nb.until_shown(cell, "not reachable")
     agent.open()
     nb.until_shown(cell, "Waiting for quota.")
     agent.hear("cell_start"), agent.hear("kernel_hello")
@@ -155,11 +155,11 @@ def test_the_wait_for_an_agent_can_be_interrupted_and_later_cells_run(agent, not
     assert nb.run("x = 1").ok
     agent.close()
     cell = nb.submit("print(x)")
-    nb.until_shown(cell, "away")
+    nb.until_shown(cell, "not reachable")
     nb.manager.interrupt_kernel()
     result = nb.collect(cell)
     assert result.reply["ename"] == "CellNotRun"
-    assert "later cells do not wait for it" in result.text
+    assert "Later cells do not wait for it" in result.text
     assert nb.run("print(x)").text == "1\n"
 
 
@@ -180,10 +180,17 @@ def test_a_kernel_that_no_agent_answers_says_why_as_far_as_its_server_knew(agent
 
 @pytest.mark.parametrize(
     ("said", "seconds"),
-    [(None, AWAY_S), ("2.5", 2.5), ("0", 0), ("-3", 0), ("soon", AWAY_S), ("inf", 3600)],
+    [
+        (None, AGENT_WAIT_S),
+        ("2.5", 2.5),
+        ("0", 0),
+        ("-3", 0),
+        ("soon", AGENT_WAIT_S),
+        ("inf", 3600),
+    ],
 )
 def test_how_long_a_kernel_waits_for_its_agent(said, seconds):
-    assert away_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
+    assert agent_wait_s({} if said is None else {"GPUSHARE_AGENT_WAIT": said}) == seconds
 
 
 def test_a_restarted_agent_hears_again_that_a_cell_runs(agent, notebook):
@@ -269,7 +276,7 @@ def test_a_notice_shows_under_the_running_cell_and_calls_back(agent, notebook):
     assert "[7]" in result.text
 
 
-def test_what_happened_while_idle_is_told_once_at_the_next_cell(agent, notebook):
+def test_a_message_that_arrives_between_cells_is_shown_once_by_the_next_cell(agent, notebook):
     nb = notebook()
     nb.run("1")
     agent.send({"type": "told", "message": "Moved to another GPU; nothing was lost."})

@@ -1,5 +1,5 @@
-"""Frameworks in a real kernel on a played GPU: a cell fails with its framework's own error, and the
-kernel lives.
+"""Frameworks in a real kernel on a fake driver: a cell fails with its framework's own error, and
+the kernel lives.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, _match, net_of_context
+from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, net_of_context
+from jupyter_gpushare.kernel.frameworks.cuda import match_devices
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld
 
@@ -271,7 +272,7 @@ SEEN = {
 @pytest.mark.parametrize(("here", "expected"), SEEN.values(), ids=SEEN)
 def test_which_ordinal_is_which_device_of_the_share(here, expected):
     assert [
-        (ordinal, DEVICES.index(device)) for ordinal, device in _match(here, DEVICES)
+        (ordinal, DEVICES.index(device)) for ordinal, device in match_devices(here, DEVICES)
     ] == expected
 
 

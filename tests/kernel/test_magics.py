@@ -1,8 +1,12 @@
-"""The magics in a real kernel: what they ask, what they show, and how a mistake looks."""
+"""The magics in a real kernel: their requests, their output, and their errors."""
 
 from __future__ import annotations
 
 import pytest
+
+from jupyter_gpushare.core.model.errors import InvalidInput
+from jupyter_gpushare.messages import KernelRequest, convert
+from jupyter_gpushare.server_extension.kernels.request import checked
 
 pytestmark = pytest.mark.slow
 MISTAKES = {
@@ -12,18 +16,21 @@ MISTAKES = {
     "%gpu request 0": "gpu must be more than 0",
     "%gpu request": "gpu must be given",
     "%gpu request 0.5 --memory 20GiB": "not both",
-    "%gpu request --memory lots": "memory must be a size",
-    "%gpu request 0.5 --limit x": "limit must be a number of GPUs",
+    "%gpu request --memory much": "gpu_memory must be a size",
+    "%gpu request 0.5 --limit x": "gpu_limit must be a number of GPUs",
     "%gpu request 0.5 --nonsense": "unrecognized arguments: --nonsense",
     '%gpu request "0.5': "no closing quotation",
-    "%gpu fly": "%gpu has no 'fly'",
+    "%gpu request --memory": "expected one argument; see `%gpu request --help`",
+    "%gpu fly": "unknown verb 'fly' of %gpu",
     "%gpu request 0.5 --project nope": "unknown project 'nope'",
-    "%gpu wait": "there is nothing to wait for",
+    "%gpu wait": "nothing to wait for",
 }
 
 
 def refuse_unknown_project(body):
-    raise ValueError(f"unknown project {body['project']!r}")
+    """Validates like the Jupyter server, then refuses the project."""
+    checked(convert(KernelRequest, body))
+    raise InvalidInput(f"unknown project {body['project']!r}", field="project")
 
 
 def test_every_mistake_is_one_line_and_the_cell_fails(agent, notebook):
@@ -69,7 +76,7 @@ def test_a_request_is_sent_as_it_was_written_and_waited_for(agent, notebook):
         "(simulated GPU)",
         "SIM-GPU-n-0 on n",
         "0.5 GPU = 40 GiB guaranteed",
-        "70 GiB of 80 GiB used, 30 GiB of it borrowed",
+        "70 GiB of 80 GiB used, 30 GiB borrowed",
     ):
         assert words in result.text
 
@@ -102,7 +109,7 @@ def test_the_functions_answer_with_mappings_and_raise_with_one_sentence(agent, n
         nb.run("from jupyter_gpushare import gpu\nprint(gpu.status()['state'])").text
         == "detached\n"
     )
-    assert "ask for a share" in nb.run("gpu.status()").text
+    assert "request a share" in nb.run("gpu.status()").text
     assert nb.run("import json; json.dumps(gpu.status())").ok
     result = nb.run("gpu.request(0.5, project='nope')")
     assert (result.reply["ename"], result.reply["evalue"]) == ("GpuError", "unknown project 'nope'")
@@ -130,7 +137,7 @@ def test_the_magics_say_so_when_the_agent_is_away(agent, notebook):
     nb = notebook()
     nb.run("1")
     agent.close()
-    assert "cannot be reached" in nb.run("import time; time.sleep(0.1)\n%gpu").text
+    assert "not reachable" in nb.run("import time; time.sleep(0.1)\n%gpu").text
 
 
 def test_unloaded_the_cells_no_longer_ask_and_loaded_again_they_do(agent, notebook):

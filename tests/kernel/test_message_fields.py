@@ -1,16 +1,19 @@
-"""The kernel speaks plain dicts; these are the bodies of `messages.machine`, and loading it costs
-no server dependency.
+"""The plain dicts that the kernel sends are bodies of `messages.agent_socket`, and loading the
+kernel part loads no dependency of the server.
 """
 
 from __future__ import annotations
 
+import ast
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from jupyter_gpushare.kernel.connection import AgentConnection, address_from, detached
+from jupyter_gpushare.kernel.connection import AgentConnection, address_from
+from jupyter_gpushare.kernel.kernel_body import detached
 from jupyter_gpushare.messages import FromKernel, Kernel, convert, to_json
 
 SENT = [
@@ -33,7 +36,6 @@ def test_what_the_kernel_sends_is_a_body_of_the_language(message):
 def test_every_message_in_the_source_is_among_these():
     """A new kind of message in kernel/ must be added to the list above."""
     import re
-    from pathlib import Path
 
     import jupyter_gpushare.kernel as package
 
@@ -47,7 +49,7 @@ def test_a_kernel_that_asked_for_nothing_looks_like_the_body():
 
 
 def test_loading_the_extension_imports_none_of_the_servers_dependencies():
-    code = f"import sys, jupyter_gpushare.kernel.magics; print([m for m in {HEAVY!r}.split() if m in sys.modules])"
+    code = f"import sys, jupyter_gpushare.kernel.magics.line_magic; print([m for m in {HEAVY!r}.split() if m in sys.modules])"
     assert (
         subprocess.run(
             [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -58,7 +60,24 @@ def test_loading_the_extension_imports_none_of_the_servers_dependencies():
 
 def test_a_kernel_that_was_not_started_through_us_has_no_agent():
     assert address_from({}) is None
-    link = AgentConnection(None, lambda message: None)
-    link.start()
-    assert link.send({"type": "caches_dropped"}) is False
-    assert json.loads(json.dumps(link.kernel)) == detached()
+    connection = AgentConnection(None, lambda message: None)
+    connection.start()
+    assert connection.send({"type": "caches_dropped"}) is False
+    assert json.loads(json.dumps(connection.kernel)) == detached()
+
+
+def _loaded_in_a_kernel() -> list[str]:
+    code = (
+        "import sys, jupyter_gpushare.kernel.magics.line_magic, jupyter_gpushare.kernel.panel\n"
+        "files = [m.__file__ for n, m in sys.modules.items() if n.startswith('jupyter_gpushare')]\n"
+        "print('\\n'.join(file for file in files if file))"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return found.stdout.split()
+
+
+def test_what_a_kernel_loads_is_in_the_syntax_of_python_3_9():
+    files = _loaded_in_a_kernel()
+    assert len(files) > 20
+    for file in files:
+        ast.parse(Path(file).read_text(), filename=file, feature_version=(3, 9))

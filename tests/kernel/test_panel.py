@@ -8,6 +8,8 @@ import queue
 
 import pytest
 
+from jupyter_gpushare.core.model.errors import InvalidInput
+
 pytestmark = pytest.mark.slow
 HALF = {
     "request": {"gpu": 0.5, "gpu_memory_mib": None},
@@ -123,7 +125,7 @@ def page(agent, notebook):
 
 
 def test_it_shows_what_the_agent_says_when_it_says_it(agent, page):
-    assert "ask for a share" in page.card
+    assert "request a share" in page.card
     assert page.enabled() == {"Request"}
     agent.become("attached", **HALF, memory_mib=MEMORY, gpu_memory_total_mib=81920)
     page.until_card("70 GiB of 80 GiB used")
@@ -137,7 +139,7 @@ def test_it_shows_what_the_agent_says_when_it_says_it(agent, page):
 
 def test_its_buttons_ask_and_a_refusal_is_shown_in_it(agent, page):
     def refuse(_body):
-        raise ValueError("unknown project 'moon'")
+        raise InvalidInput("unknown project 'moon'", field="project")
 
     agent.answers["request"] = refuse
     page.click("Request")
@@ -182,13 +184,11 @@ def test_nothing_is_sent_while_no_page_shows_it(agent, page):
 
 def test_an_agent_that_is_away_is_said_to_be(agent, page):
     agent.close()
-    page.until_card("cannot be reached now")
+    page.until_card("not reachable")
     agent.open()
-    page.until_card("ask for a share")
-    if "cannot be reached" in page.card:
-        page.listen_until(
-            lambda message: page._take(message) or "cannot be reached" not in page.card
-        )
+    page.until_card("request a share")
+    if "not reachable" in page.card:
+        page.listen_until(lambda message: page._take(message) or "not reachable" not in page.card)
 
 
 def test_closed_it_listens_no_more(agent, page):

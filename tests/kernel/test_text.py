@@ -1,19 +1,21 @@
-"""What a person reads of a share, as text and as HTML: the same words, none of a programmer's, and
-no line that a narrow notebook breaks.
-"""
+"""A share as text and as HTML: the same words, and no line that is too long for a narrow notebook."""
 
 from __future__ import annotations
 
 import html
 import re
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from jupyter_gpushare.kernel.connection import detached
 from jupyter_gpushare.kernel.display import text as text_view
-from jupyter_gpushare.kernel.display.html import DisplayValue, card_html, events_html, table_html
-from jupyter_gpushare.kernel.display.output import _box
-from jupyter_gpushare.kernel.magics import DEVICE_COLUMNS, QUEUE_COLUMNS
+from jupyter_gpushare.kernel.display.html import DisplayValue, card_html, table_html
+from jupyter_gpushare.kernel.display.output import box_html
+from jupyter_gpushare.kernel.display.state_words import STATE_WORDS, state_word
+from jupyter_gpushare.kernel.kernel_body import detached
+from jupyter_gpushare.kernel.magics.verbs import DEVICE_COLUMNS, QUEUE_COLUMNS
+from jupyter_gpushare.messages import KernelState
 
 NOTHING = detached()
 NARROW = 64
@@ -61,7 +63,7 @@ WAITING = kernel(
     queue_position=3,
     memory_mib=NOTHING["memory_mib"],
 )
-EXPECTED = {"expected_wait": {"message": "about 5 minutes"}}
+EXPECTED = {"expected_wait": {"message": "About 5 min more."}}
 SAVED = kernel(
     state="suspended", memory_mib={"guaranteed": 40960, "used": 0, "borrowed": 0}, saved_mib=71680
 )
@@ -86,27 +88,27 @@ def test_a_reason_has_its_numbers_in_words_and_each_once():
     text = text_view.reason_text(REASON, 3)
     assert text.split("\n") == [
         "Project vision uses its quota. [WaitingForQuota]",
-        "in GPUs: asked for 1, free 0.5, free on one node 0.5",
-        "place in the queue: 3",
-        "would help: Ask for less.",
+        "GPUs: requested 1, free 0.5, free on one node 0.5",
+        "queue position: 3",
+        "to start sooner: Ask for less.",
     ]
 
 
 def test_the_share_itself_says_why_it_waits_without_code_and_numbers():
     assert "[WaitingForQuota]" not in text_view.kernel_text(WAITING)
-    assert "in GPUs" not in text_view.kernel_text(WAITING)
+    assert "GPUs:" not in text_view.kernel_text(WAITING)
 
 
 def test_how_long_it_may_take_is_said_where_it_is_known():
-    assert "expected: about 5 minutes" in text_view.kernel_text(WAITING | EXPECTED)
-    assert "expected" not in text_view.kernel_text(WAITING)
-    assert "expected: about 5 minutes" in text_view.what_if_text(
+    assert "About 5 min more." in text_view.kernel_text(WAITING | EXPECTED)
+    assert "About" not in text_view.kernel_text(WAITING)
+    assert "About 5 min more." in text_view.what_if_text(
         {"starts_now": False, "reason": REASON, "displaces": [], "alternatives": []} | EXPECTED
     )
 
 
 def test_memory_that_is_saved_is_said_to_be():
-    assert "0 MiB of 80 GiB used; 70 GiB saved in host memory" in text_view.kernel_text(SAVED)
+    assert "0 MiB of 80 GiB used, 70 GiB saved in host memory" in text_view.kernel_text(SAVED)
 
 
 @pytest.mark.parametrize("columns", [DEVICE_COLUMNS, QUEUE_COLUMNS])
@@ -131,7 +133,6 @@ def test_what_comes_from_elsewhere_cannot_be_markup():
     evil = "<script>alert(1)</script>"
     shown = [
         card_html(kernel(project=evil)),
-        events_html([{"time": "", "message": evil}]),
         table_html([{"a": evil}], {"a": evil}),
         DisplayValue(evil)._repr_html_(),
     ]
@@ -139,14 +140,20 @@ def test_what_comes_from_elsewhere_cannot_be_markup():
 
 
 def test_what_is_to_be_typed_is_shown_as_such():
-    assert "<code>%gpu release</code>" in _box("give it back with `%gpu release` & go", "info")
-    assert "&amp;" in _box("give it back with `%gpu release` & go", "info")
+    assert "<code>%gpu release</code>" in box_html("give it back with `%gpu release` & go", "info")
+    assert "&amp;" in box_html("give it back with `%gpu release` & go", "info")
 
 
 def test_nothing_reads_as_nothing():
-    assert (text_view.table([], QUEUE_COLUMNS), text_view.events_text([])) == (
-        "none",
-        "Nothing happened yet.",
-    )
+    assert (text_view.table([], QUEUE_COLUMNS), text_view.events_text([])) == ("none", "No events.")
     assert "none" in table_html([], QUEUE_COLUMNS)
-    assert "Nothing happened yet." in events_html([])
+
+
+def test_every_state_has_one_word_here_and_in_jupyterlab():
+    source = (Path(__file__).parents[2] / "labextension/src/stateLabels.ts").read_text()
+    table = source.partition("const LABELS")[2].partition("};")[0]
+    assert dict(re.findall(r"^  (\w+): '([^']+)'", table, re.M)) == STATE_WORDS
+    assert set(STATE_WORDS) == set(get_args(KernelState))
+    assert state_word({"state": "attached", "busy": True}) == "running"
+    assert state_word({"state": "attached", "busy": False}) == "idle"
+    assert state_word({"state": "suspended", "busy": False}) == "suspended"

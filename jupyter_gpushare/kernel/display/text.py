@@ -1,5 +1,5 @@
-"""What a person reads: the share of this notebook as text (`cards` has the HTML). Takes plain
-dicts, gives strings; shows nothing by itself.
+"""This notebook's share, the reason of a wait, tables and events as plain text. Takes plain dicts,
+returns strings.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from jupyter_gpushare.core.model.units import memory_text
 
-from ..connection import Json
+from ..kernel_body import Json
+from .state_words import state_word
 
 __all__ = [
     "cell_text",
@@ -27,151 +28,132 @@ __all__ = [
 ]
 
 BAR_CELLS: Final = 24
-SIMULATED: Final = "simulated"
 NUMBERS: Final = {
-    "requested": "asked for",
-    "allocated": "held",
+    "requested": "requested",
+    "allocated": "allocated",
     "fair_share": "fair share",
     "quota": "quota",
     "limit": "limit",
     "free_total": "free",
     "free_largest": "free on one node",
 }
-"""The numbers of a reason in a person's words, in this order; the place in the queue has its own
-line.
-"""
+"""The numbers of a reason, in the order shown. The queue position has its own line."""
 
 
 def share_text(share: Json) -> str:
-    """`0.5 GPU`, `20 GiB`, or "" when nothing was asked."""
+    """`0.5 GPU`, `20 GiB`, or "" without a request."""
     if share.get("gpu") is not None:
         return f"{share['gpu']:g} GPU" + ("s" if share["gpu"] > 1 else "")
     memory = share.get("gpu_memory_mib")
     return memory_text(memory) if memory is not None else ""
 
 
-def kernel_text(kernel: Json, *, away: bool = False) -> str:
-    """The answer of `%gpu`."""
-    bar = (
-        f"\n{_bar(kernel['memory_mib'], kernel['gpu_memory_total_mib'])}"
-        if kernel["gpu_memory_total_mib"]
-        else ""
-    )
-    rows = [
-        (name, text + bar if name == "memory" else text)
-        for name, text in kernel_rows(kernel, away=away)
-    ]
-    return "\n".join([title(kernel), *_aligned(rows)])
+def kernel_text(kernel: Json, *, agent_lost: bool = False) -> str:
+    """The output of `%gpu`."""
+    lines = [title(kernel)]
+    for label, text in kernel_rows(kernel, agent_lost=agent_lost):
+        if not text:
+            continue
+        if label == "memory" and kernel["gpu_memory_total_mib"]:
+            text += f"\n{_bar(kernel['memory_mib'], kernel['gpu_memory_total_mib'])}"
+        first, *more = text.split("\n")
+        lines.append(f"  {label:<9}{first}")
+        lines += [f"  {'':<9}{line}" for line in more]
+    return "\n".join(lines)
 
 
 def title(kernel: Json) -> str:
-    """What the rest is about; a simulated GPU is always called so."""
-    return "GPU share of this notebook" + (f" ({SIMULATED} GPU)" if kernel.get("simulated") else "")
+    """The heading. A simulated GPU is always labelled."""
+    return "GPU share of this notebook" + (" (simulated GPU)" if kernel.get("simulated") else "")
 
 
-def kernel_rows(kernel: Json, *, away: bool = False) -> list[tuple[str, str]]:
-    """Names and what is to be said of each; a text may have several lines."""
+def kernel_rows(kernel: Json, *, agent_lost: bool = False) -> list[tuple[str, str]]:
+    """Labels and texts; a text may have several lines."""
     rows = [("state", _state_text(kernel))]
     if kernel["state"] == "detached" and not kernel["workload"]:
-        rows.append(("", "ask for a share with `%gpu request 0.5`"))
+        rows.append(("", "request a share with `%gpu request 0.5`"))
     else:
-        rows += [
-            ("share", _request_text(kernel)),
-            ("memory", _memory_text(kernel)),
-            ("project", kernel["project"] or ""),
-        ]
+        rows.append(("share", _request_text(kernel)))
+        rows.append(("memory", _memory_text(kernel)))
+        rows.append(("project", kernel["project"] or ""))
     if kernel["reason"] is not None:
-        rows += [
-            (
-                "waiting",
-                reason_text(
-                    kernel["reason"],
-                    kernel["queue_position"],
-                    kernel.get("expected_wait"),
-                    brief=True,
-                ),
-            )
-        ]
+        expected = kernel.get("expected_wait")
+        text = reason_text(kernel["reason"], kernel["queue_position"], expected, brief=True)
+        rows.append(("waiting", text))
     if kernel["notice_deadline"]:
-        rows.append(
-            ("notice", f"memory above the share is taken at {clock(kernel['notice_deadline'])}")
-        )
+        deadline = clock(kernel["notice_deadline"])
+        rows.append(("notice", f"memory above the request is reclaimed at {deadline}"))
     if kernel["pinned"]:
         rows.append(("pinned", "not suspended while idle"))
     if kernel["events"]:
         last = kernel["events"][-1]
         rows.append(("last", f"{clock(last['time'])}  {last['message']}"))
-    if away:
-        rows.append(("agent", "cannot be reached now; this is what it said last"))
+    if agent_lost:
+        rows.append(("agent", "not reachable; this is the last known state"))
     return rows
 
 
 def reason_text(
     reason: Json, position: int | None = None, expected: Json | None = None, *, brief: bool = False
 ) -> str:
-    """The sentence, the place in the queue, how long it may take, and what would help; unless
-    `brief` also the code and the numbers.
+    """The sentence, the queue position, the expected wait, and what would help; unless `brief` also
+    the code and the numbers.
     """
     code = f" [{reason['code']}]" if reason.get("code") and not brief else ""
-    known = reason.get("numbers", {})
-    numbers = ", ".join(
-        f"{words} {known[name]:g}" for name, words in NUMBERS.items() if name in known
-    )
     lines = [reason["message"] + code]
+    known = reason.get("numbers", {})
+    numbers = [f"{label} {known[name]:g}" for name, label in NUMBERS.items() if name in known]
     if numbers and not brief:
-        lines.append(f"in GPUs: {numbers}")
+        lines.append(f"GPUs: {', '.join(numbers)}")
     if position:
-        lines.append(f"place in the queue: {position}")
+        lines.append(f"queue position: {position}")
     if expected:
-        lines.append(f"expected: {expected['message']}")
-    lines += [f"would help: {one['message']}" for one in reason.get("helps", [])]
+        lines.append(expected["message"])
+    lines += [f"to start sooner: {one['message']}" for one in reason.get("helps", [])]
     return "\n".join(lines)
 
 
 def what_if_text(answer: Json) -> str:
-    """The answer of `%gpu what-if`."""
+    """The output of `%gpu what-if`."""
     if answer["starts_now"]:
         where = " on " + (answer["planned_gpu"] or answer["node"]) if answer["node"] else ""
-        lines = [f"It would start now{where}."]
+        lines = [f"Would start now{where}."]
     else:
-        lines = ["It would wait."]
+        lines = ["Would wait."]
         if answer["reason"]:
             lines.append(reason_text(answer["reason"], expected=answer.get("expected_wait")))
-    lines += [
-        f"displaces {one['workload']} of {one['project']}: {one['message']}"
-        for one in answer["displaces"]
-    ]
+    for one in answer["displaces"]:
+        lines.append(f"displaces {one['workload']} of {one['project']}: {one['message']}")
     lines += [f"instead: {one['message']}" for one in answer["alternatives"]]
     return "\n".join(lines)
 
 
 def events_text(events: Sequence[Json]) -> str:
     """One line per event, oldest first."""
-    return "\n".join(_event_line(event) for event in events) or "Nothing happened yet."
+    lines = [f"{clock(one['time'])}  {one['kind']:<10}  {one['message']}" for one in events]
+    return "\n".join(lines) or "No events."
 
 
 def table(rows: Sequence[Json], columns: Mapping[str, str]) -> str:
     """Aligned columns (key: name); numbers to the right, `-` for unlimited or unknown."""
     if not rows:
         return "none"
-    cells = [list(columns.values())] + [
-        [cell_text(row.get(key)) for key in columns] for row in rows
-    ]
-    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
-    right = [is_numeric(rows, key) for key in columns]
-    lines = (
-        "  ".join(_pad(*cell) for cell in zip(line, widths, right, strict=True)) for line in cells
-    )
-    return "\n".join(line.rstrip() for line in lines)
+    body = [[cell_text(row.get(key)) for key in columns] for row in rows]
+    lines = [list(columns.values()), *body]
+    widths = [max(map(len, column)) for column in zip(*lines)]
+    to_right = [is_numeric(rows, key) for key in columns]
+
+    def aligned(line: list[str]) -> str:
+        cells = zip(line, widths, to_right)
+        padded = (text.rjust(w) if right else text.ljust(w) for text, w, right in cells)
+        return "  ".join(padded).rstrip()
+
+    return "\n".join(map(aligned, lines))
 
 
 def is_numeric(rows: Sequence[Json], key: str) -> bool:
-    """Whether a column is aligned to the right: numbers, perhaps some unlimited."""
+    """Whether a column is aligned to the right: numbers, and None for unlimited."""
     return all(row.get(key) is None or isinstance(row[key], (int, float)) for row in rows)
-
-
-def _pad(text: str, width: int, right: bool) -> str:
-    return text.rjust(width) if right else text.ljust(width)
 
 
 def cell_text(value: Any) -> str:
@@ -183,41 +165,47 @@ def cell_text(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
+def clock(stamp: str) -> str:
+    """The local time of day; unchanged if it is no time."""
+    try:
+        return (
+            datetime.fromisoformat(stamp.replace("Z", "+00:00")).astimezone().strftime("%H:%M:%S")
+        )
+    except ValueError:
+        return stamp
+
+
 def _state_text(kernel: Json) -> str:
-    where = ""
+    word = state_word(kernel)
     if kernel["gpu_uuid"]:
-        where = f" · {kernel['gpu_uuid']} on {kernel['node']}"
-    elif kernel["node"] and kernel["state"] not in ("detached", "pending"):
-        where = f" · on {kernel['node']}"
-    return kernel["state"] + where
+        return f"{word} · {kernel['gpu_uuid']} on {kernel['node']}"
+    if kernel["node"] and kernel["state"] not in ("detached", "pending"):
+        return f"{word} · on {kernel['node']}"
+    return word
 
 
 def _request_text(kernel: Json) -> str:
-    asked, ceiling = share_text(kernel["request"]), share_text(kernel["limit"])
+    request = share_text(kernel["request"]) or "unknown"
     guaranteed = kernel["memory_mib"]["guaranteed"]
-    parts = [asked or "unknown"]
     if guaranteed:
-        parts.append(f"= {memory_text(guaranteed)} guaranteed")
-    return " ".join(parts) + (f", up to {ceiling}" if ceiling else ", up to the whole GPU")
+        request += f" = {memory_text(guaranteed)} guaranteed"
+    return f"{request}, limit {share_text(kernel['limit']) or 'the whole GPU'}"
 
 
 def _memory_text(kernel: Json) -> str:
     memory, total = kernel["memory_mib"], kernel["gpu_memory_total_mib"]
-    saved = (
-        f"{memory_text(kernel['saved_mib'])} saved in host memory"
-        if kernel.get("saved_mib")
-        else ""
-    )
-    if not total:
-        return saved or "none on a GPU"
-    borrowed = f", {memory_text(memory['borrowed'])} of it borrowed" if memory["borrowed"] else ""
-    return f"{memory_text(memory['used'])} of {memory_text(total)} used{borrowed}" + (
-        f"; {saved}" if saved else ""
-    )
+    parts = []
+    if total:
+        parts.append(f"{memory_text(memory['used'])} of {memory_text(total)} used")
+    if total and memory["borrowed"]:
+        parts.append(f"{memory_text(memory['borrowed'])} borrowed")
+    if kernel.get("saved_mib"):
+        parts.append(f"{memory_text(kernel['saved_mib'])} saved in host memory")
+    return ", ".join(parts) or "none on a GPU"
 
 
 def _bar(memory: Json, total: int) -> str:
-    """One cell is a 24th of the GPU, judged at its middle."""
+    """Each character is one 24th of the GPU, drawn by its middle."""
     cells = []
     for i in range(BAR_CELLS):
         middle = (i + 0.5) * total / BAR_CELLS
@@ -226,24 +214,3 @@ def _bar(memory: Json, total: int) -> str:
         else:
             cells.append("-" if middle < memory["guaranteed"] else ".")
     return "[" + "".join(cells) + "]\n # used  + borrowed  - guaranteed, free"
-
-
-def _event_line(event: Json) -> str:
-    return f"{clock(event['time'])}  {event['kind']:<10}  {event['message']}"
-
-
-def clock(stamp: str) -> str:
-    """The time of day here; what is no time is left as it is."""
-    try:
-        return datetime.fromisoformat(stamp).astimezone().strftime("%H:%M:%S")
-    except ValueError:
-        return stamp
-
-
-def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
-    lines = []
-    for name, text in rows:
-        first, *more = text.split("\n")
-        lines.append(f"  {name:<9}{first}")
-        lines += [f"  {'':<9}{line}" for line in more]
-    return lines

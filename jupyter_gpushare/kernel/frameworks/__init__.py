@@ -1,1 +1,7 @@
-"""GPU frameworks in this process: `caps` limits their memory, `cuda` tells whether CUDA is in use."""
+"""GPU frameworks in this process.
+
+caps         memory limits of PyTorch, CuPy and JAX, and the visible GPUs
+caches       returns cached memory
+import_hook  calls back when a framework is imported
+cuda         whether CUDA is in use
+"""

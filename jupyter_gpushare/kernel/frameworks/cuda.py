@@ -1,5 +1,5 @@
-"""Whether this process uses CUDA already, asked so that the question changes nothing: the driver's
-library is never loaded for it.
+"""Whether this process uses CUDA. The questions change nothing: the driver's library is never
+loaded for them.
 """
 
 from __future__ import annotations
@@ -7,11 +7,13 @@ from __future__ import annotations
 import os
 from typing import Any
 
-__all__ = ["context_exists", "cuda_started", "uuids"]
+from ..kernel_body import Json
+
+__all__ = ["context_exists", "cuda_started", "match_devices", "uuids"]
 
 
 def _driver() -> Any:
-    """The driver's library if somebody in this process has loaded it; None otherwise."""
+    """The driver's library if this process has loaded it; None otherwise."""
     import ctypes
 
     try:
@@ -29,8 +31,8 @@ def cuda_started() -> bool:
 
 
 def context_exists(ordinal: int) -> bool:
-    """Whether this process has its primary context on the device: asking a framework for anything
-    would make one otherwise.
+    """Whether this process has its primary context on the device. A call into a framework could
+    create one.
     """
     import ctypes
 
@@ -45,9 +47,10 @@ def context_exists(ordinal: int) -> bool:
 
 
 def uuids() -> list[str]:
-    """Of the GPUs that this process sees, by ordinal: 32 hexadecimal digits each, "" where the
-    driver does not say. Asked of the driver every time: frameworks keep what they read first
-    (PyTorch its properties, CuPy cuts the bytes at the first zero), and a move changes it.
+    """Of the GPUs that this process sees, by ordinal: 32 hexadecimal digits each, "" if unknown.
+
+    Read from the driver every time, because a move changes them and frameworks keep what they read
+    first (PyTorch its properties; CuPy cuts the bytes at the first zero).
     """
     import ctypes
 
@@ -57,8 +60,17 @@ def uuids() -> list[str]:
     found = []
     for ordinal in range(count.value):
         device, raw = ctypes.c_int(), ctypes.create_string_buffer(16)
-        failed = driver.cuDeviceGet(ctypes.byref(device), ordinal) or driver.cuDeviceGetUuid_v2(
-            raw, device
-        )
+        failed = driver.cuDeviceGet(ctypes.byref(device), ordinal)
+        failed = failed or driver.cuDeviceGetUuid_v2(raw, device)
         found.append("" if failed else raw.raw.hex())
     return found
+
+
+def match_devices(visible: list[str], devices: list[Json]) -> list[tuple[int, Json]]:
+    """(ordinal in this process, device of the share), by UUID; in order if no UUID is known."""
+    matched = []
+    for device in devices:
+        digits = device["uuid"].partition("-")[2].replace("-", "")
+        if digits in visible:
+            matched.append((visible.index(digits), device))
+    return matched or list(zip(range(len(visible)), devices))
