@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 import pytest
@@ -12,10 +13,12 @@ from jupyter_client.manager import KernelManager
 
 from tests.kernel.fake_agent import FakeAgent
 
+OUTPUTS = ("stream", "display_data", "update_display_data", "execute_result", "error")
+
 
 @dataclass
 class Result:
-    """What one cell gave: its reply and everything it showed."""
+    """The reply of one cell and its outputs."""
 
     reply: dict
     outputs: list[dict] = field(default_factory=list)
@@ -26,7 +29,7 @@ class Result:
 
     @property
     def text(self) -> str:
-        """All that a person could read under the cell, updates included."""
+        """All text under the cell, updates included."""
         return "\n".join(_text(one) for one in self.outputs)
 
 
@@ -38,45 +41,60 @@ def _text(message: dict) -> str:
 
 
 class Notebook:
-    """A kernel and its client, as a notebook would use it."""
+    """A kernel and its client, as a notebook would use it. Messages are kept by the request that
+    they belong to, so that several cells can run at once.
+    """
 
     def __init__(self, manager: KernelManager, client: BlockingKernelClient) -> None:
         self.manager, self.client = manager, client
+        self._outputs: dict[str, list[dict]] = defaultdict(list)
+        self._replies: dict[str, dict] = {}
 
-    def submit(self, code: str) -> str:
-        return self.client.execute(code)
+    def submit(self, code: str, subshell: str | None = None) -> str:
+        """Begin a cell, in the main shell or in a subshell; the id of its request."""
+        content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}}
+        message = self.client.session.msg("execute_request", {**content, "allow_stdin": False})
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self.client.shell_channel.send(message)
+        return message["header"]["msg_id"]
+
+    def create_subshell(self) -> str:
+        """Its id."""
+        message = self.client.session.msg("create_subshell_request", {})
+        self.client.control_channel.send(message)
+        return self.client.get_control_msg(timeout=20)["content"]["subshell_id"]
+
+    def _next_output(self, msg_id: str, timeout: float) -> dict:
+        while not self._outputs[msg_id]:
+            message = self.client.get_iopub_msg(timeout=timeout)
+            self._outputs[message["parent_header"].get("msg_id")].append(message)
+        return self._outputs[msg_id].pop(0)
+
+    def _reply(self, msg_id: str, timeout: float) -> dict:
+        while msg_id not in self._replies:
+            message = self.client.get_shell_msg(timeout=timeout)
+            self._replies[message["parent_header"].get("msg_id")] = message
+        return self._replies.pop(msg_id)
 
     def collect(self, msg_id: str, timeout: float = 20) -> Result:
+        """The end of a cell, and what it has shown since the last look."""
         outputs = []
         while True:
-            message = self.client.get_iopub_msg(timeout=timeout)
-            if message["parent_header"].get("msg_id") != msg_id:
-                continue
+            message = self._next_output(msg_id, timeout)
             if message["msg_type"] == "status" and message["content"]["execution_state"] == "idle":
                 break
-            if message["msg_type"] in (
-                "stream",
-                "display_data",
-                "update_display_data",
-                "execute_result",
-                "error",
-            ):
+            if message["msg_type"] in OUTPUTS:
                 outputs.append(message)
-        while (reply := self.client.get_shell_msg(timeout=timeout))["parent_header"].get(
-            "msg_id"
-        ) != msg_id:
-            pass
-        return Result(reply["content"], outputs)
+        return Result(self._reply(msg_id, timeout)["content"], outputs)
 
     def run(self, code: str) -> Result:
         return self.collect(self.submit(code))
 
     def until_shown(self, msg_id: str, words: str, timeout: float = 20) -> None:
         """Wait until this cell shows these words."""
-        while True:
-            message = self.client.get_iopub_msg(timeout=timeout)
-            if message["parent_header"].get("msg_id") == msg_id and words in _text(message):
-                return
+        while words not in _text(self._next_output(msg_id, timeout)):
+            pass
 
 
 @pytest.fixture

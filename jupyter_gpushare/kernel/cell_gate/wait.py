@@ -110,10 +110,10 @@ class GateWait:
                 "wait": self._explicit,
                 "running": False,
             }
-            if not self._connection.send(request):
-                time.sleep(RESEND_S)  # the loss is noticed by another thread
-                return None
             try:
+                if not self._connection.send(request):
+                    time.sleep(RESEND_S)  # the loss is noticed by another thread
+                    return None
                 return self._receive_decision(n, replies)
             except KeyboardInterrupt:
                 self._withdraw(n)
