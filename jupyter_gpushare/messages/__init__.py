@@ -23,6 +23,7 @@ from .common import *  # noqa: F403 - each module lists its public names in __al
 from .csv_format import *  # noqa: F403 - each module lists its public names in __all__
 from .history import *  # noqa: F403 - each module lists its public names in __all__
 from .jupyter import *  # noqa: F403 - each module lists its public names in __all__
+from .kernel_state import *  # noqa: F403 - each module lists its public names in __all__
 from .scheduler import *  # noqa: F403 - each module lists its public names in __all__
 from .tables import *  # noqa: F403 - each module lists its public names in __all__
 from .usage import *  # noqa: F403 - each module lists its public names in __all__

@@ -8,8 +8,9 @@ from typing import Literal
 
 from msgspec import field
 
-from .common import Body, ErrorDetail, Event, ExpectedWait, Json, ReasonBody, Share, Tagged
+from .common import Body, ErrorDetail, Event, Json, ReasonBody, Tagged
 from .jupyter import Kernel
+from .kernel_state import KernelRequestState, KernelRuntime
 
 __all__ = [
     "KernelActionDone",
@@ -34,7 +35,6 @@ __all__ = [
     "KernelEvent",
     "KernelHello",
     "KernelLaunched",
-    "KernelRequestState",
     "KernelPing",
     "KernelUpdate",
     "KernelReported",
@@ -271,23 +271,6 @@ class KernelGone(Tagged, frozen=True, kw_only=True, tag="kernel_gone"):
     restarting: bool
 
 
-class KernelRequestState(Tagged, frozen=True, kw_only=True, tag="kernel_outlook"):
-    """State of a kernel's request: pending with a reason, or no request."""
-
-    kernel_id: str
-    pending: bool
-    project: str | None = None
-    request: Share = Share()
-    limit: Share = Share()
-    reason: ReasonBody | None = None
-    position: int | None = None
-    expected_wait: ExpectedWait | None = None
-    refuses: str = ""
-    """The request has ended without a grant (the longest waiting time is over): a waiting cell is
-    refused with this message.
-    """
-
-
 class KernelActionRequest(Tagged, frozen=True, kw_only=True, tag="kernel_act"):
     """An action of the user on a kernel."""
 
@@ -322,7 +305,7 @@ class ServerWelcome(Tagged, frozen=True, kw_only=True, tag="server_welcome"):
     simulated: bool
     tiers: list[str]
     tier_problems: dict[str, str] = field(default_factory=dict)
-    kernels: list[Kernel]
+    kernels: list[KernelRuntime]
 
 
 class TiersFound(Tagged, frozen=True, kw_only=True, tag="tiers_found"):
@@ -344,9 +327,9 @@ class Registered(Tagged, frozen=True, kw_only=True, tag="registered"):
 
 
 class KernelReported(Tagged, frozen=True, kw_only=True, tag="kernel_reported"):
-    """The agent's part of a `Kernel` changed: state, GPU, memory, busy, generation, events."""
+    """A kernel changed on this node."""
 
-    kernel: Kernel
+    kernel: KernelRuntime
 
 
 class KernelEvent(Tagged, frozen=True, kw_only=True, tag="kernel_happened"):

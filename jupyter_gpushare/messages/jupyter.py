@@ -28,6 +28,7 @@ __all__ = [
     "Alternative",
     "Displaced",
     "Kernel",
+    "PendingChange",
     "Preset",
     "SchedulerStatus",
     "Status",
@@ -40,6 +41,18 @@ __all__ = [
     "StreamStatus",
     "WhatIfAnswer",
 ]
+
+
+class PendingChange(Body, frozen=True, kw_only=True):
+    """A pending request that replaces the kernel's current share when it is granted."""
+
+    workload: str
+    request: Share = Share()
+    limit: Share = Share()
+    project: str | None = None
+    reason: ReasonBody | None = None
+    queue_position: int | None = None
+    expected_wait: ExpectedWait | None = None
 
 
 class Kernel(Body, frozen=True, kw_only=True):
@@ -77,6 +90,8 @@ class Kernel(Body, frozen=True, kw_only=True):
     """Share of the last second in which its processes ran on the GPU, 0..1; null: not known."""
     preset: str | None = None
     """The preset of its request; null: none."""
+    pending_change: PendingChange | None = None
+    """Its request for another share, while it keeps this one; null: none is pending."""
     events: list[Event] = field(default_factory=list)
 
 

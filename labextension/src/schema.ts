@@ -156,6 +156,7 @@ export interface Kernel {
   workload: string | null;
   utilization: number | null;
   preset: string | null;
+  pending_change: PendingChange | null;
   events: Event[];
 }
 
@@ -258,6 +259,17 @@ export interface NodeRow {
 /** Answer of `GET nodes`. */
 export interface Nodes {
   nodes: NodeRow[];
+}
+
+/** A pending request that replaces the kernel's current share when it is granted. */
+export interface PendingChange {
+  workload: string;
+  request: Share;
+  limit: Share;
+  project: string | null;
+  reason: ReasonBody | null;
+  queue_position: number | null;
+  expected_wait: ExpectedWait | null;
 }
 
 /** One pod of a workload. */

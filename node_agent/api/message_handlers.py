@@ -137,7 +137,7 @@ class MessageHandlers:
         self._socket_server.servers[hello.server] = line
         node = self._node
         kernels = [
-            self._view(kernel) for kernel in node.kernels.values() if _is_whose(kernel, line.uid)
+            node.runtime(kernel) for kernel in node.kernels.values() if _is_whose(kernel, line.uid)
         ]
         tiers, problems = node.devices.capabilities()
         line.send(

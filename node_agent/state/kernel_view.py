@@ -6,11 +6,21 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from jupyter_gpushare.messages import Kernel, KernelState, LeaseReport, MemoryMib, Share
+from msgspec import structs
+
+from jupyter_gpushare.messages import (
+    Kernel,
+    KernelRequestState,
+    KernelRuntime,
+    KernelState,
+    LeaseReport,
+    MemoryMib,
+    compose_kernel,
+)
 
 from .kernel_record import KernelRecord
 
-__all__ = ["NodeFacts", "kernel_state", "kernel_view", "lease_report"]
+__all__ = ["NodeFacts", "kernel_runtime", "kernel_state", "kernel_view", "lease_report"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,19 +50,14 @@ def kernel_state(kernel: KernelRecord) -> KernelState:
     return "attached" if is_attached else "granted"
 
 
-def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
-    """The kernel as its user sees it: the agent's part."""
-    lease, outlook = kernel.assignment.active_lease, kernel.outlook
+def kernel_runtime(kernel: KernelRecord, node: NodeFacts) -> KernelRuntime:
+    """The agent's part of the kernel."""
+    lease = kernel.assignment.active_lease
     gpus = _visible_gpus(kernel) if lease else ()
-    waits = lease is None and outlook is not None and outlook.pending
-    known = lease or outlook
-    return Kernel(
+    return KernelRuntime(
         kernel_id=kernel.kernel_id,
-        name=kernel.registration.name,
         state=kernel_state(kernel),
-        project=known.project if known else None,
-        request=known.request if known else Share(),
-        limit=known.limit if known else Share(),
+        workload=lease.workload if lease else None,
         node=node.name,
         planned_gpu=", ".join(map(node.gpu_name, lease.planned_gpus)) if lease else None,
         gpu_uuid=node.uuids[gpus[0]] if gpus else None,
@@ -63,14 +68,38 @@ def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
         memory_mib=_memory(kernel),
         gpu_memory_total_mib=node.totals[gpus[0]] if gpus else 0,
         saved_mib=kernel.memory.saved_mib,
-        reason=outlook.reason if waits and outlook else None,
-        queue_position=outlook.position if waits and outlook else None,
-        expected_wait=outlook.expected_wait if waits and outlook else None,
         notice_deadline=_next_deadline(kernel),
         generation=kernel.assignment.generation,
-        workload=lease.workload if lease else None,
         utilization=kernel.memory.utilization,
         events=list(kernel.published.events),
+    )
+
+
+def kernel_view(kernel: KernelRecord, node: NodeFacts) -> Kernel:
+    """The kernel as its user sees it, for its notebook."""
+    return compose_kernel(_request_state(kernel), kernel_runtime(kernel, node))
+
+
+def _request_state(kernel: KernelRecord) -> KernelRequestState:
+    """The server's report, or the lease where that is newer than the report."""
+    lease = kernel.assignment.active_lease
+    state = kernel.outlook or KernelRequestState(
+        kernel_id=kernel.kernel_id, pending=kernel.registration.wants_gpu
+    )
+    if not state.name:
+        state = structs.replace(state, name=kernel.registration.name)
+    if lease is None or (state.workload == lease.workload and not state.pending):
+        return state
+    return structs.replace(
+        state,
+        pending=False,
+        workload=lease.workload,
+        project=lease.project,
+        request=lease.request,
+        limit=lease.limit,
+        node=lease.node,
+        guaranteed_mib=lease.request_mib * len(lease.planned_gpus),
+        evicted=kernel.assignment.evicted,
     )
 
 

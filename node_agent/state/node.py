@@ -23,6 +23,7 @@ from jupyter_gpushare.messages import (
     KernelDevice,
     KernelEvent,
     KernelReported,
+    KernelRuntime,
     KernelUpdate,
     LeaseChanged,
     LeaseEvent,
@@ -40,7 +41,7 @@ from ..devices.base.protocols import Devices
 from .draining import Draining
 from .event_text import EventText
 from .kernel_record import KernelRecord
-from .kernel_view import NodeFacts, kernel_view, lease_report
+from .kernel_view import NodeFacts, kernel_runtime, kernel_view, lease_report
 from .usage_outbox import UsageOutbox
 from .wall_clock import wall_ms
 
@@ -196,10 +197,16 @@ class NodeRuntime:
 
     def view(self, kernel: KernelRecord) -> Kernel:
         """The kernel as its user sees it."""
-        facts = NodeFacts(
+        return kernel_view(kernel, self._facts())
+
+    def runtime(self, kernel: KernelRecord) -> KernelRuntime:
+        """The agent's part of the kernel."""
+        return kernel_runtime(kernel, self._facts())
+
+    def _facts(self) -> NodeFacts:
+        return NodeFacts(
             self.config.node, self.devices.traits.simulated, self.uuids, dict(self.totals)
         )
-        return kernel_view(kernel, facts)
 
     # ---- telling ---------------------------------------------------------------------------------
 
@@ -271,7 +278,9 @@ class NodeRuntime:
             return
         kernel.published.key, kernel.published.sent_at = key, now
         seen = self.view(kernel)
-        self.ports.to_server(kernel.registration.server, KernelReported(kernel=seen))
+        self.ports.to_server(
+            kernel.registration.server, KernelReported(kernel=self.runtime(kernel))
+        )
         cap = kernel.memory.caps[0][1] if kernel.memory.caps else 0
         kernel.published.devices = self._devices_of(kernel)
         self.ports.to_kernel(

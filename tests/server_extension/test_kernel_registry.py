@@ -7,8 +7,8 @@ import msgspec
 from jupyter_gpushare.messages import (
     Event,
     ExpectedWait,
-    Kernel,
     KernelRequest,
+    KernelRuntime,
     LeaseBody,
     MemoryMib,
     PodView,
@@ -64,7 +64,7 @@ def workload(revision=1, *, workload_id="k.1", state="pending", granted=None, re
 
 
 def agent(state, **more):
-    return Kernel(
+    return KernelRuntime(
         kernel_id="k", state=state, workload="k.1", node="n", gpu_uuid="SIM-GPU-n-1", **more
     )
 
@@ -75,8 +75,8 @@ def registry_with(*reports):
     registry.add("k", "a.ipynb")
     registry.set_request("k", HALF, "k.1")
     for report in reports:
-        if isinstance(report, Kernel):
-            registry.apply_agent(report)
+        if isinstance(report, KernelRuntime):
+            registry.apply_runtime(report)
         else:
             registry.apply_frame(report)
     return registry
@@ -112,7 +112,7 @@ CASES = {
         "suspended",
     ),
     "the agent reports an older request": (
-        [Kernel(kernel_id="k", state="attached", workload="k.0")],
+        [KernelRuntime(kernel_id="k", state="attached", workload="k.0")],
         "pending",
     ),
     "ended by the scheduler": (
@@ -217,7 +217,7 @@ def test_an_older_revision_changes_nothing():
 def test_memory_is_the_agents_measurement_or_else_the_leases_guarantee():
     registry = registry_with(changed(workload(granted=lease(), state="running")))
     assert registry.view("k").memory_mib == MemoryMib(guaranteed=40960)
-    registry.apply_agent(
+    registry.apply_runtime(
         agent("attached", memory_mib=MemoryMib(guaranteed=40960, used=71680, borrowed=30720))
     )
     assert registry.view("k").memory_mib.borrowed == 30720
@@ -257,7 +257,7 @@ def test_events_of_both_sides_are_sorted_by_time_and_bounded():
 def test_reports_of_a_removed_kernel_are_ignored():
     registry = registry_with()
     registry.remove("k")
-    assert registry.apply_agent(agent("attached")) == set()
+    assert registry.apply_runtime(agent("attached")) == set()
     assert registry.apply_frame(changed(workload())) == set()
     assert "k" not in registry
 

@@ -7,19 +7,16 @@ from typing import Final
 
 from jupyter_gpushare.messages import (
     Event,
-    Kernel,
     KernelRequest,
-    KernelState,
+    KernelRuntime,
     LeaseBody,
     ReasonBody,
     WorkloadGone,
     WorkloadView,
 )
 
-__all__ = ["AGENT_STATES", "KernelEntry"]
+__all__ = ["KernelEntry"]
 
-AGENT_STATES: Final = ("attached", "suspended", "reclaiming", "lost")
-"""States that only the node agent can report."""
 MAX_EVENTS: Final = 100
 MAX_EARLY_REPORTS: Final = 2
 
@@ -39,7 +36,8 @@ class KernelEntry:
     """Why the request was refused or has not reached the scheduler."""
     was_cancelled: bool = False
     """The scheduler ended the pending workload by a rule; `problem` says which."""
-    agent: Kernel | None = None
+    runtime: KernelRuntime | None = None
+    """The agent's last report."""
     events: tuple[Event, ...] = ()
     early: dict[str, WorkloadView | WorkloadGone] = field(default_factory=dict)
     """Last reports of other workloads: the stream may be faster than the answer to a submission."""
@@ -65,27 +63,3 @@ class KernelEntry:
         if self.workload is None or self.workload_id is None:
             return None
         return next((pod.lease for pod in self.workload.pods if pod.lease is not None), None)
-
-    @property
-    def state(self) -> KernelState:
-        """The state of both reports together."""
-        if self.workload_id is None:
-            return "detached"
-        if self.is_on_node:
-            assert self.agent is not None
-            return self.agent.state
-        if self.lease is None:
-            return "pending"
-        return "reclaiming" if self.lease.wanted == "evict" else "granted"
-
-    @property
-    def is_on_node(self) -> bool:
-        """Whether the agent holds a lease of the current request.
-
-        The grant may reach the agent before this server, so the scheduler's report is not needed.
-        """
-        return (
-            self.agent is not None
-            and self.agent.workload == self.workload_id
-            and self.agent.state in AGENT_STATES
-        )

@@ -7,6 +7,7 @@ from jupyter_gpushare.messages import (
     Kernel,
     KernelRequest,
     KernelRequestState,
+    KernelRuntime,
     ReasonBody,
     SchedulerFrame,
     SchedulerState,
@@ -154,12 +155,12 @@ class KernelRegistry:
 
     # ---- reports of the agent
 
-    def apply_agent(self, kernel: Kernel) -> set[str]:
+    def apply_runtime(self, runtime: KernelRuntime) -> set[str]:
         """The agent's report of one kernel."""
-        entry = self._entries.get(kernel.kernel_id)
+        entry = self._entries.get(runtime.kernel_id)
         if entry is None:
             return set()
-        entry.agent = kernel
-        for event in kernel.events:
+        entry.runtime = runtime
+        for event in runtime.events:
             entry.add_event(event)
-        return {kernel.kernel_id}
+        return {runtime.kernel_id}

@@ -43,7 +43,7 @@ class AgentEvents:
         self._publisher.agent_connected()
         self._launches.agent_connected()
         for kernel in welcome.kernels:
-            self._registry.apply_agent(kernel)
+            self._registry.apply_runtime(kernel)
         self._publisher.changed(self._registry.ids())
         self._publisher.status_changed()
 
@@ -51,7 +51,7 @@ class AgentEvents:
         """Apply one message."""
         match message:
             case KernelReported(kernel=kernel):
-                self._publisher.changed(self._registry.apply_agent(kernel))
+                self._publisher.changed(self._registry.apply_runtime(kernel))
             case KernelEvent(kernel_id=kernel_id, event=event):
                 self._publisher.changed(self._registry.add_event(kernel_id, event))
             case RelaunchKernel():
