@@ -29,6 +29,7 @@ export function kernel(changes: Partial<Kernel> = {}): Kernel {
     workload: 'w1',
     utilization: null,
     preset: null,
+    pending_change: null,
     events: [],
     ...changes
   };
