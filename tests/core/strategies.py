@@ -12,7 +12,6 @@ from jupyter_gpushare.core.cycle.cycle import cycle
 from jupyter_gpushare.core.model.amounts import GPU, UNLIMITED, Amounts
 from jupyter_gpushare.core.model.decisions import Decisions
 from jupyter_gpushare.core.model.events import (
-    Event,
     NodeJoined,
     PodEnded,
     PodPlaced,
@@ -28,7 +27,6 @@ from jupyter_gpushare.core.model.model import (
     Policy,
     Project,
     Quota,
-    Spot,
     SubGroup,
     Topology,
     TopologyConstraint,
@@ -319,7 +317,3 @@ def steps(draw: st.DrawFn, count: int) -> list[list[tuple[str, int]]]:
         ]
         for _ in range(count)
     ]
-
-
-Facts = list[Event]
-Place = Spot

@@ -11,7 +11,6 @@ import pytest
 
 from jupyter_gpushare.core.cluster.cluster import Cluster
 from jupyter_gpushare.core.cycle.cycle import cycle, what_if
-from jupyter_gpushare.core.model.amounts import UNLIMITED, Amounts
 from jupyter_gpushare.core.model.events import (
     NodeChanged,
     NodeJoined,
@@ -336,58 +335,6 @@ def test_reasons_stay_those_of_their_cycle() -> None:
     assert decisions.positions["w"] == 1
 
 
-def test_cpu_limits_are_in_cpus() -> None:
-    rules = quota(2)._replace(limit=Amounts(UNLIMITED, 1500, UNLIMITED))
-    cluster = world(
-        Policy(projects=(Project("A", None, {"default": rules}),)),
-        [N0],
-        [workload("w", "A", 1, cpu=2000)],
-    )
-    reason = cycle(cluster, 0).reasons["w"]
-    assert reason.code == ReasonCode.OVER_LIMIT
-    message = 'Over the limit of project "A": 0 of 1.5 CPUs in use, 2 more requested.'
-    assert reason.message == message
-
-
-def test_the_missing_cpu_is_named() -> None:
-    cluster = world(
-        policy_of({"A": 2}),
-        [replace(N0, cpu=1000)],
-        [workload("w", "A", 1, cpu=600), workload("x", "A", 1, cpu=600)],
-    )
-    reason = cycle(cluster, 0).reasons["x"]
-    assert reason.message == (
-        '1 GPU is free in pool "default", but not on a node with 0.6 CPU and room for another pod.'
-    )
-
-
-def test_a_rack_that_is_too_small_is_named() -> None:
-    cluster = world(
-        RACKS,
-        RACKED,
-        [workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))],
-    )
-    reason = cycle(cluster, 0).reasons["w"]
-    assert reason.message == (
-        'Cannot start: 4 GPUs requested in one rack of topology "fabric", '
-        'but the largest in pool "default" has 2.'
-    )
-
-
-def test_a_rack_without_room_is_named() -> None:
-    nodes = [*RACKED, Node("n3", gpus=2, gpu_memory=1000, labels={"rack": "r0"})]
-    taken = Workload("a", "A", (Pod("a-0", gpu=1000, node_selector={"rack": "r0"}),), created=-1)
-    cluster = world(
-        RACKS,
-        nodes,
-        [taken, workload("w", "A", 2, pods=2, topology=TopologyConstraint("fabric", "rack"))],
-    )
-    reason = cycle(cluster, 0).reasons["w"]
-    assert reason.message == (
-        '5 GPUs are free in pool "default", but no rack of topology "fabric" has room for all pods.'
-    )
-
-
 def test_waiting_is_not_suggested_if_it_cannot_help() -> None:
     cluster = world(LIMITED, [N0], [workload("w", "A", 2)])
     assert "wait" not in [h.change for h in cycle(cluster, 0).reasons["w"].helps]
@@ -399,35 +346,3 @@ def test_waiting_is_not_suggested_if_it_cannot_help() -> None:
 )
 def test_one_is_singular(number: float, text: str) -> None:
     assert counted(number, "GPU") == text
-
-
-MESSAGES = {
-    "too large": (
-        workload("w", "A", 3),
-        'Cannot start: 3 GPUs requested, but the largest node in pool "default" has 2.',
-    ),
-    "too much memory": (
-        workload("w", "A", gpu_memory=2048),
-        (
-            "Cannot start: 2 GiB of GPU memory requested, "
-            'but the largest GPU in pool "default" has 1000 MiB.'
-        ),
-    ),
-    "not enough free": (workload("w", "A", 2), 'Needs 2 GPUs in pool "default"; 1 is free.'),
-    "part of a gang": (
-        workload("w", "A", 1, pods=2),
-        '1 of 2 pods fits in pool "default"; all of them start together.',
-    ),
-    "held": (
-        replace(workload("w", "A"), held=True),
-        "Held by its owner; it is queued again when resumed.",
-    ),
-}
-
-
-@pytest.mark.parametrize(("asks", "message"), MESSAGES.values(), ids=MESSAGES)
-def test_messages(asks: Workload, message: str) -> None:
-    cluster = world(policy_of({"A": 2}), [N0], [workload("a", "A", created=-1)])
-    cycle(cluster, 0)
-    cluster.apply(WorkloadSubmitted(asks))
-    assert cycle(cluster, 1000).reasons["w"].message == message

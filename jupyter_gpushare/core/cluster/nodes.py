@@ -297,16 +297,6 @@ class NodeState:
             self.capacity - held[d] - max(leaving[d], promised[d]) >= size for d in devices
         )
 
-    def releasing(self) -> int:
-        """GPUs all of whose pods are leaving."""
-        held, leaving, _ = self.gpu
-        return sum(1 for d in range(self.node.gpus) if held[d] == 0 and leaving[d] > 0)
-
-    def unused(self) -> int:
-        """GPUs that no pod uses, promised or not."""
-        held, leaving, _ = self.gpu
-        return sum(1 for d in self.usable if held[d] == 0 and leaving[d] == 0)
-
 
 def _tolerated(taint: tuple[str, str, str], tolerations: tuple[tuple[str, str], ...]) -> bool:
     key, value, effect = taint

@@ -31,7 +31,7 @@ class PendingIndex:
         self.works: dict[str, Work] = {}
         self.pools: dict[str, PoolState] = {}
         self.projects: dict[str, Project] = {}
-        self.eq_class: dict[tuple[object, ...], EquivalenceClass] = {}
+        self.eq_classes: dict[tuple[object, ...], EquivalenceClass] = {}
         self.waiting: CowDict[EquivalenceClass] = CowDict()
         """Pending workloads that may be scheduled, by id."""
         self.unschedulable: dict[str, Work] = {}
@@ -75,7 +75,7 @@ class PendingIndex:
                 )  # others are about to be removed
                 eq_class.sample = next(present, work)
             return
-        del self.eq_class[eq_class.key]
+        del self.eq_classes[eq_class.key]
         for pool in eq_class.pools:
             self.pools[pool].queue(eq_class.project).pending.discard(eq_class)
 
@@ -110,9 +110,9 @@ class PendingIndex:
             self.unschedulable[work.id] = work
             return
         key, pools, _ = classification
-        eq_class = self.eq_class.get(key)
+        eq_class = self.eq_classes.get(key)
         if eq_class is None:
-            eq_class = self.eq_class[key] = EquivalenceClass(key, work, pools, classification)
+            eq_class = self.eq_classes[key] = EquivalenceClass(key, work, pools, classification)
             eq_class.wants = {pool: self._wanted(work, self.pools[pool]) for pool in pools}
             for pool in pools:
                 self.pools[pool].queue(work.project).pending.add(eq_class)
@@ -139,7 +139,7 @@ class PendingIndex:
     def _estimate_again(self, pool: PoolState) -> None:
         """Counts pending GPU memory requests again after the smallest device has changed."""
         pool.estimated_with = pool.smallest
-        for eq_class in self.eq_class.values():
+        for eq_class in self.eq_classes.values():
             if pool.name in eq_class.wants:
                 was = eq_class.wants[pool.name]
                 now = eq_class.wants[pool.name] = self._wanted(eq_class.sample, pool)

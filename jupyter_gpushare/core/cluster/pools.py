@@ -234,7 +234,3 @@ class PoolState:
     def ready_nodes(self) -> Iterator[NodeState]:
         """Ready nodes that are not excluded, by name."""
         return (self.nodes[name] for name in sorted(self.bucket_of))
-
-    def leaf_queues(self) -> list[QueueState]:
-        """Projects, by name."""
-        return [queue for _, queue in sorted(self.queues.items()) if queue.kind == "project"]

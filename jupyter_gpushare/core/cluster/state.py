@@ -16,7 +16,6 @@ from .cow_dict import CowDict
 from .nodes import HELD, LEAVING, PROMISED, NodeState
 from .pending_index import PendingIndex
 from .pools import PoolState, queue_specs
-from .queues import QueueState
 from .work import ACTIVE, Member, Status, Work
 
 __all__ = ["State"]
@@ -73,7 +72,7 @@ class State(PendingIndex):
             pool.summarize_nodes()
             for node in pool.nodes.values():
                 pool.reindex(node)
-        self.eq_class, self.waiting, self.unschedulable = {}, CowDict(), {}
+        self.eq_classes, self.waiting, self.unschedulable = {}, CowDict(), {}
         self.dirty.update(dict.fromkeys(self.works.values()))
         for work in self.dirty:
             work.eq_class = None
@@ -284,9 +283,6 @@ class State(PendingIndex):
         if pod not in work.members:
             raise NotFound(f"workload {workload} has no pod {pod}", field="pod")
         return work.members[pod]
-
-    def leaf(self, work: Work, pool: PoolState) -> QueueState:
-        return pool.queue(work.project)
 
     def stamp(self) -> list[tuple[PoolState, int, int]]:
         """The pools' versions, for `restamp` after an exact undo."""

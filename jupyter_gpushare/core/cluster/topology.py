@@ -90,14 +90,10 @@ def candidates(
     homes = {tuple(n.node.labels.get(level, "") for level in levels[:required]) for n in hosts}
     scores = _preferred_scores(inside, levels, constraint, needs, start)
     for depth in range(max(finest, required), required - 1, -1):
-        found.extend(
-            DomainCandidate(tuple(domain.nodes), scores)
-            for domain in _ranked(inside, levels, depth, needs)
-            if domain.qualifies
-            and (
-                not homes or domain.path[:required] in homes
-            )  # a group that already runs stays in its domain
-        )
+        domains = [domain for domain in _ranked(inside, levels, depth, needs) if domain.qualifies]
+        if homes:  # a group that already runs stays in its domain
+            domains = [domain for domain in domains if domain.path[:required] in homes]
+        found += [DomainCandidate(tuple(domain.nodes), scores) for domain in domains]
     return found
 
 

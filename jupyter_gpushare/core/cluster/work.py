@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ..model.amounts import NOTHING, Amounts
 from ..model.errors import InvalidInput
-from ..model.model import Pod, Spot, SubGroup, TopologyConstraint, Workload
+from ..model.model import Pod, Spot, SubGroup, Workload
 from ..model.requirements import PodRequirements, RequirementsCache
 from .nodes import NodeState
 
@@ -237,9 +237,6 @@ class Work:
             if member.node is not None and member.status in ACTIVE:
                 return member.node.pool
         return None
-
-    def constraint(self) -> TopologyConstraint | None:
-        return self.workload.topology
 
 
 class EquivalenceClass:

@@ -57,12 +57,12 @@ def _walk(
     competes there with those that start there. Contradicting lists need another sweep; there are at
     most as many as the longest list.
     """
-    if all(len(eq_class.pools) == 1 for eq_class in state.eq_class.values()):
+    if all(len(eq_class.pools) == 1 for eq_class in state.eq_classes.values()):
         _walk_single(state, can_succeed, attempt, evicts)
         return
-    tried = dict.fromkeys(state.eq_class, 0)
+    tried = dict.fromkeys(state.eq_classes, 0)
     last: dict[str, int] = {}
-    for eq_class in state.eq_class.values():
+    for eq_class in state.eq_classes.values():
         for index, name in enumerate(eq_class.pools):
             last[name] = max(last.get(name, 0), index)
     for _ in range(max(last.values(), default=-1) + 1):
@@ -70,7 +70,7 @@ def _walk(
             pool = state.pools[name]
             here = [
                 a
-                for a in state.eq_class.values()
+                for a in state.eq_classes.values()
                 if a.pools[tried.get(a.key, len(a.pools)) :][:1] == (name,)
             ]
             members_to_place = [a for a in here if a.ready]
@@ -88,7 +88,7 @@ def _walk_single(
 ) -> None:
     """The same when no workload has a second pool."""
     members_to_place: dict[str, list[EquivalenceClass]] = {}
-    for eq_class in state.eq_class.values():
+    for eq_class in state.eq_classes.values():
         if eq_class.ready:
             members_to_place.setdefault(eq_class.pools[0], []).append(eq_class)
     for name in sorted(members_to_place):

@@ -77,7 +77,7 @@ def _study_requests(state: State, pool: PoolState) -> None:
     if pool.defragmenter is None:
         return
     waiting: Counter[PodRequirements] = Counter()
-    for eq_class in state.eq_class.values():
+    for eq_class in state.eq_classes.values():
         if pool.name in eq_class.pools:
             for member in eq_class.sample.members.values():
                 waiting[member.need] += len(eq_class.members) if member.status == "pending" else 0

@@ -24,7 +24,6 @@ __all__ = [
     "NodePool",
     "Options",
     "Pod",
-    "PodState",
     "Policy",
     "Project",
     "Quota",
@@ -48,7 +47,6 @@ NON_PREEMPTIBLE_FROM: Final = 100
 ACTIONS: Final = ("allocate", "consolidation", "reclaim", "preempt", "stale_gang_eviction")
 
 Strategy = Literal["binpack", "spread"]
-PodState = Literal["pending", "running", "releasing", "succeeded", "failed"]
 
 
 class Quota(NamedTuple):

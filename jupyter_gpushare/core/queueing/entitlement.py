@@ -51,21 +51,22 @@ def _divided(pool: PoolState, requests: dict[QueueState, Amounts], resource: int
         return _as_requested(total, wanting, requests, resource)
     time_based = pool.config.time_based
     usage = _usage(pool, wanting, resource) if time_based else {}
-    claims = [
-        Claim(
-            q.name,
-            None if q.parent is None else q.parent.name,
-            q.rank,
-            q.created,
-            q.quota[resource],
-            q.limit[resource],
-            q.rules.weight[resource],
-            requests[q][resource],
-            usage.get(q, 0),
-        )
-        for q in wanting
-    ]
+    claims = [_claim(q, resource, requests[q][resource], usage.get(q, 0)) for q in wanting]
     return divide(total, claims, unit=UNITS[resource], k=time_based.k if time_based else 0)
+
+
+def _claim(queue: QueueState, resource: int, requested: int, usage: int) -> Claim:
+    return Claim(
+        queue.name,
+        None if queue.parent is None else queue.parent.name,
+        queue.rank,
+        queue.created,
+        queue.quota[resource],
+        queue.limit[resource],
+        queue.rules.weight[resource],
+        requested,
+        usage,
+    )
 
 
 def _as_requested(

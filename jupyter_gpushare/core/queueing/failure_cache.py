@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..cluster.work import Member, Work
+from ..model.requirements import PodRequirements
 
 __all__ = ["FailureCache"]
 
@@ -53,18 +54,13 @@ def _is_comparable(work: Work, members: Sequence[Member]) -> bool:
 
 def _constraints(members: Sequence[Member]) -> tuple[object, ...]:
     """What must be equal: where the pods may run, and how they ask for GPUs."""
-    found = {
-        (
-            m.need.selector,
-            m.need.node_names,
-            m.need.tolerations,
-            m.need.devices,
-            bool(m.need.whole),
-            bool(m.need.share),
-        )
-        for m in members
-    }
+    found = {_constraint(member.need) for member in members}
     return tuple(sorted(found, key=repr))
+
+
+def _constraint(need: PodRequirements) -> tuple[object, ...]:
+    is_whole, is_share = bool(need.whole), bool(need.share)
+    return need.selector, need.node_names, need.tolerations, need.devices, is_whole, is_share
 
 
 def _sizes(members: Sequence[Member]) -> tuple[Size, ...]:

@@ -52,13 +52,12 @@ def _renewed(state: State, pool: PoolState, now: int) -> tuple[str, tuple[str, .
             and all(n in pool.bucket_of for n in nodes)
         ):
             return pool.reservation
-    starving = [
-        (eq_class.members[0], eq_class)
-        for eq_class in state.eq_class.values()
-        if eq_class.ready
-        and pool.name in eq_class.pools
-        and now - eq_class.members[0][0] >= starvation_ms
-    ]
+    starving = []
+    for eq_class in state.eq_classes.values():
+        oldest = eq_class.members[0]
+        has_waited = now - oldest[0] >= starvation_ms
+        if eq_class.ready and pool.name in eq_class.pools and has_waited:
+            starving.append((oldest, eq_class))
     for (_, id_), eq_class in sorted(starving, key=lambda entry: entry[0]):
         nodes = _nodes_for(state, pool, eq_class)
         if nodes:

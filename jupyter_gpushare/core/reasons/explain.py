@@ -78,14 +78,14 @@ class Explainer:
 
     def queues(self) -> Sequence[QueueShare]:
         """The queues that are configured or used, by pool and name."""
-        return _LazyTuple(
-            lambda: tuple(
-                s
-                for view in self.views.values()
-                for name, s in view.queues.items()
-                if name in view.listed
-            )
-        )
+
+        def listed() -> tuple[QueueShare, ...]:
+            found = []
+            for view in self.views.values():
+                found += [share for name, share in view.queues.items() if name in view.listed]
+            return tuple(found)
+
+        return _LazyTuple(listed)
 
     def ids(self) -> list[str]:
         """All workloads with pending or promised pods."""
@@ -317,7 +317,7 @@ def _share(pool: str, queue: QueueState, numbers: QueueSnapshot) -> QueueShare:
 def _waiting_classes(state: State) -> dict[str, list[WaitingClass]]:
     """The pending classes per pool. A workload counts in the first pool of its list."""
     classes: dict[str, list[WaitingClass]] = {}
-    for eq_class in state.eq_class.values():
+    for eq_class in state.eq_classes.values():
         pool = state.pools[eq_class.pools[0]]
         waiting_class, leaf, members, ask = (
             eq_class.waiting_class,
