@@ -44,8 +44,8 @@ class EmptyCapacity:
             kinds.setdefault(key, []).append(node)
         # Unhealthy GPUs count here: a pod that needs one waits, rather than never fitting.
         self._kinds = [
-            (NodeState(replace(nodes[0], unhealthy=frozenset()), ""), nodes)
-            for nodes in kinds.values()
+            (NodeState(replace(equal[0], unhealthy=frozenset()), ""), equal)
+            for equal in kinds.values()
         ]
         self._verdicts: dict[PodRequirements, EmptyClusterFit] = {}
 

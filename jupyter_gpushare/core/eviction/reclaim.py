@@ -156,8 +156,8 @@ class ReclaimStrategy:
         ask: Amounts,
     ) -> bool:
         """Charges one workload's chunks; returns whether each of them was allowed."""
-        victim = self.pool.queue(work.project)
-        reclaimer, victim = _queues_below_common_ancestor(self.leaf, victim)
+        leaf = self.pool.queue(work.project)
+        reclaimer, victim = _queues_below_common_ancestor(self.leaf, leaf)
         guaranteed = self._is_guaranteed(reclaimer, ask)
         hypothetical.works.add(work)
         for chunk in chunks(members):
@@ -168,7 +168,7 @@ class ReclaimStrategy:
                 if not guaranteed or held.fits_in(victim.quota):
                     return False
                 hypothetical.guaranteed.add(reclaimer)
-            for queue in victim.path:
+            for queue in leaf.path:
                 hypothetical.taken[queue] = hypothetical.taken.get(queue, NOTHING).plus(chunk)
             hypothetical.resources = [
                 r or c > 0 for r, c in zip(hypothetical.resources, chunk, strict=True)
