@@ -202,7 +202,7 @@ def _default_state_dir() -> Path:
 
 
 def _size(text: str | None, option: str) -> int | None:
-    return None if text is None else read_memory(text, what=option)
+    return None if text is None else read_memory(text, what=option, needs_unit=True)
 
 
 def _label(text: str) -> tuple[str, str]:

@@ -59,7 +59,7 @@ def demo(
         raise GpuShareError(
             "the demo needs JupyterLab: pip install 'jupyter-gpushare[demo]'"
         ) from None
-    if read_memory(gpu_memory, what="gpu-memory") <= 0:
+    if read_memory(gpu_memory, what="gpu-memory", needs_unit=True) <= 0:
         raise InvalidInput(f"gpu-memory must be more than 0, got {gpu_memory}", field="gpu-memory")
     _refuse_unless_ours(ip)
     with _folder() as folder:

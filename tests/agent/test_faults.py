@@ -173,7 +173,7 @@ def test_over_the_limit_is_an_error_in_the_cell_and_the_kernel_lives():
             a = await world.server.launch("a")
             world.scheduler.grant("a", gpu=0, request=HALF, limit=HALF)
             assert (
-                "OutOfMemoryError: simulated GPU out of memory: 41 GiB asked"
+                "OutOfMemoryError: simulated GPU out of memory: requested 41 GiB"
                 in (await a.run("simgpu.alloc('41GiB')"))["error"]
             )
             assert (await a.run("result = 5"))["result"] == 5

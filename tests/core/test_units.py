@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import pytest
@@ -30,6 +31,8 @@ READ = {
     "half a TiB, spaced": (read_memory(" 0.5 TiB "), 524_288),
     "decimal units are decimal": (read_memory("1GB"), 954),
     "zero needs no unit": (read_memory(0), 0),
+    "zero needs no unit in a request": (read_memory(0, needs_unit=True), 0),
+    "bytes are a unit": (read_memory("1048576B", needs_unit=True), 1),
     "bare": (read_memory(1024), 1024),
     "seconds": (read_duration("30s"), 30_000),
     "bare seconds": (read_duration(1.5), 1500),
@@ -43,6 +46,7 @@ def test_reading(got: int, expected: int) -> None:
     assert got == expected
 
 
+request_memory = functools.partial(read_memory, needs_unit=True)
 REFUSED: dict[str, tuple[Callable[[object], int], object, str]] = {
     "nan": (read_gpu, float("nan"), "must be a number"),
     "nan in text": (read_gpu, "nan", "must be a number"),
@@ -58,6 +62,12 @@ REFUSED: dict[str, tuple[Callable[[object], int], object, str]] = {
     "unlimited where nothing is": (read_gpu, "unlimited", "must be a number"),
     "unknown unit": (read_memory, "5GiBi", "must be a size"),
     "negative memory": (read_memory, "-5GiB", "negative"),
+    "a request without a unit": (request_memory, "20", "needs a unit: 20GiB or 20MiB"),
+    "a number where a unit is needed": (
+        request_memory,
+        40960,
+        "needs a unit: 40960GiB or 40960MiB",
+    ),
     "two dots": (read_memory, "1.2.3GiB", "must be a size"),
     "capital M is not minutes": (read_duration, "5M", "must be a time"),
     "a time without end": (read_duration, "1e99d", "out of range"),

@@ -277,6 +277,7 @@ REFUSED = {
     "far too many": ({"gpu": 7e9}, InvalidInput, "gpu"),
     "one and a half": ({"gpu": 1.5}, InvalidInput, "gpu"),
     "limit below request": ({"gpu": 0.5, "gpu_limit": 0.2}, InvalidInput, "gpu_limit"),
+    "memory without a unit": ({"gpu_memory": 20}, InvalidInput, "gpu_memory"),
     "both forms": ({"gpu": 0.5, "gpu_memory": "1GiB"}, InvalidInput, "gpu_memory"),
 }
 

@@ -21,6 +21,8 @@ MISTAKES = {
     "too many": ({"gpu": 7e9}, "gpu"),
     "zero": ({"gpu": 0}, "gpu"),
     "one and a half": ({"gpu": 1.5}, "gpu"),
+    "no unit": ({"gpu_memory": 20}, "gpu_memory"),
+    "no unit in text": ({"gpu_memory": "20"}, "gpu_memory"),
     "not a size": ({"gpu_memory": "much"}, "gpu_memory"),
     "not a limit": ({"gpu": 0.5, "gpu_limit": "x"}, "gpu_limit"),
     "a limit below the request": ({"gpu": 0.5, "gpu_limit": 0.25}, "gpu_limit"),

@@ -109,8 +109,12 @@ def exact_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> D
     return number
 
 
-def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> Decimal | None:
-    """MiB, exactly as written (`20GiB`, `512MiB`; a bare number is MiB); None for `unlimited`."""
+def exact_memory(
+    value: object, *, what: str = "memory", unlimited: bool = False, needs_unit: bool = False
+) -> Decimal | None:
+    """MiB, exactly as written (`20GiB`, `512MiB`); None for `unlimited`. A bare number is MiB, or
+    an error if a unit is needed: people who write `20` mostly mean GiB.
+    """
     if unlimited and _is_word_unlimited(value):
         return None
     accepted = "a size such as 20GiB or 512MiB" + _or_unlimited(unlimited)
@@ -121,7 +125,10 @@ def exact_memory(value: object, *, what: str = "memory", unlimited: bool = False
     )
     if match is None or match[2] not in _MEMORY_UNITS:
         raise InvalidInput(f"{what} must be {accepted}, got {value!r}")
-    mib = _number(match[1], what, accepted) * _MEMORY_UNITS[match[2]]
+    number = _number(match[1], what, accepted)
+    if needs_unit and number > 0 and not match[2]:
+        raise InvalidInput(f"{what} needs a unit: {match[1]}GiB or {match[1]}MiB")
+    mib = number * _MEMORY_UNITS[match[2]]
     if mib < 0:
         raise InvalidInput(f"{what} must not be negative, got {value}")
     if mib > 1 << 40:
@@ -149,11 +156,13 @@ def read_cpu(value: object, *, what: str = "cpu", unlimited: bool = False) -> in
     return UNLIMITED if number is None else math.floor(number * MILLI + Decimal("0.5"))
 
 
-def read_memory(value: object, *, what: str = "memory", unlimited: bool = False) -> int:
-    """MiB from text with a unit (`20GiB`, `512MiB`); a bare number is MiB. Rounded up to
-    whole MiB.
+def read_memory(
+    value: object, *, what: str = "memory", unlimited: bool = False, needs_unit: bool = False
+) -> int:
+    """MiB from text with a unit (`20GiB`, `512MiB`), rounded up to whole MiB. A bare number is MiB,
+    or an error if a unit is needed.
     """
-    number = exact_memory(value, what=what, unlimited=unlimited)
+    number = exact_memory(value, what=what, unlimited=unlimited, needs_unit=needs_unit)
     return UNLIMITED if number is None else math.ceil(number)
 
 

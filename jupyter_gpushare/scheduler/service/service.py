@@ -26,6 +26,7 @@ from ..policy.policy_file import LoadedPolicy
 from ..state.admission import (
     AdmittedRequest,
     check_names,
+    check_units,
     numbered,
     pools_tried,
     projects_of,
@@ -244,6 +245,7 @@ class SchedulerService:
                 if project.name not in allowed
             ]
         default, created = self.unit_of_work.loaded.admin.default_project, self.unit_of_work.clock()
+        check_units(request)
         return read_request(
             request,
             self.unit_of_work.loaded.policy,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
@@ -31,6 +32,7 @@ __all__ = [
     "MAX_PODS",
     "AdmittedRequest",
     "check_names",
+    "check_units",
     "is_member",
     "limit_of",
     "numbered",
@@ -150,6 +152,18 @@ def check_names(request: m.WorkloadRequest) -> None:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidInput(f"two pods are named {twice!r}", field="pods")
+
+
+def check_units(request: m.WorkloadRequest) -> None:
+    """Memory of a new request has a unit. Requests in a database of version 0.1.0 may have none.
+
+    Raises: InvalidInput: with the field.
+    """
+    for i, pod in enumerate(request.pods):
+        where = f"pods[{i}]." if len(request.pods) > 1 else ""
+        for name, value in (("memory", pod.memory), ("gpu_memory", pod.gpu_memory)):
+            if value is not None:
+                _amount(partial(read_memory, needs_unit=True), value, f"{where}{name}")
 
 
 def _check_command(request: m.WorkloadRequest) -> None:

@@ -83,7 +83,8 @@ def checked(request: KernelRequest) -> KernelRequest:
     if request.gpu is not None:
         _amount("gpu", lambda: read_gpu(request.gpu, what="gpu"), whole_above_one=True)
     if request.gpu_memory is not None:
-        _amount("gpu_memory", lambda: read_memory(request.gpu_memory, what="gpu_memory"))
+        memory = request.gpu_memory
+        _amount("gpu_memory", lambda: read_memory(memory, what="gpu_memory", needs_unit=True))
     if request.gpu_limit is not None:
         limit = _amount("gpu_limit", lambda: read_gpu(request.gpu_limit, what="gpu_limit"))
         if request.gpu is not None and limit < read_gpu(request.gpu):
