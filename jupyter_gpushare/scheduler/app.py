@@ -233,7 +233,7 @@ class SchedulerApp(JupyterApp):
         server = SchedulerServer(
             Path(self.state_dir),
             leadership=leadership,
-            one_sync_for_many=True,
+            group_commit=True,
             upgrade=self.db_upgrade or leadership is None,
             policy_file=Path(self.policy_file) if self.policy_file else None,
             db_url=self.db_url or None,
@@ -420,7 +420,7 @@ class SchedulerApp(JupyterApp):
         elif (
             why := await first_of(over.wait(), server.over.wait(), keep_leading(leadership))
         ) and isinstance(why, str):
-            server.store.give_up(why)
+            server.store.stop(why)
 
     def _signals(self, over: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

@@ -31,7 +31,7 @@ def joined(server: SchedulerServer, hub: JupyterHub) -> None:
         server.service.visibility.groups_changed()
         return extended
 
-    server.callers.foreign = hub
+    server.callers.external = hub
     server.tokens.groups_of = (
         hub.groups_of
     )  # people who come with a token of ours, and those whom a server asks for

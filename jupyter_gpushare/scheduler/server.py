@@ -81,10 +81,10 @@ class SchedulerServer:
         limits: RateLimits = GENEROUS,
         upgrade: bool = True,
         leadership: Leadership | None = None,
-        one_sync_for_many: bool = False,
+        group_commit: bool = False,
     ) -> None:
         """`upgrade`: tables of an older version are brought up to date. `leadership`: this
-        process's, when several may share the store. `one_sync_for_many`: see `Store`; for a service
+        process's, when several may share the store. `group_commit`: see `Store`; for a service
         with many callers.
         """
         make_state_dir(state_dir)
@@ -99,9 +99,9 @@ class SchedulerServer:
         with contextlib.ExitStack() as undone:
             undone.enter_context(self._locks)
             url = self._locked(state_dir, db_url)
-            self.store = Store(url, upgrade=upgrade, one_sync_for_many=one_sync_for_many)
+            self.store = Store(url, upgrade=upgrade, group_commit=group_commit)
             undone.callback(self.store.close)
-            self.store.on_over = self._give_up
+            self.store.on_stopped = self._give_up
             if leadership is not None:
                 self.store.fence = leadership.check
             self.hub = EventStream(disk=self.store.disk)

@@ -186,7 +186,7 @@ def test_tokens_are_made_listed_and_revoked(tmp_path: Path):
             refused = await shell(running, "token", "create", "carol", "--user", "night")
             assert (refused.status, refused.stderr) == (
                 2,
-                "error: users are said of a server's token only (users)\n",
+                "error: users are allowed only for tokens of servers (users)\n",
             )
 
     asyncio.run(story())

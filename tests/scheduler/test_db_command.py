@@ -83,9 +83,9 @@ def test_a_sound_database_is_said_to_be_sound(filled: Database, capsys: pytest.C
 
 
 WRONG = {
-    "a GPU booked twice": (
+    "an overcommitted GPU": (
         lambda write: write.lease(lease("v@1", workload="w", pod="other"), 1),
-        "GPU 0 of node n0 is booked twice: 120 MiB",
+        "GPU 0 of node n0 is overcommitted: 120 of",
     ),
     "a pod with two leases": (
         lambda write: write.lease(lease("w@2", planned_gpus=[]), 1),
@@ -93,11 +93,11 @@ WRONG = {
     ),
     "a lease without a workload": (
         lambda write: write.lease(lease("x@1", workload="x", planned_gpus=[]), 1),
-        "its workload x is not",
+        "its workload x has ended",
     ),
     "a lease on no node": (
         lambda write: write.lease(lease("w@2", pod="o", node="n9"), 1),
-        "on node n9, which is not known",
+        "on the unknown node n9",
     ),
     "use without a lease": (
         lambda write: write.used(
@@ -108,9 +108,9 @@ WRONG = {
                 )
             }
         ),
-        "lease no, which never was",
+        "unknown lease no is recorded",
     ),
-    "less than nothing": (
+    "negative usage": (
         lambda write: write.used(
             {
                 "w@1": (
@@ -119,7 +119,7 @@ WRONG = {
                 )
             }
         ),
-        "Less than nothing was used under lease w@1.",
+        "The recorded usage of lease w@1 is negative.",
     ),
 }
 

@@ -80,7 +80,7 @@ def test_nothing_is_told_before_it_is_on_disk(tmp_path: Path, slow_disk: SlowDis
     """
 
     async def story() -> None:
-        async with open_server(tmp_path, one_sync_for_many=True) as running:
+        async with open_server(tmp_path, group_commit=True) as running:
             agent, client = FakeAgent(), running.admin
             async with agent.linked(client), aclosing(client.changes()) as frames:
                 await anext(frames)
@@ -117,7 +117,7 @@ async def told_of(id_: str, frames: object) -> str:
 
 def test_many_commits_share_a_sync(tmp_path: Path, slow_disk: SlowDisk):
     async def story() -> None:
-        async with open_server(tmp_path, one_sync_for_many=True) as running:
+        async with open_server(tmp_path, group_commit=True) as running:
             client, disk = running.admin, running.server.store.disk
             await till(lambda: disk.on_disk == disk.written)
             slow_disk.open.clear()
@@ -145,16 +145,14 @@ def test_a_disk_that_fails_ends_the_service(tmp_path: Path, slow_disk: SlowDisk)
     """
 
     async def story() -> None:
-        async with open_server(tmp_path, one_sync_for_many=True) as running:
+        async with open_server(tmp_path, group_commit=True) as running:
             client = running.admin
             await client.submit(asking("kept"))
             slow_disk.broken = True
-            with pytest.raises(
-                Unavailable, match="failed to keep what was committed: Input/output error"
-            ):
+            with pytest.raises(Unavailable, match="failed to sync commits: Input/output error"):
                 await client.submit(asking("lost"))
             await asyncio.wait_for(running.server.over.wait(), PATIENCE_S)
-            with pytest.raises(Unavailable, match="failed to keep"):
+            with pytest.raises(Unavailable, match="failed to sync"):
                 await client.submit(asking("refused"))
             slow_disk.broken = False
 
@@ -166,14 +164,14 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(
 ):
     """At any moment, what the last sync had covered has everything of which somebody was told."""
     monkeypatch.setattr(
-        disks, "COMMITS_PER_COPY", 10**9
+        disks, "COMMITS_PER_CHECKPOINT", 10**9
     )  # copying is SQLite's own business, and would change the file under our copy
     told: dict[str, str] = {}
     cuts: list[tuple[dict[str, str], Path]] = []
 
     async def story() -> None:
         async with open_server(
-            tmp_path, one_sync_for_many=True, policy="projects: [{name: p}]"
+            tmp_path, group_commit=True, policy="projects: [{name: p}]"
         ) as running:
             client, agent = running.admin, FakeAgent(gpus=4)
 
@@ -205,7 +203,7 @@ def test_a_power_cut_takes_nothing_that_was_acknowledged(
 def found_after(promised: dict[str, str], cut: Path) -> int:
     store = Store(f"sqlite:///{cut}/x.sqlite")
     try:
-        alive = {row.request.id for row in store.remembered().workloads}
+        alive = {row.request.id for row in store.load().workloads}
         for id_, said in promised.items():
             assert (
                 said == "over" or id_ in alive or (said == "asked to end" and store.is_ended(id_))
@@ -218,11 +216,11 @@ def found_after(promised: dict[str, str], cut: Path) -> int:
 
 def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It is copied into the file beside the commits, and begun anew."""
-    monkeypatch.setattr(disks, "COMMITS_PER_COPY", 20)
-    monkeypatch.setattr(disks, "LONG_LOG", 50)
+    monkeypatch.setattr(disks, "COMMITS_PER_CHECKPOINT", 20)
+    monkeypatch.setattr(disks, "RESTART_PAGES", 50)
 
     async def story() -> int:
-        store = Store(f"sqlite:///{tmp_path}/x.sqlite", one_sync_for_many=True)
+        store = Store(f"sqlite:///{tmp_path}/x.sqlite", group_commit=True)
         try:
             largest = 0
             for number in range(2000):
@@ -240,7 +238,7 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_what_nobody_waited_for_is_on_disk_at_the_end(tmp_path: Path, slow_disk: SlowDisk):
-    store = Store(f"sqlite:///{tmp_path}/x.sqlite", one_sync_for_many=True)
+    store = Store(f"sqlite:///{tmp_path}/x.sqlite", group_commit=True)
     with store.transaction() as write:
         write.revision(7)
     assert store.disk.on_disk < store.disk.written
@@ -250,13 +248,13 @@ def test_what_nobody_waited_for_is_on_disk_at_the_end(tmp_path: Path, slow_disk:
         True,
     )
     store = Store(f"sqlite:///{tmp_path}/x.sqlite")
-    assert store.remembered().revision == 7
+    assert store.load().revision == 7
     store.close()
 
 
 def test_who_leaves_while_waiting_holds_nobody_up(tmp_path: Path, slow_disk: SlowDisk):
     async def story() -> None:
-        store = Store(f"sqlite:///{tmp_path}/x.sqlite", one_sync_for_many=True)
+        store = Store(f"sqlite:///{tmp_path}/x.sqlite", group_commit=True)
         slow_disk.open.clear()
         with store.transaction() as write:
             write.revision(1)

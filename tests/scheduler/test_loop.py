@@ -233,7 +233,7 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     assert not bench.store.is_ended("old")
     assert bench.store.usage() == []
     assert [body.workload for body, _, _ in bench.store.lease_spans(0)] == ["alive"]
-    assert [row.request.id for row in bench.store.remembered().workloads] == ["alive"]
+    assert [row.request.id for row in bench.store.load().workloads] == ["alive"]
 
 
 def test_every_kind_is_remembered_for_its_own_time(tmp_path: Path):
@@ -265,7 +265,7 @@ def test_what_is_too_much_for_one_go_is_forgotten_in_several(tmp_path: Path):
     before = Cutoffs(workloads=0, events=bench.time + 1, usage=0)
     for _ in range(3):
         assert tables(f"sqlite:///{tmp_path}/x.db")["events"]
-        bench.store.forget(before, most=2)
+        bench.store.prune(before, most=2)
     assert tables(f"sqlite:///{tmp_path}/x.db")["events"] == []
 
 

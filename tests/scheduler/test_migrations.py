@@ -106,7 +106,7 @@ def test_a_start_that_ends_among_the_tables_leaves_none_and_the_next_one_makes_t
 def test_an_old_file_is_copied_brought_up_to_date_and_keeps_everything(tmp_path: Path):
     file = old_database(tmp_path)
     store = Store(f"sqlite:///{file}")
-    known = store.remembered()
+    known = store.load()
     assert known.revision == 41
     assert [(row.request.id, row.user, row.project) for row in known.workloads] == [
         ("w1", "alice", "vision")

@@ -89,7 +89,7 @@ def test_the_deposed_commit_nothing_any_more(postgresql: Database):
         Leadership(postgresql.url, "second", silent_s=0),
     )
     told: list[str] = []
-    store.fence, store.on_over = first.check, told.append
+    store.fence, store.on_stopped = first.check, told.append
     assert first.try_to_lead("http://first")
     with store.transaction() as write:
         write.revision(1)
@@ -102,7 +102,7 @@ def test_the_deposed_commit_nothing_any_more(postgresql: Database):
     assert told == ["another scheduler leads now"]
     with pytest.raises(StoreUnavailable), store.transaction() as write:
         write.revision(3)
-    assert store.remembered().revision == 1
+    assert store.load().revision == 1
     with pytest.raises(LeadershipLost):
         first.renew()
     store.close()
@@ -140,7 +140,7 @@ def test_a_commit_that_looked_before_the_change_of_leaders_is_seen_by_the_next_l
         assert await taking
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
-    assert store.remembered().revision == 7
+    assert store.load().revision == 7
     store.close()
     first.close()
     second.close()
@@ -163,7 +163,7 @@ def test_after_a_commit_whose_answer_is_lost_nothing_is_committed_before_everyth
     """It may have happened or not; who decided it must not go on from what is in its memory."""
     store, other = Store(postgresql.url), Store(postgresql.url)
     told: list[str] = []
-    store.on_over = told.append
+    store.on_stopped = told.append
     with pytest.raises(StoreUnavailable):
         write_and_lose_the_connection(store, other)
     assert len(told) == 1
@@ -178,13 +178,13 @@ def test_a_statement_that_fails_leaves_no_doubt(postgresql: Database):
     """Nothing was committed, so the next one may try."""
     store, other = Store(postgresql.url), Store(postgresql.url)
     told: list[str] = []
-    store.on_over = told.append
+    store.on_stopped = told.append
     with pytest.raises(StoreUnavailable):
         write_and_lose_the_connection(store, other, write_again=True)
     assert told == []
     with store.transaction() as write:
         write.revision(2)
-    assert store.remembered().revision == 2
+    assert store.load().revision == 2
     store.close()
     other.close()
 

@@ -270,11 +270,11 @@ def test_hours_and_the_log_are_forgotten_with_the_rest(lab: Lab):
     lab.service.end(ADMIN, "a")
     lab.service.reports.write_usage()
     before = Cutoffs(workloads=0, events=lab.time, usage=lab.time)
-    lab.store.forget(before)
+    lab.store.prune(before)
     lab.time += HOUR_MS
     assert (lab.by("project"), len(lab.service.queries.audit().audit)) == (
         {"vision": (1.0, 0.0, 1.0, 0.0, 0.0)},
         1,
     )
-    lab.store.forget(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
+    lab.store.prune(Cutoffs(workloads=0, events=lab.time, usage=lab.time))
     assert (lab.by("project"), lab.service.queries.audit().audit) == ({}, [])

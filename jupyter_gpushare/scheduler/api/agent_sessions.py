@@ -115,7 +115,7 @@ class AgentSession:
             return
         if not isinstance(message, m.AgentHello):
             raise InvalidInput("an agent's first frame is its hello", field="type")
-        if not self._identity.may_speak_for(message.node.name):
+        if not self._identity.may_act_for_node(message.node.name):
             raise NotAllowed(
                 f"the token of {self._identity.user!r} does not speak for node {message.node.name!r}",
                 field="node",

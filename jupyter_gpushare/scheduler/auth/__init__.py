@@ -1,4 +1,4 @@
-"""Who is calling, what they may do, and how often.
+"""Authentication, permissions and rate limits.
 
 `authentication` tries the scheduler's own tokens (`identity`), JupyterHub (`jupyterhub`) and the
 operating system (`peer_credentials`), and returns one `Identity`. `permissions` is the table of

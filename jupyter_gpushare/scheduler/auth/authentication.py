@@ -1,5 +1,5 @@
-"""Finds out who makes a call: the scheduler's own tokens first, then JupyterHub's, and on a unix
-socket the operating system's word.
+"""Authenticates calls: by the scheduler's own tokens, by JupyterHub's tokens, and on a unix socket by
+the peer's user.
 """
 
 from __future__ import annotations
@@ -17,26 +17,28 @@ __all__ = ["Authenticator", "ExternalTokens", "certificate_names", "is_local"]
 
 
 class ExternalTokens(Protocol):
-    """Tokens of somebody else's making, such as JupyterHub's."""
+    """Tokens that another service issued, such as JupyterHub."""
 
     async def identity(self, secret: str) -> Identity | None:
-        """None: not one of theirs. Raises Unavailable: it cannot be asked now."""
+        """None: not a token of this service. Raises Unavailable: the service does not respond."""
 
 
 class Authenticator:
-    """`peers` None: a unix socket says nothing. `foreign` None: only our own tokens count."""
+    """Without `peers`, unix sockets do not authenticate. Without `external`, only the scheduler's own
+    tokens are accepted.
+    """
 
     def __init__(
         self,
         tokens: TokenService,
         *,
         peers: UnixPeers | None = None,
-        foreign: ExternalTokens | None = None,
+        external: ExternalTokens | None = None,
     ) -> None:
-        self.tokens, self.peers, self.foreign = tokens, peers, foreign
+        self.tokens, self.peers, self.external = tokens, peers, external
 
     async def identify(self, request: HTTPServerRequest) -> Identity | None:
-        """None: nobody that we know. A token that is not good is nobody, on a unix socket as well.
+        """None: not authenticated. An invalid token is not authenticated on a unix socket either.
         Raises Unavailable.
         """
         header = request.headers.get("Authorization")
@@ -47,12 +49,12 @@ class Authenticator:
         except NotAuthenticated:
             kind, _, secret = header.strip().partition(" ")
             if (
-                self.foreign is None
+                self.external is None
                 or kind.lower() not in ("bearer", "token")
                 or not secret.strip()
             ):
                 return None
-            return await self.foreign.identity(secret.strip())
+            return await self.external.identity(secret.strip())
 
     def _peer(self, request: HTTPServerRequest) -> Identity | None:
         peer = _socket(request)
@@ -61,9 +63,7 @@ class Authenticator:
 
     @staticmethod
     def key(identity: Identity | None, request: HTTPServerRequest) -> Hashable:
-        """Whose bucket a call is counted in: the caller's; of those who are nobody, their
-        address's.
-        """
+        """The rate limit bucket of a call: the caller's, or the address's if not authenticated."""
         return ("", request.remote_ip) if identity is None else (identity.scope, identity.user)
 
 
@@ -74,13 +74,13 @@ def _socket(request: HTTPServerRequest) -> socket.socket | None:
 
 
 def is_local(request: HTTPServerRequest) -> bool:
-    """Whether this came over a unix socket."""
+    """Whether the request came over a unix socket."""
     peer = _socket(request)
     return peer is not None and peer.family == socket.AF_UNIX
 
 
 def certificate_names(request: HTTPServerRequest) -> frozenset[str] | None:
-    """The names in the client's certificate, which was verified; None: it showed none."""
+    """The names in the client's verified certificate; None: no certificate."""
     shown = request.get_ssl_certificate()
     if not isinstance(shown, dict) or not shown:
         return None

@@ -1,5 +1,5 @@
-"""Who sees and changes which workloads: the engine that reads the table of reaches (`access`) for
-one identity and one policy.
+"""Applies the table of permissions to an identity and the policy: who sees and changes which
+workloads.
 """
 
 from __future__ import annotations
@@ -21,30 +21,28 @@ __all__ = ["Authorization", "without_names"]
 
 
 class Authorization:
-    """Answers for the policy that is in force at the moment of the question (`loaded` gives it)."""
+    """Uses the policy in force at each call; `loaded` returns it."""
 
     def __init__(self, loaded: Callable[[], LoadedPolicy]) -> None:
         self._loaded = loaded
         self._rules: tuple[LoadedPolicy | None, object] = (None, None)
         self._of: LoadedPolicy | None = None
         self._known: dict[tuple[str, tuple[str, ...]], frozenset[str]] = {}
-        """Projects by person, of the policy `_of`: a stream asks for every listener and frame."""
+        """Projects by user, for the policy `_of`; streams look this up for every listener and frame."""
 
     @property
     def rules(self) -> object:
-        """By which the answers are what they are; the same object as long as they stay so."""
+        """An object that is replaced whenever permissions may have changed."""
         if self._loaded() is not self._rules[0]:
             self._rules = (self._loaded(), object())
         return self._rules[1]
 
     def groups_changed(self) -> None:
-        """Users are in other groups than they were."""
+        """The groups of users have changed."""
         self._rules = (None, None)
 
     def caller(self, identity: Identity) -> Caller:
-        """Which column of the tables this identity is in: a person whom the policy calls an admin
-        is one.
-        """
+        """The column of the permission table: a person whom the policy lists as admin is one."""
         listed = (
             identity.scope == "person"
             and bool(identity.user)
@@ -61,12 +59,12 @@ class Authorization:
             raise NotAllowed("only an admin may do this")
 
     def promoted(self, identity: Identity) -> Identity:
-        """The same caller with the scope that the policy gives them."""
+        """The identity with the scope that the policy grants."""
         return dataclasses.replace(identity, scope="admin") if self.is_admin(identity) else identity
 
     def projects(self, identity: Identity) -> frozenset[str]:
-        """Projects that they are members of; of a server: its users. Whoever may do everything is a
-        member where they are listed.
+        """Projects of which the caller (or a user of the server) is a member. Admins are members
+        only where they are listed.
         """
         return frozenset[str]().union(
             *(self._projects_of(user, groups) for user, groups in identity.people())
@@ -82,15 +80,15 @@ class Authorization:
         return self._known[key]
 
     def reaches(self, identity: Identity, thing: str, project: str, user: str) -> bool:
-        """Whether what belongs to this user and project is within the caller's reach through this
-        route (or thing).
+        """Whether the caller may access an object of this user and project through a route (or
+        thing) of the permission table.
         """
         far = reach(thing, self.caller(identity))
         if far == "everything":
             return True
         if far == "nothing":
             return False
-        if identity.is_everybodys or any(user == own for own, _ in identity.people()):
+        if identity.serves_all_users or any(user == own for own, _ in identity.people()):
             return True
         return far == "projects" and project in self.projects(identity)
 
@@ -99,14 +97,12 @@ class Authorization:
         return self.reaches(identity, "notebook names", "", user)
 
     def shown(self, identity: Identity, view: m.WorkloadView) -> m.WorkloadView:
-        """The workload as this caller may see it, which they may."""
+        """The workload as this caller may see it."""
         return view if self.sees_names(identity, view.user) else without_names(view)
 
 
 def without_names(view: m.WorkloadView) -> m.WorkloadView:
-    """A workload without what its owner called it: what it asks for, holds and waits for is its
-    project's business, the name is not.
-    """
+    """A workload without its name and command, which only its owner may see."""
     pods = [
         replace(pod, lease=replace(pod.lease, name=""))
         if pod.lease is not None and pod.lease.name

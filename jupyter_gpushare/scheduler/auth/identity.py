@@ -1,9 +1,9 @@
-"""Who is asking, and what they may do: identities, and the tokens that stand for them.
+"""Identities and tokens.
 
-A token is shown once, when it is made; what is kept is its SHA-256 (a token is 256 random bits:
-there is nothing to guess, so a slow hash would only slow the service down). Scopes: a person asks
-for themselves; a server asks for its users; an agent speaks for a node and does nothing else; an
-admin may do everything. What that means route by route is in `access`.
+A token is shown once, at creation; the store has its SHA-256. (A token has 256 random bits, so it
+cannot be guessed and a slow hash is not needed.) Scopes: a person acts for themselves, a server for
+its users, an agent for its node, an admin may do everything. `permissions` has the details by
+route.
 """
 
 from __future__ import annotations
@@ -33,22 +33,20 @@ __all__ = ["Identity", "NotAuthenticated", "TokenService", "admin_token_file", "
 Scope = Literal["person", "server", "agent", "admin"]
 Source = Literal["token", "hub", "socket", "process"]
 Groups = Callable[[str], tuple[str, ...]]
-"""The groups of a user, as the administrator's configuration knows them."""
+"""Returns the groups of a user from the configuration."""
 
 PREFIX: Final = "gpushare_"
 LONGEST_NAME: Final = 200
 MOST_NAMES: Final = 1000
 REMEMBERED_MS: Final = 1000
 MOST_REMEMBERED: Final = 10_000
-"""Tokens in memory; strangers' are none of them."""
+"""Valid tokens in memory."""
 SHORTEST: Final = 32
-"""Characters of a token that an administrator brings along."""
+"""Characters of a token that an administrator chooses."""
 
 
 class NotAuthenticated(GpuShareError):
-    """Raised when a call carries no token, or one that is not valid (any more). Which of these,
-    nobody is told.
-    """
+    """Raised when a call has no token or an invalid one. The message does not say which."""
 
     code, status_hint = "not-authenticated", 401
 
@@ -60,8 +58,8 @@ def _no_groups(user: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The caller of one request. `users`: on whose behalf a server may ask, empty: everybody's.
-    `source`: how this is known.
+    """The caller of one request. `users` are the users for whom a server may act (empty: all),
+    `source` is how the caller was authenticated.
     """
 
     user: str
@@ -73,7 +71,7 @@ class Identity:
 
     @classmethod
     def nobody(cls) -> Identity:
-        """For what is said to nobody in particular."""
+        """An identity without permissions."""
         return cls("")
 
     @property
@@ -81,13 +79,13 @@ class Identity:
         return self.scope == "admin"
 
     @property
-    def is_everybodys(self) -> bool:
-        """Whether this is a server that asks for whoever is its user."""
+    def serves_all_users(self) -> bool:
+        """Whether this is a server that may act for every user."""
         return self.scope == "server" and not self.users
 
     def people(self) -> list[tuple[str, tuple[str, ...]]]:
-        """Users, with their groups, whose own things are this caller's own; of everybody's server
-        only itself.
+        """The users, with their groups, whose objects count as this caller's own. A server for all
+        users has only its own.
         """
         return [
             (self.user, self.groups),
@@ -95,44 +93,42 @@ class Identity:
         ]
 
     def acting_for(self, user: str | None) -> tuple[str, tuple[str, ...]]:
-        """The user (and their groups) on whose behalf a request is: unless said, the caller, or the
-        one user of a server.
+        """The user (and groups) for whom a request is made; None: the caller, or the only user of a
+        server.
 
-        Raises NotAllowed when the caller may not speak for them.
+        Raises NotAllowed if the caller may not act for this user.
         """
         if user is None:
             return self.people()[-1] if len(self.users) == 1 else (self.user, self.groups)
         for known, groups in self.people():
             if user == known:
                 return user, groups
-        if not (self.is_admin or self.is_everybodys):
-            raise NotAllowed(
-                f"you are {self.user!r} and cannot ask on behalf of {user!r}", field="user"
-            )
+        if not (self.is_admin or self.serves_all_users):
+            raise NotAllowed(f"{self.user!r} may not act for {user!r}", field="user")
         return user, self.groups_of(user)
 
-    def may_speak_for(self, node: str) -> bool:
-        """An agent's token is named for its node; a pattern such as `gpu-*` stands for several."""
+    def may_act_for_node(self, node: str) -> bool:
+        """An agent's token has the name of its node, or a pattern such as `gpu-*`."""
         return self.is_admin or (self.scope == "agent" and fnmatchcase(node, self.user))
 
 
 class TokenService:
-    """The tokens in the store. `clock` gives wall-clock ms."""
+    """The tokens in the store. `clock` returns wall-clock ms."""
 
     def __init__(
         self, store: Store, clock: Callable[[], int], groups_of: Groups = _no_groups
     ) -> None:
         self._store, self._clock, self.groups_of = store, clock, groups_of
         self._read: dict[str, tuple[int, TokenRow]] = {}
-        """By hash: tokens that were used lately, with when they were read."""
+        """Recently used tokens by hash, with the time at which they were read."""
 
     def create(self, request: m.TokenRequest, by: str = "scheduler") -> m.TokenView:
-        """A new token; the answer is the only place where its secret ever shows. `by`: who wants
-        it, for the audit log. Raises InvalidInput.
+        """Creates a token. Only this answer contains the secret. `by` is the actor for the audit
+        log. Raises InvalidInput.
         """
         if not request.name.strip() or len(request.name) > LONGEST_NAME:
             raise InvalidInput(
-                f"a token needs a name of 1 to {LONGEST_NAME} characters: the user, server or node that it stands for",
+                f"a token needs a name of 1 to {LONGEST_NAME} characters: its user, server or node",
                 field="name",
             )
         secret = PREFIX + secrets.token_urlsafe(32)
@@ -153,9 +149,7 @@ class TokenService:
             audit(write, self._clock(), by, "create token", f"token {row.id}", detail)
 
     def adopt(self, secret: str, name: str) -> None:
-        """Takes a token that the administrator brought along as an admin's; one that is known
-        already stays what it is.
-        """
+        """Adds a token that the administrator chose as an admin token, unless it is known."""
         if len(secret) < SHORTEST:
             raise InvalidInput(
                 f"an admin token must have at least {SHORTEST} characters", field="token_file"
@@ -164,11 +158,11 @@ class TokenService:
             self._add(
                 self._row(secret, "admin", name, expires=None),
                 "scheduler",
-                f"scope admin, for {name}, brought along",
+                f"scope admin, for {name}, chosen by the administrator",
             )
 
     def list(self) -> m.Tokens:
-        """All of them, oldest first; secrets are not known here."""
+        """All tokens without their secrets, oldest first."""
         now = self._clock()
         return m.Tokens(tokens=[_view(row, now) for row in self._store.tokens()])
 
@@ -236,8 +230,8 @@ class TokenService:
 
 
 def admin_token_file(tokens: TokenService, path: Path, user: str) -> None:
-    """Makes sure that this file holds a valid admin token. Only its owner can read it; an existing
-    one is kept if it still is good.
+    """Ensures that the file has a valid admin token, readable by its owner only. An existing valid
+    token is kept.
     """
     secret = path.read_text().strip() if path.exists() else ""
     if secret:
@@ -246,7 +240,7 @@ def admin_token_file(tokens: TokenService, path: Path, user: str) -> None:
             tokens.authenticate(f"Bearer {secret}")
             return
         except NotAuthenticated:
-            # revoked or expired: whoever can write here is the administrator, who gets a new one
+            # revoked or expired: the owner of this file is the administrator and gets a new one
             pass
     made = tokens.create(m.TokenRequest(scope="admin", name=user))
     assert isinstance(made.token, str)
@@ -254,9 +248,7 @@ def admin_token_file(tokens: TokenService, path: Path, user: str) -> None:
 
 
 def write_secret(path: Path, secret: str) -> None:
-    """Never readable by others, not even for a moment; a reader sees the old file or the whole new
-    one.
-    """
+    """Writes a file that only its owner can read, atomically."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         file.write(secret + "\n")
@@ -276,10 +268,10 @@ def _lifetime(expires: str | None) -> int | None:
 
 
 def _names(given: list[str], what: str, is_possible: bool) -> str:
-    """As they are stored. Raises InvalidInput."""
+    """The JSON text for the store. Raises InvalidInput."""
     if given and not is_possible:
         raise InvalidInput(
-            f"{what} are said of a {'server' if what == 'users' else 'person'}'s token only",
+            f"{what} are allowed only for tokens of {'servers' if what == 'users' else 'persons'}",
             field=what,
         )
     if len(given) > MOST_NAMES or any(

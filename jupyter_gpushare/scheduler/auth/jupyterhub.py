@@ -1,11 +1,9 @@
-"""JupyterHub as the one who knows people: its tokens, its users, its groups and what stands in
-their properties.
+"""JupyterHub as an identity provider: its tokens, users, groups, and properties of groups.
 
-Only documented REST (https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET
-/user` with the caller's own token says who that is, `GET /groups` with this service's token says
-who belongs together. Neither the Hub's code nor its database is needed, so the scheduler needs no
-particular version of it (tested: 6). A Hub that cannot be asked makes a call fail with 503: not
-knowing is not refusing.
+Uses the documented REST API only
+(https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html): `GET /user` with the caller's
+token, and `GET /groups` with the token of this service. A Hub that does not respond makes a call
+fail with 503, not with 401.
 """
 
 from __future__ import annotations
@@ -38,23 +36,21 @@ __all__ = ["ADMIN_SCOPE", "HubAddress", "JupyterHub", "managed_by_hub"]
 log = logging.getLogger("gpushare.scheduler")
 CALL_S: Final = 10.0
 MOST_KNOWN: Final = 10_000
-"""Tokens whose owner is remembered."""
+"""Cached tokens."""
 BAD_S: Final = 5.0
-"""For how long a token that the Hub does not know stays unknown."""
-QUESTIONS_PER_S: Final = 50.0
-QUESTIONS_AT_ONCE: Final = 1000
-"""Whoever makes tokens up shall not keep the Hub busy through us; a class of students that begins
-together may ask.
-"""
+"""How long an unknown token is cached."""
+REQUESTS_PER_S: Final = 50.0
+REQUEST_BURST: Final = 1000
+"""Bounds the load on the Hub from invented tokens; a class that starts together fits in a burst."""
 PAGE: Final = 200
 MOST_GROUPS: Final = 10_000
 ADMIN_SCOPE: Final = "custom:gpushare:admin"
-"""Who holds this scope of the Hub's is an admin here without being one of the Hub."""
+"""A scope of the Hub that makes its holder an admin of the scheduler."""
 
 
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """Where the Hub's API is, and this service's own token and name there."""
+    """The URL of the Hub's API, and this service's token and name."""
 
     api_url: str
     api_token: str
@@ -63,13 +59,13 @@ class HubAddress:
     def __post_init__(self) -> None:
         if urlsplit(self.api_url).scheme not in ("http", "https"):
             raise InvalidInput(
-                f"the address of JupyterHub's API must begin with http:// or https://, got {self.api_url!r}",
+                "the URL of JupyterHub's API must begin with http:// or https://,"
+                f" got {self.api_url!r}",
                 field="hub_api_url",
             )
         if not self.api_token:
             raise InvalidInput(
-                "the scheduler needs a token of its own for JupyterHub's API",
-                field="hub_api_token_file",
+                "JupyterHub's API needs a token for the scheduler", field="hub_api_token_file"
             )
 
     def __repr__(self) -> str:
@@ -77,7 +73,7 @@ class HubAddress:
 
 
 def managed_by_hub(environ: Mapping[str, str] = os.environ) -> HubAddress | None:
-    """The Hub that started this process as one of its services; None: none did."""
+    """The Hub that started this process as a service; None: not started by a Hub."""
     if not environ.get("JUPYTERHUB_SERVICE_NAME") or not environ.get("JUPYTERHUB_API_TOKEN"):
         return None
     return HubAddress(
@@ -88,10 +84,10 @@ def managed_by_hub(environ: Mapping[str, str] = os.environ) -> HubAddress | None
 
 
 class JupyterHub:
-    """A Hub. `groups_of`: groups beside the Hub's own. Times in seconds.
+    """A Hub. `groups_of` returns groups in addition to the Hub's. Times in seconds.
 
-    `remember`: for how long the owner of a token is remembered, and so for how long one that was
-    revoked there still counts here. `refresh`: how often the groups are read again.
+    Tokens are cached for `remember`, so a token that the Hub revokes stays valid for that long.
+    Groups are read again every `refresh`.
     """
 
     def __init__(
@@ -113,22 +109,22 @@ class JupyterHub:
             clock,
         )
         self._known: OrderedDict[str, tuple[float, Identity | NotAllowed | None]] = OrderedDict()
-        """By hash of the token: until when this is known."""
-        self._questions = TokenBucket(QUESTIONS_PER_S, QUESTIONS_AT_ONCE, clock())
+        """Token hash -> (expiry, result)."""
+        self._request_bucket = TokenBucket(REQUESTS_PER_S, REQUEST_BURST, clock())
         self._asking: dict[str, asyncio.Task[Identity | NotAllowed | None]] = {}
         self._http: SimpleAsyncHTTPClient | None = None
         self._tasks = BackgroundTasks(log)
         self.groups: list[HubGroup] = []
         self.problem = "the groups of JupyterHub have not been read yet"
-        """Why the groups may be out of date; empty while they are not."""
+        """Why the groups may be outdated; "": they are current."""
         self.changed: Callable[[], None] = lambda: None
-        """Is called when the groups, their properties or the problem are others."""
+        """Called when the groups, their properties or the problem change."""
 
-    # -- whose token this is --
+    # -- tokens --
 
     async def identity(self, secret: str) -> Identity | None:
-        """None: the Hub does not know this token. Raises NotAllowed: it does not permit this
-        service; Unavailable: the Hub does not answer.
+        """None: the Hub does not know this token. Raises NotAllowed if its scopes do not permit this
+        service, Unavailable if the Hub does not respond.
         """
         key = hashlib.sha256(secret.encode()).hexdigest()
         known = self._known.get(key)
@@ -141,7 +137,7 @@ class JupyterHub:
         return found
 
     async def _ask_once(self, key: str, secret: str) -> Identity | NotAllowed | None:
-        """Many calls with one token are one question."""
+        """Concurrent calls with one token share one request."""
         task = self._asking.get(key)
         if task is None:
             task = self._asking[key] = asyncio.get_running_loop().create_task(
@@ -151,9 +147,9 @@ class JupyterHub:
         return await asyncio.shield(task)
 
     async def _ask(self, key: str, secret: str) -> Identity | NotAllowed | None:
-        if self._questions.take(self._clock()):
+        if self._request_bucket.take(self._clock()):
             raise Unavailable(
-                "too many tokens that nobody here knows; JupyterHub is asked about some of them a second"
+                "too many unknown tokens: the rate of requests to JupyterHub is limited"
             )
         answer = await self._get("/user", secret)
         found: Identity | NotAllowed | None = None
@@ -161,7 +157,7 @@ class JupyterHub:
             found = self._read(_json(answer))
         elif answer.code not in (401, 403):
             raise Unavailable(
-                f"JupyterHub answered {answer.code} when it was asked whose token this is"
+                f"JupyterHub answered {answer.code} to the request for a token's owner"
             )
         good_for = self._remember if isinstance(found, Identity) else min(BAD_S, self._remember)
         self._known[key] = self._clock() + good_for, found
@@ -171,14 +167,14 @@ class JupyterHub:
         return found
 
     def _read(self, model: Any) -> Identity | NotAllowed:
-        """A user of the Hub is that person; one of its services is a person of its own."""
+        """Users of the Hub are persons, and so are its services, under their own name."""
         if not isinstance(model, dict) or not isinstance(model.get("name"), str):
-            raise Unavailable("JupyterHub's answer about a token cannot be understood")
+            raise Unavailable("JupyterHub's answer about a token cannot be read")
         scopes = {scope for scope in model.get("scopes") or () if isinstance(scope, str)}
         wanted = f"access:services!service={self.address.service}"
         if not scopes & {"access:services", wanted}:
             return NotAllowed(
-                f"this token of JupyterHub does not permit the scheduler; it needs the scope {wanted}"
+                f"this JupyterHub token does not permit the scheduler: the scope {wanted} is missing"
             )
         name = model["name"] if model.get("kind") == "user" else f"service:{model['name']}"
         hubs = [group for group in model.get("groups") or () if isinstance(group, str)]
@@ -191,12 +187,12 @@ class JupyterHub:
     # -- groups --
 
     def groups_of(self, user: str) -> tuple[str, ...]:
-        """Groups of a user who is not here themselves, as they were read last."""
+        """Groups of a user, as they were last read."""
         hubs = (group.name for group in self.groups if user in group.users)
         return tuple(dict.fromkeys((*hubs, *self._other_groups(user))))
 
     async def read_groups(self) -> None:
-        """Reads them all. Raises Unavailable, and then has changed nothing."""
+        """Reads all groups. Raises Unavailable; then the groups do not change."""
         found: list[HubGroup] = []
         while len(found) < MOST_GROUPS:
             answer = await self._get(
@@ -204,16 +200,16 @@ class JupyterHub:
             )
             if answer.code != 200:
                 hint = (
-                    "; the scheduler's token there needs the scope read:groups"
+                    ": the scheduler's token needs the scope read:groups"
                     if answer.code in (401, 403)
                     else ""
                 )
                 raise Unavailable(
-                    f"JupyterHub answered {answer.code} when it was asked for its groups{hint}"
+                    f"JupyterHub answered {answer.code} to the request for its groups{hint}"
                 )
             page = _json(answer)
             if not isinstance(page, list):
-                raise Unavailable("JupyterHub's answer about its groups cannot be understood")
+                raise Unavailable("JupyterHub's answer about its groups cannot be read")
             found += [_group(one) for one in page if isinstance(one, dict)]
             if len(page) < PAGE:
                 break
@@ -222,7 +218,7 @@ class JupyterHub:
             self.changed()
 
     def start(self) -> None:
-        """Keeps the groups up to date, on the running event loop."""
+        """Starts to refresh the groups, on the running event loop."""
         self._tasks.spawn(self._run(), name="gpushare-hub")
 
     async def _run(self) -> None:
@@ -232,11 +228,11 @@ class JupyterHub:
             except Unavailable as error:
                 if error.message != self.problem:
                     self.problem = error.message
-                    log.error("groups of JupyterHub are not up to date: %s", error.message)
+                    log.error("groups of JupyterHub are outdated: %s", error.message)
                     self.changed()
             except Exception:
                 log.exception(
-                    "the groups of JupyterHub cannot be dealt with; those that were read last are in force"
+                    "the groups of JupyterHub cannot be used; the last ones stay in force"
                 )
             await asyncio.sleep(self._refresh)
 
@@ -268,7 +264,7 @@ class JupyterHub:
             HTTPClientError,
             OSError,
             ValueError,
-        ) as error:  # ValueError: a token that is no header, which nobody has
+        ) as error:  # ValueError: the token cannot be sent in a header
             if isinstance(error, ValueError) and not isinstance(error, OSError):
                 return HTTPResponse(request, 403)
             raise Unavailable(f"JupyterHub cannot be reached: {error}") from error

@@ -1,5 +1,5 @@
-"""Who is at the other end of a unix socket: the operating system says it, so nobody needs a token.
-People are their unix user.
+"""Authentication on a unix socket by the credentials of the peer. Callers are their unix user and need
+no token.
 """
 
 from __future__ import annotations
@@ -19,14 +19,12 @@ from .identity import Groups, Identity
 __all__ = ["UnixPeers", "uid_of_peer"]
 
 REMEMBERED_S: Final = 60.0
-"""A directory service may take its time to say who is in which group, and it is asked on the event
-loop.
-"""
+"""Group lookups may be slow (LDAP), and they block the event loop."""
 MOST_USERS: Final = 10_000
 
 
 def uid_of_peer(peer: socket.socket) -> int | None:
-    """The user who made this connection; None: it is no unix socket."""
+    """The uid of the peer; None: not a unix socket."""
     if peer.family != socket.AF_UNIX:
         return None
     _, uid, _ = struct.unpack(
@@ -36,9 +34,13 @@ def uid_of_peer(peer: socket.socket) -> int | None:
 
 
 class UnixPeers:
-    """Unix users as callers. `admins`: user names and `group:NAME`; root, and whoever runs this
-    service, are admins in any case: they could read its store. `groups_of`: groups beside those of
-    the operating system. `only_owner`: nobody else is anybody.
+    """Unix users as callers.
+
+    Args:
+        admins: User names and `group:NAME`. Root and the user of this service are always admins,
+            since they can read the store.
+        groups_of: Groups in addition to those of the operating system.
+        only_owner: Accept only root and the user of this service.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class UnixPeers:
         self._known: OrderedDict[int, tuple[float, Identity]] = OrderedDict()
 
     def identity(self, uid: int) -> Identity | None:
-        """Who that is; a user without a name is called by their number. None: nobody here."""
+        """The identity of a uid; a user without a name is called `uid<number>`. None: refused."""
         if self._only_owner and uid not in (0, os.getuid()):
             return None
         known = self._known.get(uid)
@@ -93,5 +95,5 @@ def _groups(entry: pwd.struct_passwd) -> tuple[str, ...]:
         try:
             names.append(grp.getgrgid(gid).gr_name)
         except KeyError:
-            continue  # a group without a name cannot stand in a policy
+            continue  # a policy cannot name a group without a name
     return tuple(names)

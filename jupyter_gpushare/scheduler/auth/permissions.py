@@ -1,8 +1,7 @@
-"""Who may do what, as two tables: which tokens open which routes, and how far each caller reaches
-through them.
+"""Permissions as two tables: which callers may use a route, and which objects they can access.
 
-The code asks these tables (`opens`, `reach`), the reference page is rendered from them, and a test
-tries every cell over HTTP.
+The code reads these tables (`opens`, `reach`), the reference page is generated from them, and a
+test checks every cell over HTTP.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ __all__ = ["CALLERS", "OPENS", "REACH", "WORDS", "Caller", "Reach", "opens", "re
 
 Caller = Literal["nobody", "person", "server", "agent", "admin"]
 Reach = Literal["nothing", "own", "projects", "everything"]
-"""`own`: the caller's own, and of a server those of the users on whose behalf it may ask.
-`projects`: also those of the projects that they are members of. An agent's own is its node.
+"""`own`: the caller's objects, and for a server those of its users. `projects`: also those of the
+caller's projects. An agent's own object is its node.
 """
 
 CALLERS: Final[tuple[Caller, ...]] = get_args(Caller)
@@ -28,12 +27,11 @@ OPENS: Final[dict[str, frozenset[Caller]]] = {
     "agent": frozenset({"agent", "admin"}),
     "admin": frozenset({"admin"}),
 }
-"""A route's scope word -> whose token opens it. A person whom the policy lists under `admins`
-counts as an admin. An agent's token lies on every node, so it opens the agent's door and nothing
-else.
+"""Scope of a route -> callers that may use it. A person whom the policy lists under `admins` is an
+admin. An agent's token is on every node, so it permits only the agent route.
 """
 
-_LOOK: Final[dict[Caller, Reach]] = {
+_READ: Final[dict[Caller, Reach]] = {
     "person": "projects",
     "server": "projects",
     "admin": "everything",
@@ -41,13 +39,13 @@ _LOOK: Final[dict[Caller, Reach]] = {
 _OWN: Final[dict[Caller, Reach]] = {"person": "own", "server": "own", "admin": "everything"}
 
 REACH: Final[dict[str, dict[Caller, Reach]]] = {
-    "workload": _LOOK,
-    "workloads": _LOOK,
-    "stream": _LOOK,
-    "evictions": _LOOK,
-    "waiting": _LOOK,
-    "nodes": _LOOK,
-    "usage": _LOOK,
+    "workload": _READ,
+    "workloads": _READ,
+    "stream": _READ,
+    "evictions": _READ,
+    "waiting": _READ,
+    "nodes": _READ,
+    "usage": _READ,
     "submit": _OWN,
     "what_if": _OWN,
     "end": _OWN,
@@ -56,9 +54,9 @@ REACH: Final[dict[str, dict[Caller, Reach]]] = {
     "notebook names": _OWN,
     "agent": {"agent": "own", "admin": "everything"},
 }
-"""Route (or thing) -> how far each caller reaches. A caller who is not named reaches nothing.
-Routes that are not here show or change nobody's workloads: whom they open for gets all of them. In
-`waiting` and `nodes` everybody is counted; the reach says who is named.
+"""Route (or thing) -> objects that each caller can access. Callers that are not listed can access
+nothing. Routes that are not listed concern no workloads. `waiting` and `nodes` count all workloads;
+the entry decides which are named.
 """
 
 WORDS: Final[dict[Reach, str]] = {
@@ -70,10 +68,10 @@ WORDS: Final[dict[Reach, str]] = {
 
 
 def opens(route: Route, caller: Caller) -> bool:
-    """Whether this caller may use the route at all."""
+    """Whether this caller may use the route."""
     return caller in OPENS[route.scope]
 
 
 def reach(thing: str, caller: Caller) -> Reach:
-    """How far this caller reaches through a route of the table."""
+    """The objects that this caller can access through a route of the table."""
     return REACH[thing].get(caller, "nothing")

@@ -1,5 +1,5 @@
-"""How much one caller may ask of the service: calls and frames per second, and bytes. Generous:
-they stop a loop that ran away, not a person.
+"""Rate limits per caller: calls and frames per second, and bytes. They are generous, to stop runaway
+loops only.
 """
 
 from __future__ import annotations
@@ -23,67 +23,63 @@ __all__ = [
 ]
 
 LINK_S: Final = 10
-"""When a caller with too many links may try again."""
+"""`Retry-After` for a caller with too many connections."""
 MOST_CALLERS: Final = 10_000
-"""Callers whose bucket is remembered: those who were here last. A forgotten caller begins with a
-full bucket.
-"""
+"""Buckets in memory, by last use. A removed bucket starts full again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateLimits:
-    """0 calls or frames per second: as many as they like."""
+    """Limits per caller; 0: unlimited."""
 
     calls_per_s: float = 500.0
     calls_at_once: int = 20_000
-    """A script that submits a night's work is no flood."""
+    """Burst: a script may submit many workloads at once."""
     body_bytes: int = 1 << 20
     frames_per_s: float = 1_000.0
-    """What one agent's link may say; a usage report is one frame."""
+    """Frames of one agent's connection; a usage report is one frame."""
     frames_at_once: int = 20_000
-    """An agent with thousands of leases says hello, and then a frame for each."""
+    """Burst: an agent with thousands of leases sends a frame for each at the start."""
     frame_bytes: int = 8 << 20
-    """A hello with thousands of leases is the longest thing that an agent says."""
+    """A hello with thousands of leases is the longest frame."""
     links: int = 2_000
-    """WebSockets that one caller may have open; 0: as many as they like."""
+    """Open WebSockets."""
 
 
 GENEROUS: Final = RateLimits()
 
 
 class RateLimited(GpuShareError):
-    """Raised when a caller has used up what they may ask for the moment. `after`: whole seconds
-    until there is room again.
-    """
+    """Raised when a caller exceeds a rate limit. `after` is the time to wait in whole seconds."""
 
     code, status_hint = "too-many-requests", 429
 
     def __init__(self, after: float) -> None:
         self.after = max(1, math.ceil(after))
-        super().__init__(f"too many calls; ask again in {self.after} s")
+        super().__init__(f"too many calls; retry in {self.after} s")
 
 
 class ConnectionCounts:
-    """How many WebSockets each caller has open."""
+    """The number of open WebSockets per caller."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: Counter[Hashable] = Counter()
 
     def take(self, caller: Hashable) -> None:
-        """Counts one that is being opened. Raises TooMany."""
+        """Counts a new connection. Raises RateLimited."""
         if self._most and self._open[caller] >= self._most:
             raise RateLimited(LINK_S)
         self._open[caller] += 1
 
-    def give_back(self, caller: Hashable) -> None:
+    def release(self, caller: Hashable) -> None:
         self._open[caller] -= 1
         if self._open[caller] <= 0:
             del self._open[caller]
 
 
 class TokenBucket:
-    """Holds `size` tokens, filled at `rate` per second; full at first."""
+    """A token bucket of `size`, filled at `rate` per second, full at the start."""
 
     __slots__ = ("_at", "_left", "_rate", "_size")
 
@@ -91,7 +87,7 @@ class TokenBucket:
         self._rate, self._size, self._left, self._at = rate, size, float(size), now
 
     def take(self, now: float) -> float:
-        """Takes a token and gives 0; when there is none, gives the seconds until there is one."""
+        """Takes a token and returns 0, or returns the seconds until there is one."""
         if self._rate <= 0:
             return 0.0
         self._left = min(self._size, self._left + (now - self._at) * self._rate)
@@ -103,7 +99,7 @@ class TokenBucket:
 
 
 class TokenBuckets:
-    """One bucket per caller, for so many callers at most."""
+    """One bucket per caller, for at most `most` callers."""
 
     def __init__(
         self,
@@ -117,7 +113,7 @@ class TokenBuckets:
         self._buckets: OrderedDict[Hashable, TokenBucket] = OrderedDict()
 
     def take(self, caller: Hashable) -> None:
-        """Counts one call. Raises TooMany."""
+        """Counts one call. Raises RateLimited."""
         now = self._clock()
         bucket = self._buckets.get(caller) or self._buckets.setdefault(
             caller, TokenBucket(self._rate, self._size, now)

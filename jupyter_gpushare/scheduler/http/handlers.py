@@ -325,7 +325,7 @@ class _WebSocketBase(WebSocketHandler):
     def _forget_link(self) -> None:
         counted, self._counted = self._counted, None
         if counted is not None:
-            self._links.give_back(counted)
+            self._links.release(counted)
 
     def on_close(self) -> None:
         self._forget_link()

@@ -20,7 +20,7 @@ from ..state.audit import audit
 from ..state.unit_of_work import UnitOfWork
 from ..state.workload_records import WorkloadRecord
 from ..store import schema as s
-from ..store.database import ours
+from ..store.database import translated_errors
 from ..store.store import StoreTransaction
 
 __all__ = ["Cordons"]
@@ -40,7 +40,7 @@ class Cordons:
         self._cordons: dict[str, _Cordon] = {}
         self._pools: dict[str, str] = {}
         """The pool of each node when it was looked at last."""
-        with ours(), unit_of_work.store.engine.connect() as connection:
+        with translated_errors(), unit_of_work.store.engine.connect() as connection:
             for row in connection.execute(sql.select(s.node_marks).where(s.node_marks.c.cordoned)):
                 self._cordons[row.name] = _Cordon(row.draining, row.actor)
                 unit_of_work.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)

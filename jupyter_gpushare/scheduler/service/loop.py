@@ -152,7 +152,7 @@ class SchedulingLoop:
         with contextlib.suppress(
             Unavailable
         ):  # it will be tried again in a second, and nobody waits for it
-            self.service.unit_of_work.store.forget(
+            self.service.unit_of_work.store.prune(
                 self.retention.before(self.service.unit_of_work.clock(), max(windows, default=0))
             )
 

@@ -16,7 +16,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.decisions import Decisions
 
 from ..state.workload_records import WorkloadRecord
-from ..store.store import EVENTS_KEPT
+from ..store.reads import EVENTS_KEPT
 from .service import SchedulerService
 from .tables import queue_rows
 

@@ -86,7 +86,7 @@ class Queries:
             scope=identity.scope,
             admin=self._visibility.is_admin(identity),
             groups=list(identity.groups),
-            users=["*"] if identity.is_admin or identity.is_everybodys else people[1:],
+            users=["*"] if identity.is_admin or identity.serves_all_users else people[1:],
             projects=[] if identity.scope == "agent" else self._usable(identity),
             source=identity.source,
         )
@@ -108,7 +108,7 @@ class Queries:
         raise NotFound(f"there is no workload {id_!r}", field="id")
 
     def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
-        views = [over_view(over) for over in self._unit_of_work.store.over(id_)]
+        views = [over_view(over) for over in self._unit_of_work.store.ended_batch(id_)]
         seen = [
             view
             for view in views
@@ -327,7 +327,7 @@ class Queries:
             self._visibility.projects(identity),
             [project.name for project in self._unit_of_work.loaded.policy.projects],
         )
-        everywhere = identity.is_everybodys or self._visibility.is_admin(identity)
+        everywhere = identity.serves_all_users or self._visibility.is_admin(identity)
         return [name for name in names if name in mine] + [
             name for name in names if everywhere and name not in mine
         ]

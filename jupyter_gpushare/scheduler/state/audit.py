@@ -12,7 +12,7 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 from ..store import schema as s
-from ..store.database import ours
+from ..store.database import translated_errors
 from ..store.store import Store, StoreTransaction
 
 __all__ = ["AuditEntry", "audit", "entries"]
@@ -99,5 +99,5 @@ def entries(
         query = query.where(s.audit.c.time_ms <= until)
     if action is not None:
         query = query.where(s.audit.c.action == action)
-    with ours(), store.engine.connect() as connection:
+    with translated_errors(), store.engine.connect() as connection:
         return [AuditEntry(**row._mapping) for row in connection.execute(query)]

@@ -106,7 +106,7 @@ class UnitOfWork:
         """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is
         back or not.
         """
-        known = self.store.remembered()
+        known = self.store.load()
         # beyond every number that was told, committed or not: `since` of an earlier life is then
         # known to be of another life
         self.revision = max(known.revision + 1, self.clock())

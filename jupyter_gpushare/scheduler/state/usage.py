@@ -20,7 +20,7 @@ from jupyter_gpushare.core.model.errors import InvalidInput
 from jupyter_gpushare.core.model.units import read_duration
 
 from ..store import schema as s
-from ..store.database import ours
+from ..store.database import translated_errors
 from ..store.store import Store
 
 __all__ = [
@@ -227,7 +227,7 @@ def report(
         .group_by(*everybody)
     )
     found: dict[tuple[str, ...], UsageTotals] = {}
-    with ours(), store.engine.connect() as connection:
+    with translated_errors(), store.engine.connect() as connection:
         for row in connection.execute(query):
             if may_see({"project": row.project, "user": row.user}):
                 sums = found.setdefault(tuple(getattr(row, name) for name in BY[by]), UsageTotals())

@@ -17,7 +17,8 @@ from jupyter_gpushare.core.model.model import Spot, Workload
 from jupyter_gpushare.core.model.reason import Reason
 from jupyter_gpushare.core.model.units import gpu_text, memory_text
 
-from ..store.store import EVENTS_KEPT, WorkloadOutcome
+from ..store.reads import EVENTS_KEPT
+from ..store.store import WorkloadOutcome
 from .admission import share_of
 
 __all__ = [

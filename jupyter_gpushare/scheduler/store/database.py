@@ -1,9 +1,8 @@
-"""Opens a database, finds out how old its tables are, and brings them up to date. Knows nothing of
-what is in them.
+"""Opens a database, reads the version of its tables, and upgrades them.
 
-A new database gets today's tables at once. An older one goes through the steps in `migrations`; one
-that is newer than this program is left alone. The number of a step is the first part of its file's
-name, so that a start need not load Alembic.
+A new database gets the current tables at once. An older one is upgraded by the steps in
+`migrations`; a newer one is refused. The number of a step is the first part of its file name, so
+that a start does not load Alembic.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ __all__ = [
     "found_version",
     "is_shared",
     "open_engine",
-    "ours",
+    "translated_errors",
     "prepare",
     "steps",
 ]
@@ -42,42 +41,40 @@ __all__ = [
 _MIGRATIONS: Final = Path(__file__).parent / "migrations"
 _VERSION: Final = sql.table("alembic_version", sql.column("version_num", sql.String))
 TOO_LARGE: Final = "54000"
-"""SQLSTATE of PostgreSQL's `program_limit_exceeded`: a name too long for an index."""
-PATIENCE_S: Final = 3
-LONGEST_LOG: Final = 20_000
-"""Pages after which SQLite copies its log into the file even if nobody else did: 80 MB."""
+"""SQLSTATE of PostgreSQL's `program_limit_exceeded`: a value too long for an index."""
+CONNECT_TIMEOUT_S: Final = 3
+AUTO_CHECKPOINT_PAGES: Final = 20_000
+"""Pages of the WAL after which SQLite itself checkpoints, if `group_commit` did not: 80 MB."""
 LEAD_LOCK: Final = 0x6770757368617265
-"""Advisory lock of PostgreSQL that the leading scheduler holds ("gpushare")."""
+"""PostgreSQL advisory lock of the leading scheduler ("gpushare" in ASCII)."""
 TABLES_LOCK: Final = LEAD_LOCK + 1
-"""Held while tables are made: several schedulers may start at once."""
-STUCK_MS: Final = 5000
-"""A transaction in which nothing happens for so long is of a scheduler that hangs: PostgreSQL ends
-it, so that another may lead.
+"""Advisory lock for creating tables: several schedulers may start at once."""
+IDLE_TRANSACTION_MS: Final = 5000
+"""PostgreSQL ends a transaction that is idle for longer: its scheduler hangs, and another one can
+lead.
 """
 
 
 class StoreUnavailable(Unavailable):
-    """Raised when the database cannot take or give what was asked (full disk, gone, locked);
-    nothing was changed.
-    """
+    """Raised when the database fails (full disk, not reachable, locked); nothing was changed."""
 
     code = "store-unavailable"
 
 
 class NeedsUpgrade(GpuShareError):
-    """Raised when the tables are of an older version, and nobody said that they may be changed."""
+    """Raised when the tables have an older version and an upgrade was not requested."""
 
     code, status_hint = "database-needs-upgrade", 409
 
 
 class TooNew(GpuShareError):
-    """Raised when a newer program made these tables: this one would not know what it destroys."""
+    """Raised when a newer version of this program created the tables."""
 
     code, status_hint = "database-too-new", 409
 
 
 def steps() -> list[str]:
-    """The versions that this program knows, oldest first."""
+    """The versions that this program can upgrade, oldest first."""
     return sorted(
         file.name.partition("_")[0] for file in (_MIGRATIONS / "versions").glob("[0-9]*_*.py")
     )
@@ -89,20 +86,20 @@ NOTHING: Final = "0000"
 
 
 @contextmanager
-def ours() -> Iterator[None]:
-    """The database's errors as ours: what it can never take is the asker's fault, everything else
-    is the database's.
+def translated_errors() -> Iterator[None]:
+    """Translates SQLAlchemy's errors: a value that the database can never store is `InvalidInput`,
+    everything else `StoreUnavailable`.
     """
     try:
         yield
     except DataError as error:
-        raise InvalidInput(f"the database cannot keep this: {_first_line(error)}") from error
+        raise InvalidInput(f"the database cannot store this: {_first_line(error)}") from error
     except OperationalError as error:
         if getattr(error.orig, "sqlstate", None) == TOO_LARGE:
-            raise InvalidInput(f"the database cannot keep this: {_first_line(error)}") from error
-        raise StoreUnavailable(f"the database does not answer: {_first_line(error)}") from error
+            raise InvalidInput(f"the database cannot store this: {_first_line(error)}") from error
+        raise StoreUnavailable(f"the database does not respond: {_first_line(error)}") from error
     except SQLAlchemyError as error:
-        raise StoreUnavailable(f"the database does not answer: {_first_line(error)}") from error
+        raise StoreUnavailable(f"the database does not respond: {_first_line(error)}") from error
 
 
 def _first_line(error: SQLAlchemyError) -> str:
@@ -111,17 +108,19 @@ def _first_line(error: SQLAlchemyError) -> str:
 
 
 def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True) -> sql.Engine:
-    """`syncs` False: commits into an SQLite file are not synced one by one (`store.disk` does that
-    for many at once).
+    """An engine for a URL. With `syncs=False`, commits into an SQLite file are not synced one by
+    one; `group_commit` syncs many at once.
 
-    Raises InvalidInput: no such form of address, or its driver is not installed. The address (it
-    may have a password) is not repeated.
+    Raises InvalidInput: the URL is of another kind, or its driver is not installed. The message
+    does not contain the URL, which may contain a password.
     """
     parsed = _parsed(url)
     try:
         if parsed.get_backend_name() == "sqlite":
             engine = sql.create_engine(parsed)
-            sql.event.listen(engine, "connect", _careful_sqlite if syncs else _quick_sqlite)
+            sql.event.listen(
+                engine, "connect", _set_up_sqlite if syncs else _set_up_sqlite_without_syncs
+            )
             return engine
         if parsed.get_backend_name() != "postgresql":
             raise InvalidInput(
@@ -130,9 +129,9 @@ def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True)
         engine = sql.create_engine(
             parsed.set(drivername="postgresql+psycopg"),
             pool_pre_ping=True,
-            connect_args=_careful_postgresql(name),
+            connect_args=_postgresql_timeouts(name),
         )
-        sql.event.listen(engine, "connect", _without_zeros)
+        sql.event.listen(engine, "connect", _replace_zero_bytes)
         return engine
     except ImportError as error:
         raise InvalidInput(
@@ -140,7 +139,7 @@ def open_engine(url: str, *, name: str = "jupyter-gpushare", syncs: bool = True)
         ) from error
 
 
-def _careful_sqlite(connection: Any, _record: object) -> None:
+def _set_up_sqlite(connection: Any, _record: object) -> None:
     cursor = connection.cursor()
     cursor.execute("PRAGMA journal_mode=WAL")
     cursor.execute("PRAGMA synchronous=FULL")  # an acknowledged grant survives a power cut
@@ -148,21 +147,21 @@ def _careful_sqlite(connection: Any, _record: object) -> None:
     cursor.close()
 
 
-def _quick_sqlite(connection: Any, record: object) -> None:
-    _careful_sqlite(connection, record)
+def _set_up_sqlite_without_syncs(connection: Any, record: object) -> None:
+    _set_up_sqlite(connection, record)
     cursor = connection.cursor()
     cursor.execute(
         "PRAGMA synchronous=NORMAL"
-    )  # the log is synced for many commits at once, before anybody is told of them
+    )  # `group_commit` syncs many commits at once, before they are announced
     cursor.execute(
-        f"PRAGMA wal_autocheckpoint={LONGEST_LOG}"
-    )  # it is copied beside the decisions, long before
+        f"PRAGMA wal_autocheckpoint={AUTO_CHECKPOINT_PAGES}"
+    )  # `group_commit` checkpoints in a thread, long before
     cursor.close()
 
 
-def _without_zeros(connection: Any, _record: object) -> None:
-    """PostgreSQL keeps no zero byte in a text. What programs print and agents say may have some;
-    ids that have any are refused before.
+def _replace_zero_bytes(connection: Any, _record: object) -> None:
+    """PostgreSQL cannot store zero bytes in text. Output of commands may contain some; ids with
+    zero bytes are refused before.
     """
     from psycopg.types.string import StrDumperUnknown
 
@@ -173,18 +172,18 @@ def _without_zeros(connection: Any, _record: object) -> None:
     connection.adapters.register_dumper(str, Dumper)
 
 
-def _careful_postgresql(name: str) -> dict[str, Any]:
-    """The service waits for the database on its only thread: better a 503 soon than silence."""
+def _postgresql_timeouts(name: str) -> dict[str, Any]:
+    """Short timeouts, since the service waits for the database on its only thread."""
     limits = {
-        "idle_in_transaction_session_timeout": STUCK_MS,
-        "lock_timeout": 2 * STUCK_MS,
-        "statement_timeout": 6 * STUCK_MS,
+        "idle_in_transaction_session_timeout": IDLE_TRANSACTION_MS,
+        "lock_timeout": 2 * IDLE_TRANSACTION_MS,
+        "statement_timeout": 6 * IDLE_TRANSACTION_MS,
     }
     return {
-        "connect_timeout": PATIENCE_S,
-        "tcp_user_timeout": STUCK_MS,
-        "keepalives_idle": PATIENCE_S,
-        "keepalives_interval": PATIENCE_S,
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "tcp_user_timeout": IDLE_TRANSACTION_MS,
+        "keepalives_idle": CONNECT_TIMEOUT_S,
+        "keepalives_interval": CONNECT_TIMEOUT_S,
         "keepalives_count": 2,
         "application_name": name,
         "options": " ".join(f"-c {limit}={value}" for limit, value in limits.items()),
@@ -196,8 +195,8 @@ def _careful_postgresql(name: str) -> dict[str, Any]:
 
 
 def found_version(connection: sql.Connection) -> str | None:
-    """The version of the tables; None: there are none yet. Tables from before versions were counted
-    are known by their looks.
+    """The version of the tables; None: no tables. Tables without a version number are recognized
+    by their columns.
     """
     inspector = sql.inspect(connection)
     if inspector.has_table("alembic_version"):
@@ -214,12 +213,12 @@ def found_version(connection: sql.Connection) -> str | None:
 
 
 def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
-    """Afterwards the tables are today's. Older ones are changed only with `upgrade`; of an SQLite
-    file a copy is made first.
+    """Creates the tables, or upgrades older ones if `upgrade` is set. An SQLite file is copied
+    first.
 
     Raises NeedsUpgrade, TooNew, StoreUnavailable.
     """
-    with ours(), engine.begin() as connection:
+    with translated_errors(), engine.begin() as connection:
         if engine.dialect.name == "postgresql":
             connection.execute(sql.select(sql.func.pg_advisory_xact_lock(TABLES_LOCK)))
         found = found_version(connection)
@@ -227,7 +226,7 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
             if engine.dialect.name == "sqlite":
                 connection.exec_driver_sql(
                     "BEGIN IMMEDIATE"
-                )  # all tables or none, and one sync: the driver would commit each by itself
+                )  # one transaction: the driver would commit each table separately
             metadata.create_all(connection)
             _stamp(connection, NEWEST)
             return
@@ -236,20 +235,21 @@ def prepare(engine: sql.Engine, *, upgrade: bool) -> None:
     if not upgrade and found != NEWEST:
         _refuse_unknown(found)
         raise NeedsUpgrade(
-            f"the database has version {found} and this program needs {NEWEST}: stop every scheduler, make a backup, "
-            "then run `jupyter gpushare db upgrade` (or start with --db-upgrade)",
+            f"the database has version {found} and this program needs {NEWEST}: stop every"
+            " scheduler, make a backup, then run `jupyter gpushare db upgrade` (or start with"
+            " --db-upgrade)",
             field="db-url",
         )
     bring_up_to_date(engine)
 
 
 def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
-    """All steps that are missing, together or not at all. Gives the version that was found, and the
-    copy that was made of a file.
+    """Applies all missing steps in one transaction. Returns the version that was found, and the
+    copy of an SQLite file.
 
     Raises TooNew, StoreUnavailable.
     """
-    with ours(), engine.connect() as connection:
+    with translated_errors(), engine.connect() as connection:
         found = found_version(connection) or NOTHING
     _refuse_unknown(found)
     file = file_in(str(engine.url))
@@ -258,11 +258,11 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
         if file is not None and NOTHING < found < NEWEST
         else None
     )
-    with ours(), engine.begin() as connection:
+    with translated_errors(), engine.begin() as connection:
         if engine.dialect.name == "sqlite":
             connection.exec_driver_sql(
                 "BEGIN IMMEDIATE"
-            )  # or the driver would commit every change of a table by itself
+            )  # the driver would commit every change of a table separately
         elif not connection.execute(
             sql.select(sql.func.pg_try_advisory_xact_lock(LEAD_LOCK))
         ).scalar():
@@ -270,7 +270,7 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
         else:
             connection.exec_driver_sql(
                 "SET LOCAL statement_timeout = 0"
-            )  # a large table takes its time
+            )  # a large table takes long
         if found != NOTHING and not sql.inspect(connection).has_table("alembic_version"):
             _stamp(connection, found)
         _run_steps(connection)
@@ -280,20 +280,22 @@ def bring_up_to_date(engine: sql.Engine) -> tuple[str, Path | None]:
 def _refuse_unknown(found: str) -> None:
     if found not in (NOTHING, *steps()):
         raise TooNew(
-            f"the database has version {found}, which is newer than this program ({NEWEST}): install a newer one",
+            f"the database has version {found}, which is newer than this program ({NEWEST}):"
+            " install a newer version",
             field="db-url",
         )
 
 
 def _is_stamped(engine: sql.Engine) -> bool:
-    with ours(), engine.connect() as connection:
+    with translated_errors(), engine.connect() as connection:
         return sql.inspect(connection).has_table("alembic_version")
 
 
 def _stamp(connection: sql.Connection, version: str) -> None:
     connection.execute(
         sql.text(
-            "CREATE TABLE IF NOT EXISTS alembic_version (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
+            "CREATE TABLE IF NOT EXISTS alembic_version"
+            " (version_num VARCHAR(32) NOT NULL PRIMARY KEY)"
         )
     )
     connection.execute(_VERSION.delete())
@@ -301,7 +303,7 @@ def _stamp(connection: sql.Connection, version: str) -> None:
 
 
 def _run_steps(connection: sql.Connection) -> None:
-    from alembic import command  # only here: a start that changes nothing need not load it
+    from alembic import command  # imported here, since it is slow and rarely needed
     from alembic.config import Config
 
     config = Config()
@@ -315,14 +317,14 @@ def _run_steps(connection: sql.Connection) -> None:
 
 
 def file_in(url: str) -> Path | None:
-    """The file of an SQLite database; None: it has none. Raises InvalidInput."""
+    """The file of an SQLite database; None: no file. Raises InvalidInput."""
     parsed = _parsed(url)
     name = parsed.database if parsed.get_backend_name() == "sqlite" else None
     return None if not name or name == ":memory:" else Path(name)
 
 
 def is_shared(url: str) -> bool:
-    """Whether several schedulers may be on it. Raises InvalidInput."""
+    """Whether several schedulers can use the database. Raises InvalidInput."""
     return _parsed(url).get_backend_name() == "postgresql"
 
 
@@ -330,12 +332,12 @@ def _parsed(url: str) -> sql.URL:
     try:
         return sql.make_url(url)
     except ArgumentError as error:
-        raise InvalidInput(f"this database cannot be used: {error}", field="db-url") from error
+        raise InvalidInput(f"the database URL cannot be used: {error}", field="db-url") from error
 
 
 def backup_file(source: Path, target: Path) -> Path:
-    """A consistent copy, made while others may write, by the database's own means; readable by its
-    owner alone. Gives the target.
+    """Makes a consistent copy through SQLite's backup API while others may write. Only its owner
+    can read it. Returns the target.
     """
     os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC, 0o600))
     try:

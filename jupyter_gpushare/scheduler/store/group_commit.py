@@ -1,14 +1,12 @@
-"""What is on disk for good. Commits go into SQLite's log one by one; what they changed is told only
-after the log was synced, once for many.
+"""Group commit for SQLite: one sync of the write-ahead log (WAL) for many commits.
 
-A sync for every commit, on the thread that decides, was most of what a busy service waited for: a
-slow disk takes milliseconds for each, and held up everybody. Now the disk works beside the
-decisions. The promise is the same: commit, sync, then announce. Whatever leaves the service (an
-answer, a frame of a stream, an order to an agent) carries the number of the last commit before it,
-and waits here until that one is on disk. A power cut loses only what nobody was told.
+A sync for every commit on the event loop would take milliseconds each on a slow disk. Here a thread
+syncs the WAL, and everything that leaves the service (an answer, a frame of a stream, an order to
+an agent) waits until the last commit before it is on disk: commit, sync, announce. A power failure
+loses only commits that were not announced.
 
-The log is copied into the database's file in a thread as well: on the thread that decides, it held
-up a grant for as long as the disk took to take a few thousand pages.
+Another thread checkpoints the WAL into the database file, which takes long for a few thousand
+pages.
 """
 
 from __future__ import annotations
@@ -31,19 +29,18 @@ from .database import StoreUnavailable
 __all__ = ["GroupCommit"]
 
 log = logging.getLogger("gpushare.scheduler")
-COMMITS_PER_COPY: Final = 256
-"""So many commits fill about two thousand pages of the log."""
-LONG_LOG: Final = 2_000
-"""Pages of the log from which on it is begun anew, which stops a writer for a moment."""
+COMMITS_PER_CHECKPOINT: Final = 256
+"""These fill about 2000 pages of the WAL."""
+RESTART_PAGES: Final = 2_000
+"""Pages after which the WAL is restarted, which blocks writers for a moment."""
 
 
 class GroupCommit:
-    """Counts commits, and knows how many of them are on disk. `file` None: the database syncs every
-    commit by itself.
+    """Counts commits, and how many of them are on disk. `file` None: the database syncs every commit
+    itself.
 
-    Used on one event loop, and before it runs; `on_failure` is told there why a sync failed: nobody
-    knows then what of the last commits will be there after a power cut, and the service must begin
-    again with what can be read.
+    For one event loop, and before it runs. `on_failure` is called there when a sync fails: the last
+    commits may be lost in a power failure, so the service must restart from what can be read.
     """
 
     def __init__(
@@ -52,22 +49,20 @@ class GroupCommit:
         self._wal = None if file is None else file.with_name(f"{file.name}-wal")
         self._file, self._on_failure = file, on_failure
         self.written = self.on_disk = 0
-        """Number of the last commit, and of the last that is on disk."""
+        """Number of the last commit, and of the last commit that is on disk."""
         self.on_synced: Callable[[float], None] = lambda _seconds: None
-        """Is told how long each sync took."""
+        """Called with the duration of each sync in seconds."""
         self._failure: str | None = None
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
-        """A heap: who waits for which commit."""
+        """A heap of (commit, sequence number, waiter)."""
         self._asked = count()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._due, self._copy_due = threading.Event(), threading.Event()
+        self._due, self._checkpoint_due = threading.Event(), threading.Event()
         self._is_over = False
         self._threads: list[threading.Thread] = []
 
     def committed(self) -> None:
-        """A transaction was committed. The disk begins with it at once: somebody will be told of it
-        soon.
-        """
+        """Counts a commit and starts a sync."""
         self.written += 1
         if self._wal is None:
             self.on_disk = self.written
@@ -75,7 +70,7 @@ class GroupCommit:
             self._due.set()
 
     async def reached(self, mark: int) -> None:
-        """Returns when this commit is on disk. Raises StoreUnavailable: it may never be."""
+        """Waits until this commit is on disk. Raises StoreUnavailable if a sync failed."""
         if self.on_disk >= mark:
             return
         if self._failure is not None:
@@ -86,21 +81,19 @@ class GroupCommit:
         await waiter
 
     def start(self) -> None:
-        """Begins to sync beside the running event loop; whoever waits does so too. What was
-        committed before is synced now.
-        """
+        """Starts the threads, on the running event loop. Earlier commits are synced now."""
         if self._threads or self._wal is None:
             return
         self._loop = asyncio.get_running_loop()
         for work, name in (
-            (self._sync_again_and_again, "gpushare-sync"),
-            (self._copy_again_and_again, "gpushare-copy"),
+            (self._sync_loop, "gpushare-sync"),
+            (self._checkpoint_loop, "gpushare-copy"),
         ):
             self._threads.append(threading.Thread(target=work, name=name, daemon=True))
             self._threads[-1].start()
 
     def _synced(self, mark: int, seconds: float, failure: str | None = None) -> None:
-        """On the loop: everything up to this commit is on disk, or nobody knows."""
+        """On the event loop: everything up to this commit is on disk, or the sync failed."""
         self.on_synced(seconds)
         if failure is not None and self._failure is None:
             self._failure = failure
@@ -109,7 +102,7 @@ class GroupCommit:
             self.on_disk = mark
         while self._waiting and (self._failure is not None or self._waiting[0][0] <= mark):
             _, _, waiter = heappop(self._waiting)
-            if waiter.done():  # who waited has left
+            if waiter.done():  # the waiter was cancelled
                 continue
             if self._failure is None:
                 waiter.set_result(None)
@@ -118,12 +111,10 @@ class GroupCommit:
 
     # -- in the threads --
 
-    def _sync_again_and_again(self) -> None:
-        """As soon as one sync is over, the next takes all that was committed meanwhile: no turn of
-        the loop lies between them.
-        """
+    def _sync_loop(self) -> None:
+        """When a sync ends, the next one starts for all commits made meanwhile."""
         assert self._loop is not None
-        copied = 0
+        checkpointed = 0
         while not self._is_over:
             self._due.wait()
             self._due.clear()
@@ -131,55 +122,51 @@ class GroupCommit:
             try:
                 self._sync()
             except OSError as error:
-                failure = f"the disk failed to keep what was committed: {error.strerror or error}"
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                failure = f"the disk failed to sync commits: {error.strerror or error}"
+            with suppress(RuntimeError):  # the event loop is closed, so nothing waits
                 self._loop.call_soon_threadsafe(
                     self._synced, mark, time.perf_counter() - begun, failure
                 )
-            if mark - copied >= COMMITS_PER_COPY:
-                copied = mark
-                self._copy_due.set()
+            if mark - checkpointed >= COMMITS_PER_CHECKPOINT:
+                checkpointed = mark
+                self._checkpoint_due.set()
 
     def _sync(self) -> None:
-        """Beside SQLite, on a handle of ours: unlike the database's own file, the log has no locks
-        that closing it would drop.
+        """Through a separate file descriptor: unlike on the database file, SQLite has no locks on
+        the WAL that closing the descriptor would drop.
         """
         assert self._wal is not None
         try:
             handle = os.open(self._wal, os.O_RDWR | os.O_CLOEXEC)
         except FileNotFoundError:
-            return  # SQLite copied and synced it when its last connection was closed
+            return  # SQLite checkpointed and synced it with its last connection
         try:
             os.fdatasync(handle)
         finally:
             os.close(handle)
 
-    def _copy_again_and_again(self) -> None:
+    def _checkpoint_loop(self) -> None:
         while not self._is_over:
-            self._copy_due.wait()
-            self._copy_due.clear()
-            with suppress(
-                sqlite3.Error
-            ):  # what cannot be done now is done after the next few hundred commits
-                self._copy()
+            self._checkpoint_due.wait()
+            self._checkpoint_due.clear()
+            with suppress(sqlite3.Error):  # the next checkpoint tries again
+                self._checkpoint()
 
-    def _copy(self) -> None:
-        """Never waits for the service."""
+    def _checkpoint(self) -> None:
+        """With timeout 0, so that it never waits for the service."""
         connection = sqlite3.connect(f"{self._file}", timeout=0, isolation_level=None)
         try:
             _, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages > LONG_LOG:
+            if pages > RESTART_PAGES:
                 connection.execute("PRAGMA wal_checkpoint(RESTART)")
         finally:
             connection.close()
 
     def close(self) -> None:
-        """Everything that was committed is on disk when this returns, as far as the disk takes it.
-        May be called twice.
-        """
+        """Syncs the remaining commits and ends the threads. May be called twice."""
         self._is_over = True
         self._due.set()
-        self._copy_due.set()
+        self._checkpoint_due.set()
         for thread in self._threads:
             thread.join()
         if self._wal is not None and self.on_disk < self.written and self._failure is None:

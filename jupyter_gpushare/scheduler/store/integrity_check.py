@@ -1,5 +1,5 @@
-"""Examines a database: its version, whether the file is whole, and what must be true of leases
-whoever wrote them. Changes nothing.
+"""Checks a database: its version, the integrity of the file, and the consistency of leases and
+usage. Changes nothing.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.core.model.errors import InvalidInput
 
 from . import schema as s
-from .database import NEWEST, found_version, ours
+from .database import NEWEST, found_version, translated_errors
 
 __all__ = ["problems_in"]
 
 
 def problems_in(engine: sql.Engine) -> list[str]:
-    """A sentence for each thing that is wrong, in a stable order. Raises StoreUnavailable."""
-    with ours(), engine.connect() as connection:
+    """One sentence per problem, in a stable order. Raises StoreUnavailable."""
+    with translated_errors(), engine.connect() as connection:
         found = found_version(connection)
         if found is None:
-            return ["There are no tables in this database."]
+            return ["The database has no tables."]
         if found != NEWEST:
             return [f"The database has version {found}; this program needs {NEWEST}."]
         return [*_broken_file(connection), *_leases(connection), *_usage(connection)]
@@ -56,26 +56,27 @@ def _leases(connection: sql.Connection) -> Iterator[str]:
             yield f"Lease {row.id} cannot be read: {error.message}."
     for lease in leases:
         if lease.workload not in alive:
-            yield f"Lease {lease.id} is in force and its workload {lease.workload} is not."
+            yield f"Lease {lease.id} is in force, but its workload {lease.workload} has ended."
         if lease.node not in nodes:
-            yield f"Lease {lease.id} is on node {lease.node}, which is not known."
+            yield f"Lease {lease.id} is on the unknown node {lease.node}."
     for (workload, pod), count in sorted(
         Counter((lease.workload, lease.pod) for lease in leases).items()
     ):
         if count > 1:
             yield f"Pod {pod} of workload {workload} has {count} leases."
-    yield from _booked(leases, nodes)
+    yield from _overcommitted(leases, nodes)
 
 
-def _booked(leases: list[m.LeaseBody], nodes: Mapping[str, m.NodeReport]) -> Iterator[str]:
-    """GPUs that were promised beyond what they have."""
-    promised: Counter[tuple[str, int]] = Counter()
+def _overcommitted(leases: list[m.LeaseBody], nodes: Mapping[str, m.NodeReport]) -> Iterator[str]:
+    """GPUs whose guarantees exceed their memory."""
+    guaranteed: Counter[tuple[str, int]] = Counter()
     for lease in leases:
-        promised.update({(lease.node, gpu): lease.request_mib for gpu in lease.planned_gpus})
-    for (name, gpu), mib in sorted(promised.items()):
+        guaranteed.update({(lease.node, gpu): lease.request_mib for gpu in lease.planned_gpus})
+    for (name, gpu), mib in sorted(guaranteed.items()):
         devices = {device.index: device for device in nodes[name].devices} if name in nodes else {}
         if gpu in devices and mib > devices[gpu].total_mib:
-            yield f"GPU {gpu} of node {name} is booked twice: {mib} MiB are promised and it has {devices[gpu].total_mib} MiB."
+            total = devices[gpu].total_mib
+            yield f"GPU {gpu} of node {name} is overcommitted: {mib} of {total} MiB are guaranteed."
 
 
 def _usage(connection: sql.Connection) -> Iterator[str]:
@@ -85,7 +86,7 @@ def _usage(connection: sql.Connection) -> Iterator[str]:
         .order_by(s.usage.c.lease)
     )
     for lease in connection.execute(orphans).scalars():
-        yield f"Something was used under lease {lease}, which never was."
+        yield f"Usage of the unknown lease {lease} is recorded."
     sums = [column for column in s.usage.columns if column.name not in ("lease", "project")]
     negative = (
         sql.select(s.usage.c.lease)
@@ -93,4 +94,4 @@ def _usage(connection: sql.Connection) -> Iterator[str]:
         .order_by(s.usage.c.lease)
     )
     for lease in connection.execute(negative).scalars():
-        yield f"Less than nothing was used under lease {lease}."
+        yield f"The recorded usage of lease {lease} is negative."

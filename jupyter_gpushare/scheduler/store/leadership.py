@@ -1,11 +1,10 @@
-"""Which of several schedulers on one PostgreSQL may commit: one, and it is fenced.
+"""Leader election among schedulers on one PostgreSQL database, with fencing.
 
-Three things together, because each alone has a hole. An advisory lock on a connection of its own
-says at once that a process died. A row with the time of the last sign of life says that a process
-hangs whose connections are still open; its connection is then ended. And the epoch in that row,
-which every commit looks at inside its own transaction, stops a scheduler that wakes up after
-somebody else took over: it finds another epoch and commits nothing. Times are the database's, so
-that clocks of machines do not matter.
+Three mechanisms, since each alone is incomplete. An advisory lock on a separate connection shows at
+once that a process died. A row with the time of the last heartbeat shows that a process hangs while
+its connections are open; its connection is then terminated. Every commit checks the epoch in that
+row inside its own transaction, so that a scheduler that resumes after another one took over commits
+nothing. Times come from the database, so the clocks of machines do not matter.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ import sqlalchemy as sql
 from sqlalchemy.dialects import postgresql
 from sqlalchemy.exc import SQLAlchemyError
 
-from .database import LEAD_LOCK, StoreUnavailable, open_engine, ours
+from .database import LEAD_LOCK, StoreUnavailable, open_engine, translated_errors
 from .schema import leadership as row
 
 __all__ = ["SILENT_S", "LeadershipLost", "Leadership"]
 
 log = logging.getLogger("gpushare.scheduler")
 SILENT_S: Final = 10.0
-"""A leader that gave no sign of life for so long hangs."""
+"""A leader without a heartbeat for this long hangs."""
 NAME: Final = "jupyter-gpushare leader"
-"""What the connection is called that holds the lock: no other is ever ended by us."""
+"""Name of the connection with the lock; only connections of this name are terminated."""
 
 _now: Final = sql.cast(sql.func.extract("epoch", sql.func.clock_timestamp()) * 1000, sql.BigInteger)
 _IS_MINE: Final = (
@@ -43,26 +42,29 @@ _RESIGN: Final = (
     row.update().where(row.c.id == 1, row.c.epoch == sql.bindparam("mine")).values(renewed_ms=0)
 )
 _TRY: Final = sql.select(sql.func.pg_try_advisory_lock(LEAD_LOCK))
-_LET_GO: Final = sql.select(
+_UNLOCK: Final = sql.select(
     sql.func.pg_advisory_unlock_all()
-)  # said aloud: the database hears of a closed connection a moment later
+)  # explicit, since the database notices a closed connection a moment later
 _END_SILENT: Final = sql.text(
-    "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE locktype = 'advisory' AND granted "
-    "AND classid = :high AND objid = :low AND objsubid = 1 AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = "
-    "current_database()) AND application_name = :name AND EXISTS (SELECT FROM leadership WHERE id = 1 AND renewed_ms < "
-    "CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) - :silent)"
+    "SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted"
+    " AND classid = :high AND objid = :low AND objsubid = 1"
+    " AND pg_locks.database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND application_name = :name"
+    " AND EXISTS (SELECT FROM leadership WHERE id = 1 AND renewed_ms <"
+    " CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint) - :silent)"
 ).bindparams(high=LEAD_LOCK >> 32, low=LEAD_LOCK & 0xFFFFFFFF, name=NAME)
 
 
 class LeadershipLost(StoreUnavailable):
-    """Raised when another scheduler leads now: what this one has in memory is the past."""
+    """Raised when another scheduler leads now; the state in memory is outdated."""
 
     def __init__(self) -> None:
         super().__init__("another scheduler leads now")
 
 
 class Leadership:
-    """This process's claim. Its methods wait for the database: all but `check` belong into a
+    """The leadership of this process. Methods block on the database: call all but `check` in a
     thread.
     """
 
@@ -71,15 +73,15 @@ class Leadership:
         self._connection: sql.Connection | None = None
         self.holder, self.silent_s = holder, silent_s
         self.epoch = 0
-        """Of this process's last turn."""
-        self.leader = "nobody"
-        """Who led when this was last looked at, in words."""
+        """The epoch of this process's last term; 0: none."""
+        self.leader = "no scheduler"
+        """The leader when it was last read, as text."""
 
     def try_to_lead(self, address: str) -> bool:
-        """Whether this process leads from now on; people are sent to this address. Raises
-        StoreUnavailable.
+        """Whether this process leads from now on. Standby schedulers refer clients to `address`.
+        Raises StoreUnavailable.
         """
-        with self._talking() as connection:
+        with self._connected() as connection:
             if not connection.execute(_TRY).scalar():
                 connection.execute(_END_SILENT, {"silent": round(self.silent_s * 1000)})
                 self._look(connection)
@@ -93,7 +95,7 @@ class Leadership:
                 "url": address,
                 "renewed_ms": _now,
             }
-            # waits for commits of the leader before: they are in what we read next, or they fail
+            # waits for commits of the previous leader: they are read next, or they fail
             taken = connection.execute(
                 insert.on_conflict_do_update(index_elements=["id"], set_=mine).returning(
                     row.c.epoch
@@ -105,73 +107,71 @@ class Leadership:
 
     def _look(self, connection: sql.Connection) -> None:
         found = connection.execute(sql.select(row.c.holder, row.c.url)).first()
-        self.leader = f"{found.holder} at {found.url}" if found else "nobody"
+        self.leader = f"{found.holder} at {found.url}" if found else "no scheduler"
 
     def renew(self) -> None:
-        """A sign of life. Raises Deposed; StoreUnavailable when the database cannot be reached,
-        which decides nothing yet.
+        """Sends a heartbeat. Raises LeadershipLost; StoreUnavailable if the database cannot be
+        reached, which does not end the leadership yet.
         """
         try:
             self._renew()
         except LeadershipLost:
             raise
         except StoreUnavailable:
-            self._renew()  # on a new connection: the old one may have been ended by who took over
+            self._renew()  # on a new connection: the new leader may have terminated the old one
 
     def _renew(self) -> None:
-        with self._talking() as connection:
+        with self._connected() as connection:
             if connection.execute(_RENEW, {"mine": self.epoch}).rowcount == 0:
                 raise LeadershipLost
 
     def check(self, connection: sql.Connection) -> None:
-        """In a transaction that is about to commit: nobody can take over between this and its
-        commit. Raises Deposed.
+        """Called in a transaction before its commit; no other process can take over in between.
+        Raises LeadershipLost.
         """
         if connection.execute(_IS_MINE, {"mine": self.epoch}).first() is None:
             raise LeadershipLost
 
     def resign(self) -> None:
-        """Lets the next one lead at once; does nothing when this one does not lead. May be called
+        """Lets another process lead at once. Does nothing if this one does not lead. May be called
         twice.
         """
         with suppress(StoreUnavailable, SQLAlchemyError):
             if self._connection is not None and self.epoch:
                 self._connection.execute(_RESIGN, {"mine": self.epoch})
-                self._connection.execute(_LET_GO)
-        self._hang_up()
+                self._connection.execute(_UNLOCK)
+        self._disconnect()
         self.epoch = 0
 
     def close(self) -> None:
-        """Lets go of everything."""
+        """Resigns and closes all connections."""
         self.resign()
         self._engine.dispose()
 
     @contextmanager
-    def _talking(self) -> Iterator[sql.Connection]:
-        """A connection that is given up, and with it the lock, when anything goes wrong on it."""
-        with ours():
+    def _connected(self) -> Iterator[sql.Connection]:
+        """The connection with the lock; it is closed after any error."""
+        with translated_errors():
             try:
                 yield self._connect()
             except SQLAlchemyError:
-                self._hang_up()
+                self._disconnect()
                 raise
 
     def _connect(self) -> sql.Connection:
-        """The connection with the lock, or a new one, which asks for it again: the database may
-        have been away for a moment.
-        """
+        """The connection with the lock, or a new one that requests the lock again."""
         if self._connection is None:
             self._connection = self._engine.connect()
             if self.epoch and not self._connection.execute(_TRY).scalar():
                 log.warning(
-                    "the lock of the leader is still held by an older connection; the epoch decides"
+                    "an older connection still has the lock of the leader; the epoch decides"
                 )
         return self._connection
 
-    def _hang_up(self) -> None:
+    def _disconnect(self) -> None:
         if self._connection is not None:
             connection, self._connection = self._connection, None
             with suppress(SQLAlchemyError):
-                # closed for real: a connection in a pool would keep the lock
+                # not returned to the pool, where it would keep the lock
                 connection.invalidate()
                 connection.close()

@@ -1,5 +1,5 @@
-"""Only one process at a time: two schedulers on one store would give the same GPU twice. A lock
-ends with its process, however that ends.
+"""File locks: two schedulers on one database would allocate the same GPU twice. A lock ends with its
+process.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ __all__ = ["is_held", "lock_of", "only_one"]
 
 
 def only_one(lock_file: Path, refusal: str, where: Path) -> int:
-    """The descriptor that holds the lock until it is closed. Raises Unavailable with `refusal` and
-    `where`, which people know, when it is held.
+    """Locks the file and returns the descriptor; closing it releases the lock. Raises Unavailable
+    with `refusal` and `where` if another process has the lock.
     """
     try:
         lock = os.open(lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -32,7 +32,7 @@ def only_one(lock_file: Path, refusal: str, where: Path) -> int:
 
 
 def is_held(lock_file: Path) -> bool:
-    """Whether somebody has it now."""
+    """Whether a process has the lock now."""
     try:
         os.close(only_one(lock_file, "held", lock_file))
     except Unavailable:
@@ -41,8 +41,8 @@ def is_held(lock_file: Path) -> bool:
 
 
 def lock_of(database: Path) -> int:
-    """Of a database in a file. Beside the file rather than on it: closing any handle of the file
-    itself would drop SQLite's own locks.
+    """Locks a database file through a second file: closing a descriptor of the database file would
+    drop SQLite's own locks.
     """
     return only_one(
         database.with_suffix(".lock"), "another scheduler runs on this database", database

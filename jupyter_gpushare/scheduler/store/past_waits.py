@@ -1,6 +1,4 @@
-"""How long requests waited for their first lease, read back from what is kept of workloads and
-leases. Nothing is written for it.
-"""
+"""How long requests waited for their first lease, from the stored workloads and leases."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import sqlalchemy as sql
 from jupyter_gpushare import messages as m
 
 from . import schema as s
-from .database import ours
+from .database import translated_errors
 from .store import Store
 
 __all__ = ["PastWait", "past_waits"]
@@ -19,8 +17,8 @@ __all__ = ["PastWait", "past_waits"]
 
 @dataclass(frozen=True, slots=True)
 class PastWait:
-    """One wait that is over; times in ms. `pool`: where it got its first lease; None: it was given
-    up without one.
+    """One wait that has ended; times in ms. `pool` is the pool of the first lease; None: the
+    request ended without one.
     """
 
     id: str
@@ -32,10 +30,8 @@ class PastWait:
 
 
 def past_waits(store: Store, since: int, most: int) -> list[PastWait]:
-    """Those that ended after that time, at most so many, the newest of those that were granted and
-    of those that were given up.
-
-    Raises StoreUnavailable.
+    """The newest `most` waits that ended after that time, granted or not. Raises
+    StoreUnavailable.
     """
     first, earlier = s.leases, s.leases.alias()
     before = sql.tuple_(earlier.c.started_ms, earlier.c.id) < sql.tuple_(
@@ -44,7 +40,7 @@ def past_waits(store: Store, since: int, most: int) -> list[PastWait]:
     had_one_before = sql.exists().where(earlier.c.workload == first.c.workload, before)
     in_time = first.c.ended_ms.is_(None) | (
         first.c.ended_ms >= since
-    )  # implied, and there is an index for it: leases are kept for a year
+    )  # redundant, but there is an index for it, and leases are kept for a year
     what = (
         s.workloads.c.id,
         s.workloads.c.request,
@@ -60,7 +56,7 @@ def past_waits(store: Store, since: int, most: int) -> list[PastWait]:
     given_up = sql.select(
         *what, s.workloads.c.ended_ms.label("over_ms"), sql.null().label("body")
     ).where(s.workloads.c.ended_ms >= since, ~had_one)
-    with ours(), store.engine.connect() as connection:
+    with translated_errors(), store.engine.connect() as connection:
         rows = [
             row
             for query in (

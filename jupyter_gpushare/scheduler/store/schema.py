@@ -1,8 +1,7 @@
-"""What is kept: the tables as the program of today wants them, and the rows as values. `migrations`
-makes older databases so.
+"""The tables in their current version, and their rows as values.
 
-Change a table here and add a file to `migrations/versions`, in one commit;
-tests/scheduler/test_migrations.py fails while they differ.
+Every change here needs a file in `migrations/versions`; tests/scheduler/test_migrations.py compares
+both.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 LONGEST_LEASE: Final = 1100
-"""Characters of a lease's id: its workload's (up to 1000) and a few of its own."""
+"""Characters of a lease id: the id of its workload (up to 1000) and a suffix."""
 
 metadata = sql.MetaData()
 facts = sql.Table(
@@ -123,7 +122,7 @@ leadership = sql.Table(
     sql.Column("url", sql.Text, nullable=False),
     sql.Column("renewed_ms", sql.BigInteger, nullable=False),
 )
-"""One row: who may commit. The epoch grows with every new leader, and is never given twice."""
+"""One row: the leader. The epoch grows with every new leader."""
 audit = sql.Table(
     "audit",
     metadata,
@@ -168,7 +167,7 @@ usage_taken = sql.Table(
     sql.Column("life", sql.String(64), nullable=False),
     sql.Column("number", sql.BigInteger, nullable=False),
 )
-"""Which report of each node's agent was counted last."""
+"""The last counted usage report of each agent."""
 usage_hours = sql.Table(
     "usage_hours",
     metadata,
@@ -182,8 +181,8 @@ usage_hours = sql.Table(
     sql.Column("borrowed", sql.BigInteger, nullable=False),
     sql.Column("lent", sql.BigInteger, nullable=False),
 )
-"""GPU-ms per hour, project, person and notebook; the key is a hash of these four, which together
-are too long for an index.
+"""GPU-ms per hour, project, person and notebook. The key is a hash of these four, which are too long
+for an index.
 """
 outcomes = sql.Table(
     "outcomes",
@@ -218,7 +217,7 @@ logs = sql.Table(
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRow:
-    """A workload as it was asked for, and what the policy of that day made of it; times in ms."""
+    """A workload: its request, and priority and project at submission; times in ms."""
 
     request: m.WorkloadRequest
     user: str
@@ -230,15 +229,15 @@ class WorkloadRow:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRow:
+    """A lease and its start in ms."""
+
     body: m.LeaseBody
     started_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadOutcome:
-    """Batch work that is over: when (ms), how, and the exit code of each pod's command that ended
-    by itself.
-    """
+    """An ended batch workload: when (ms), how, and the exit codes of commands that exited."""
 
     row: WorkloadRow
     ended_ms: int
@@ -248,7 +247,7 @@ class WorkloadOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """A token without its secret: only the hash is kept."""
+    """A token without its secret, of which only the hash is stored."""
 
     id: str
     scope: str
@@ -258,14 +257,14 @@ class TokenRow:
     expires_ms: int | None = None
     revoked_ms: int | None = None
     users: str = ""
-    """JSON list: on whose behalf a server may ask; "": everybody's."""
+    """JSON list of the users for whom a server may act; "": all."""
     groups: str = ""
-    """JSON list: groups of a person, beside those that the configuration says."""
+    """JSON list of groups of a person, in addition to configured ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredState:
-    """Everything that a restarted service begins with."""
+    """Everything that has not ended, for a restarted service."""
 
     revision: int
     workloads: list[WorkloadRow]
@@ -273,4 +272,4 @@ class StoredState:
     nodes: list[m.NodeReport]
     events: dict[str, list[m.Event]]
     exits: dict[str, dict[str, int]]
-    """Workload -> pod -> exit code of its command, of pods that are over."""
+    """Workload -> pod -> exit code of its command, for ended pods."""

@@ -1,5 +1,5 @@
-"""What can be written inside one transaction. Statements are built once: making them anew cost a
-tenth of the service under load.
+"""Writes inside one transaction. Statements are built once, at import, because building them is
+slow.
 """
 
 from __future__ import annotations
@@ -20,9 +20,7 @@ __all__ = ["StoreTransaction"]
 def _upsert(
     table: sql.Table, key: str, updated: Sequence[str] = (), added: Sequence[str] = ()
 ) -> dict[str, sql.Insert]:
-    """Per dialect: insert a row, or where the key is there already, replace some columns and add to
-    others. The standard has no words for it.
-    """
+    """Per dialect: insert a row, or if the key exists, replace some columns and add to others."""
     made: dict[str, sql.Insert] = {}
     for name, insert in (
         ("sqlite", sqlite.insert(table)),
@@ -36,9 +34,7 @@ def _upsert(
 
 
 _REVISION: Final = _upsert(s.facts, "key", ["value"])
-_LEASE: Final = _upsert(
-    s.leases, "id", ["body", "ended_ms"]
-)  # it keeps the time at which it started
+_LEASE: Final = _upsert(s.leases, "id", ["body", "ended_ms"])  # the start time does not change
 _NODE: Final = _upsert(s.nodes, "name", ["report"])
 _USED: Final = _upsert(
     s.usage, "lease", added=["held_ms", "busy_ms", "used_mib_ms", "borrowed_mib_ms"]
@@ -61,20 +57,20 @@ _LEASE_ENDED: Final = s.leases.update().where(s.leases.c.id == sql.bindparam("of
 
 
 class StoreTransaction:
-    """See the module. What belongs together is committed together: by `Store.transaction`."""
+    """The writes of one `Store.transaction`."""
 
     def __init__(self, connection: sql.Connection) -> None:
         self.connection = connection
         self._dialect = connection.dialect.name
         self.wrote = False
-        """Whether anything was written: a cycle that decided nothing need not be committed."""
+        """Whether anything was written; otherwise no commit is needed."""
 
     def do(
         self,
         statement: sql.UpdateBase,
         values: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     ) -> int:
-        """Executes a write; gives the number of rows that it touched."""
+        """Executes a write and returns the number of affected rows."""
         self.wrote = True
         return self.connection.execute(statement, values).rowcount
 
@@ -96,16 +92,16 @@ class StoreTransaction:
         self.do(_SUBMITTED, values | known)
 
     def renamed(self, request: m.WorkloadRequest) -> None:
-        """The workload is called otherwise in its request."""
+        """The workload has a new name in its request."""
         self.do(_RENAMED, {"of": request.id, "request": _text(request)})
 
     def ended(self, workload: str, now_ms: int, message: str) -> None:
-        """The workload is over, and so are its leases."""
+        """The workload and its leases have ended."""
         self.do(_ENDED, {"of": workload, "ended_ms": now_ms, "message": message})
         self.do(_LEASES_ENDED, {"of": workload, "ended_ms": now_ms})
 
     def lease(self, body: m.LeaseBody, started_ms: int) -> None:
-        """A new lease, or a new version of one, which keeps the time at which it started."""
+        """A new lease, or a new version of one; its start time does not change."""
         row = {
             "id": body.id,
             "workload": body.workload,
@@ -130,7 +126,7 @@ class StoreTransaction:
         )
 
     def history(self, kind: str, now_ms: int, body: bytes) -> None:
-        """Something to look back at; how long it is kept depends on the kind (`Store.forget`)."""
+        """A record of the history; its kind decides how long it is kept."""
         self.do(_HISTORY, {"kind": kind, "time_ms": now_ms, "body": body.decode()})
 
     def forget_history(self, kind: str, before_ms: int) -> None:
@@ -142,7 +138,7 @@ class StoreTransaction:
         )
 
     def logged(self, workload: str, lease: str, pod: str, stop: int, text: str) -> None:
-        """A piece of what a command printed, up to this byte of it."""
+        """A piece of a command's output, up to this byte."""
         self.do(
             _LOG, {"workload": workload, "lease": lease, "pod": pod, "stop": stop, "text": text}
         )
@@ -151,9 +147,7 @@ class StoreTransaction:
         self.do(_NODE[self._dialect], {"name": report.name, "report": _text(report)})
 
     def used(self, rows: Mapping[str, tuple[str, Mapping[str, int]]]) -> None:
-        """Adds to the ledgers of these leases: lease -> its project, and what is to be added to
-        which sum.
-        """
+        """Adds to the usage of leases: lease -> (project, column -> amount)."""
         if rows:
             self.do(
                 _USED[self._dialect],
@@ -164,7 +158,7 @@ class StoreTransaction:
             )
 
     def usage_taken(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Of these nodes everything is counted up to this report."""
+        """The usage reports of these nodes have been counted up to this one."""
         if rows:
             self.do(_TAKEN[self._dialect], rows)
 

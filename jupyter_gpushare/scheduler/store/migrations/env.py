@@ -1,6 +1,4 @@
-"""Run by Alembic: on the connection that `scheduler.store.database` opened (its locks, its
-transaction), never on one of its own.
-"""
+"""Run by Alembic on the connection of `scheduler.store.database`, inside its locks and transaction."""
 
 from __future__ import annotations
 

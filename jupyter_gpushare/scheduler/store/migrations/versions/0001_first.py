@@ -1,4 +1,4 @@
-"""The first tables, as version 0.1 made them."""
+"""The tables of version 0.1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A token says on whose behalf a server may ask, and which groups a person has."""
+"""Tokens have the users of a server and the groups of a person."""
 
 from __future__ import annotations
 

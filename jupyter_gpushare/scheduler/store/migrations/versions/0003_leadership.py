@@ -1,6 +1,4 @@
-"""One scheduler leads; and the id of a lease has room for the longest id of a workload (SQLite
-never minded).
-"""
+"""Leadership; longer ids of leases (SQLite does not enforce lengths)."""
 
 from __future__ import annotations
 

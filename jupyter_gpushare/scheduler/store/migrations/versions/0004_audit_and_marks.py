@@ -1,4 +1,4 @@
-"""What administrators did is written down; and nodes may be cordoned and drained."""
+"""The audit log, and cordoned and draining nodes."""
 
 from __future__ import annotations
 

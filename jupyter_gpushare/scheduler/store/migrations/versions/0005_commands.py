@@ -1,4 +1,4 @@
-"""Batch work: what each pod's command printed, and how it ended."""
+"""Batch workloads: output and exit codes of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GPU time per hour, project, person and notebook: what usage reports are made of."""
+"""GPU time per hour, project, person and notebook, for usage reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people look back at: evictions, and what the queues held and wanted."""
+"""History: evictions, and samples of the queues."""
 
 from __future__ import annotations
 

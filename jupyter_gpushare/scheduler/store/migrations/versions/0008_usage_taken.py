@@ -1,6 +1,4 @@
-"""Which report of each node's agent was counted last, so that one that is said again is counted
-once.
-"""
+"""The last counted usage report of each agent, so that repeated reports are counted once."""
 
 from __future__ import annotations
 
