@@ -1,6 +1,4 @@
-"""The scheduler service as a program: its configuration the Jupyter way, its start, its signals,
-its end.
-"""
+"""The scheduler service as a program: configuration (traitlets), start, signals, end."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ from .auth.rate_limits import GENEROUS, RateLimits
 from .gc_tuning import GcTuning
 from .http.listeners import ListenAddress, Listeners
 from .http.standby import StandbyServer, keep_leading
-from .hub_integration import joined
+from .hub_integration import integrate
 from .server import SchedulerServer
 from .store.database import StoreUnavailable, is_shared, open_engine, prepare
 from .store.leadership import SILENT_S, Leadership
@@ -40,7 +38,7 @@ DAY_MS: Final = 24 * 3600 * 1000
 
 
 def state_directory() -> Path:
-    """Where scheduler and agent keep what they must not forget, unless somebody said otherwise."""
+    """Default directory of the state of scheduler and agent."""
     return Path(os.environ.get("GPUSHARE_STATE") or Path(jupyter_data_dir()) / "gpushare")
 
 
@@ -50,164 +48,135 @@ class SchedulerApp(JupyterApp):
     name = "jupyter-gpushare-scheduler"
     config_file_name = Unicode("jupyter_gpushare_config")
 
-    host = Unicode(
-        "127.0.0.1",
-        config=True,
-        help="Address to listen on; 0.0.0.0 for every network of this machine.",
-    )
-    port = Integer(PORT, min=0, max=65535, config=True, help="Port to listen on; 0: any free one.")
+    host = Unicode("127.0.0.1", config=True, help="Address to listen on; 0.0.0.0: all interfaces.")
+    port = Integer(PORT, min=0, max=65535, config=True, help="Port to listen on; 0: any free port.")
     certfile = Unicode(
-        "",
-        config=True,
-        help="TLS certificate (PEM). Without one, put the service behind something that has one.",
+        "", config=True, help="TLS certificate (PEM). Without one, use a proxy that terminates TLS."
     )
-    keyfile = Unicode(
-        "", config=True, help="Key of the certificate, when it is not in the same file."
-    )
+    keyfile = Unicode("", config=True, help="Key of the certificate, if it is in another file.")
     client_ca = Unicode(
         "",
         config=True,
-        help="Certificates (PEM) of who signs those of agents: with it, an agent shows one for its node.",
+        help="CA certificates (PEM): if set, agents need a client certificate for their node.",
     )
     socket = Unicode(
         "",
         config=True,
-        help="Unix socket to listen on: callers are their unix user. Without host or port, nothing else.",
+        help="Unix socket; callers are unix users. The only listener if host and port are not set.",
     )
     socket_mode = Integer(
-        0o666,
-        min=0,
-        max=0o777,
-        config=True,
-        help="Who may connect to the unix socket, as permissions of a file.",
+        0o666, min=0, max=0o777, config=True, help="Permissions of the unix socket file."
     )
     admin_users = List(
         Unicode(),
         config=True,
-        help="Unix users (and `group:NAME`) who are admins on the socket, beside root and the service's own.",
+        help="Unix users (and `group:NAME`) that are admins, besides root and the service's user.",
     )
     calls_per_second = Float(
-        GENEROUS.calls_per_s,
-        min=0,
-        config=True,
-        help="Calls per second that one caller may make; 0: any number.",
+        GENEROUS.calls_per_s, min=0, config=True, help="Calls per second per caller; 0: unlimited."
     )
     calls_at_once = Integer(
-        GENEROUS.calls_at_once,
-        min=1,
-        config=True,
-        help="Calls that a caller who was quiet may make at once.",
+        GENEROUS.calls_at_once, min=1, config=True, help="Burst of calls per caller."
     )
     body_bytes = Integer(
-        GENEROUS.body_bytes, min=1024, config=True, help="The largest body of a call."
+        GENEROUS.body_bytes, min=1024, config=True, help="Largest body of a call, in bytes."
     )
     frames_per_second = Float(
         GENEROUS.frames_per_s,
         min=0,
         config=True,
-        help="Frames per second that one link of an agent may send; 0: any number.",
+        help="Frames per second per agent connection; 0: unlimited.",
     )
     links_per_caller = Integer(
-        GENEROUS.links,
-        min=0,
-        config=True,
-        help="WebSockets that one caller may have open; 0: any number.",
+        GENEROUS.links, min=0, config=True, help="Open WebSockets per caller; 0: unlimited."
     )
     frame_bytes = Integer(
-        GENEROUS.frame_bytes, min=1024, config=True, help="The largest frame on a WebSocket."
+        GENEROUS.frame_bytes, min=1024, config=True, help="Largest WebSocket frame, in bytes."
     )
     state_dir = Unicode(
         config=True,
-        help="Where store and admin's token are; default: $GPUSHARE_STATE or gpushare/ in Jupyter's data.",
+        help="State directory; default: $GPUSHARE_STATE, else gpushare/ in Jupyter's data.",
     )
     db_url = Unicode(
-        "",
-        config=True,
-        help="Database of the store, as SQLAlchemy has it; default: SQLite in the state directory.",
+        "", config=True, help="Database URL (SQLAlchemy); default: SQLite in the state directory."
     )
     db_upgrade = Bool(
-        False,
-        config=True,
-        help="Whether older tables of a PostgreSQL database may be brought up to date at the start.",
+        False, config=True, help="Upgrade the tables of an older PostgreSQL database at the start."
     )
     leader_silent_s = Float(
         SILENT_S,
         min=0.5,
         config=True,
-        help="Seconds without a sign of life after which a standby on the same database takes over.",
+        help="Seconds without renewal after which a standby on the same database takes over.",
     )
     public_url = Unicode(
         "",
         config=True,
-        help="Where people reach this scheduler, as a standby tells them; default: where it listens.",
+        help="URL of this scheduler for users, named by standbys; default: where it listens.",
     )
     policy_file = Unicode(
         "",
         config=True,
-        help="The administrator's policy (gpushare.yaml). Read again when it changes, and at SIGHUP.",
+        help="Policy file (gpushare.yaml). Reloaded when it changes, and on SIGHUP.",
     )
     token_file = Unicode(
         "",
         config=True,
-        help="File with the admin's token, made if absent; default: admin.token in the state directory.",
+        help="File of the admin's token, created if missing; default: admin.token in state_dir.",
     )
     retention_days = Integer(
-        90, min=1, config=True, help="For how many days workloads that have ended are remembered."
+        90, min=1, config=True, help="Days for which ended workloads are kept."
     )
-    event_retention_days = Integer(
-        90, min=1, config=True, help="For how many days what happened to them is remembered."
-    )
-    usage_retention_days = Integer(
-        400, min=1, config=True, help="For how many days it is remembered who held and used what."
-    )
-    protect_metrics = Bool(False, config=True, help="Whether /metrics needs a token too.")
+    event_retention_days = Integer(90, min=1, config=True, help="Days for which events are kept.")
+    usage_retention_days = Integer(400, min=1, config=True, help="Days for which usage is kept.")
+    protect_metrics = Bool(False, config=True, help="Require a token for /metrics.")
     hub_api_url = Unicode(
         "",
         config=True,
-        help="JupyterHub's API, whose tokens and groups count here; default: the Hub's that started us.",
+        help="JupyterHub's API, whose tokens and groups are accepted; default: the managing Hub's.",
     )
     hub_api_token_file = Unicode(
         "",
         config=True,
-        help="File with this service's token at JupyterHub; default: $JUPYTERHUB_API_TOKEN.",
+        help="File with this service's token for JupyterHub; default: $JUPYTERHUB_API_TOKEN.",
     )
     hub_service = Unicode(
         "gpushare",
         config=True,
-        help="Name of this service at JupyterHub, when the Hub did not start it.",
+        help="Name of this service in JupyterHub, if the Hub does not manage it.",
     )
     hub_ca_file = Unicode(
         "",
         config=True,
-        help="Certificates to trust when JupyterHub's API is https://; default: the system's.",
+        help="CA certificates for JupyterHub's API at https://; default: the system's.",
     )
     hub_remember_s = Float(
         60.0,
         min=0,
         config=True,
-        help="Seconds for which the owner of one of JupyterHub's tokens is remembered.",
+        help="Seconds for which the owner of a JupyterHub token is cached.",
     )
     hub_refresh_s = Float(
-        30.0, min=1, config=True, help="Seconds between two readings of JupyterHub's groups."
+        30.0, min=1, config=True, help="Seconds between two reads of JupyterHub's groups."
     )
     groups = Dict(
         List(Unicode()),
         config=True,
-        help="Members of the groups that the policy names: {'vision': ['alice']}.",
+        help="Members of the groups in the policy: {'vision': ['alice']}.",
     )
 
     _server: SchedulerServer | None = None
-    """The one that leads now."""
+    """The current leader's server."""
 
     @default("state_dir")
     def _state_dir_default(self) -> str:
         return str(state_directory())
 
     def read_configuration(self) -> None:
-        """Reads `config_file`, or what Jupyter's directories have. Raises InvalidInput."""
+        """Reads `config_file`, or Jupyter's config directories. Raises InvalidInput."""
         self.log.addFilter(
             lambda record: not str(record.msg).startswith("Bad config")
-        )  # `exit` says it
+        )  # `exit` reports it
         try:
             self.initialize([])
         except GpuShareError:
@@ -218,9 +187,7 @@ class SchedulerApp(JupyterApp):
             ) from error
 
     def exit(self, exit_status: int | str | None = 0) -> None:
-        """Traitlets ends the process over a bad value, after a line in the log; a caller of ours
-        gets an error like every other.
-        """
+        """Raises InvalidInput where traitlets would end the process over a bad value."""
         error = sys.exc_info()[1]
         if isinstance(error, TraitError):
             raise InvalidInput(
@@ -229,7 +196,7 @@ class SchedulerApp(JupyterApp):
         super().exit(exit_status)
 
     def server(self, leadership: Leadership | None = None) -> SchedulerServer:
-        """What is configured. Raises GpuShareError."""
+        """The configured server. Raises GpuShareError."""
         server = SchedulerServer(
             Path(self.state_dir),
             leadership=leadership,
@@ -263,7 +230,7 @@ class SchedulerApp(JupyterApp):
         return tuple(sorted(group for group, members in self.groups.items() if user in members))
 
     def _hub_address(self) -> HubAddress | None:
-        """The Hub that is configured, or the one that started this process. Raises InvalidInput,
+        """The configured Hub, or the one that manages this process. Raises InvalidInput,
         Unavailable.
         """
         if not self.hub_api_url:
@@ -275,11 +242,11 @@ class SchedulerApp(JupyterApp):
         )
         return HubAddress(self.hub_api_url, token, self.hub_service)
 
-    def know_people(self, server: SchedulerServer) -> None:
-        """Tells the house who may call it beside the owners of its tokens. Raises InvalidInput,
+    def configure_authentication(self, server: SchedulerServer) -> None:
+        """Accepts unix users and JupyterHub's users besides owners of tokens. Raises InvalidInput,
         Unavailable.
         """
-        server.callers.peers = UnixPeers(self.admin_users, self._groups_of)
+        server.authenticator.peers = UnixPeers(self.admin_users, self._groups_of)
         if (address := self._hub_address()) is not None:
             hub = JupyterHub(
                 address,
@@ -288,10 +255,10 @@ class SchedulerApp(JupyterApp):
                 refresh=self.hub_refresh_s,
                 ca_file=self.hub_ca_file,
             )
-            joined(server, hub)
+            integrate(server, hub)
 
     def address(self) -> ListenAddress:
-        """Where to listen: as configured, else where the Hub that started us will look for us."""
+        """Where to listen: as configured, else where the managing Hub expects this service."""
         managed = managed_by_hub() is not None
         stated, by_hub = (
             self.config.SchedulerApp,
@@ -319,8 +286,8 @@ class SchedulerApp(JupyterApp):
         )
 
     async def serve(self, say: Callable[[str], None]) -> None:
-        """Runs until SIGINT or SIGTERM. `say` is told when calls are answered and decisions are
-        made. Raises GpuShareError.
+        """Runs until SIGINT or SIGTERM. `say` is called when the server listens and schedules.
+        Raises GpuShareError.
         """
         over = asyncio.Event()
         self._signals(over)
@@ -330,9 +297,7 @@ class SchedulerApp(JupyterApp):
             await self._lead(self.address(), None, over, say)
 
     async def _serve_in_turn(self, over: asyncio.Event, say: Callable[[str], None]) -> None:
-        """On a database that others may use too: stands by until it is this one's turn, leads, and
-        stands by again.
-        """
+        """With a shared database: stands by, leads, and stands by again."""
         self._prepare_tables()
         leadership, address = (
             Leadership(
@@ -375,10 +340,10 @@ class SchedulerApp(JupyterApp):
         over: asyncio.Event,
         say: Callable[[str], None],
     ) -> None:
-        """Decides and answers until it is over, or until another scheduler leads."""
+        """Schedules and serves until `over`, or until another scheduler leads."""
         server = self.server(leadership)
         try:
-            self.know_people(server)
+            self.configure_authentication(server)
             listeners = Listeners(server, address, Path(self.state_dir))
         except BaseException:
             await server.stop()
@@ -393,7 +358,7 @@ class SchedulerApp(JupyterApp):
             await leading
         finally:
             self._server = None
-            server.hub.close()  # listeners leave by themselves, before the server waits for them
+            server.events.close()  # streams end first, so that stopping does not wait for them
             server.agents.close()
             await listeners.stop()
             await server.stop()
@@ -405,9 +370,8 @@ class SchedulerApp(JupyterApp):
         urls = " and ".join(
             dict.fromkeys(url for url in (listeners.url, listeners.socket_url) if url)
         )
-        say(
-            f"jupyter gpushare scheduler listening on {urls} (policy {server.service.unit_of_work.loaded.source})"
-        )
+        policy = server.service.unit_of_work.loaded.source
+        say(f"jupyter gpushare scheduler listening on {urls} (policy {policy})")
         if listeners.url != listeners.socket_url:
             self.log.info("the admin's token is in %s", listeners.token_file)
 
@@ -434,7 +398,9 @@ class SchedulerApp(JupyterApp):
 
 
 async def first_of(*these: Coroutine[Any, Any, object] | asyncio.Future[Any]) -> object:
-    """What the first of these gives; the others are cancelled. Raises what the first raised."""
+    """The result of the first of these to finish; the others are cancelled. Raises what the first
+    raised.
+    """
     tasks = [asyncio.ensure_future(one) for one in these]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,8 +1,8 @@
-"""Embedded mode: the scheduler, and this machine's node agent, inside somebody else's event loop,
-for one person.
+"""Embedded mode: the scheduler and this machine's node agent inside another event loop, for one
+user.
 
-The same bodies cross the same dispatch as over HTTP; only the carrier differs. The one place where
-scheduler and agent meet as code.
+The same messages cross the same router as over HTTP; only the transport differs. The only module
+that imports both scheduler and agent.
 """
 
 from __future__ import annotations
@@ -54,21 +54,21 @@ class InProcessTransport:
     async def call(
         self, verb: str, path: str, query: Mapping[str, str], body: bytes | None
     ) -> tuple[int, str, bytes]:
-        """Answered before the next thing happens in this loop."""
-        answer = self._server.dispatch.handle(self._identity, verb, path, query, body)
+        """Handled synchronously."""
+        answer = self._server.router.handle(self._identity, verb, path, query, body)
         return answer.status, answer.content_type, answer.body
 
     def connect(self, path: str, query: Mapping[str, str]) -> AbstractAsyncContextManager[Wire]:
-        """The stream or an agent's link. Raises NotFound, NotAllowed."""
+        """The event stream or an agent's session. Raises NotFound, NotAllowed."""
         route = next((one for one in ROUTES if one.verb == "WS" and one.path == path), None)
         if route is None:
             raise NotFound(f"there is no WebSocket at {path}")
-        self._server.dispatch.permitted(route, self._identity)
+        self._server.router.permitted(route, self._identity)
         return self._listen(query.get("since")) if route.name == "stream" else self._speak()
 
     @asynccontextmanager
     async def _listen(self, since: str | None) -> AsyncIterator[Wire]:
-        frames = self._server.hub.subscribe(self._identity, revision_in(since))
+        frames = self._server.events.subscribe(self._identity, revision_in(since))
         async with aclosing(frames):
             yield _InProcessStream(frames)
 
@@ -78,11 +78,11 @@ class InProcessTransport:
         try:
             yield _InProcessAgentLink(session)
         finally:
-            session.end("its agent stopped")
+            session.end("the agent stopped")
 
 
 class _InProcessStream:
-    """Frames go one way: what is sent is not read, as over HTTP."""
+    """One direction only: what is sent is ignored, as over HTTP."""
 
     def __init__(self, frames: AsyncGenerator[bytes, None]) -> None:
         self._frames = frames
@@ -106,19 +106,17 @@ class _InProcessAgentLink:
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for order in self._session.orders():
             yield order
-        raise Unavailable(f"the scheduler ended the link: {self._session.over}")
+        raise Unavailable(f"the scheduler ended the session: {self._session.over}")
 
 
 def is_served(state_dir: Path) -> bool:
-    """Whether a scheduler runs in this state directory: in another server of the same person, as a
-    rule.
-    """
+    """Whether a scheduler runs in this state directory, usually the user's other server."""
     lock = state_dir / LOCK
     return lock.exists() and is_held(lock)
 
 
 def served_at(state_dir: Path) -> str | None:
-    """Where the last scheduler of this state directory said that it listens."""
+    """The last URL of the scheduler of this state directory."""
     try:
         url = json.loads((state_dir / NOTE).read_bytes())["url"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -127,22 +125,22 @@ def served_at(state_dir: Path) -> str | None:
 
 
 def own_socket(state_dir: Path) -> Path:
-    """Where the scheduler in somebody's Jupyter server listens for the rest of what they run: the
-    command line, a second server.
+    """Socket of the scheduler in a Jupyter server for the user's other programs: the command line,
+    a second server.
     """
     return state_dir / "scheduler.sock"
 
 
 def this_node() -> str:
-    """What this machine is called."""
+    """The name of this machine."""
     return platform.node() or "localhost"
 
 
 def devices_here(
     state_dir: Path, *, simulate: str, gpu_memory: str = "80GiB", node: str | None = None
 ) -> Devices:
-    """The GPUs of this machine, or simulated ones. Blocks for as long as a driver needs to wake up.
-    Raises GpuShareError: there are none.
+    """The GPUs of this machine, or simulated ones. Blocks while a driver initializes. Raises
+    GpuShareError: there are none.
     """
     make_state_dir(state_dir)
     return find_devices(
@@ -151,8 +149,8 @@ def devices_here(
 
 
 class EmbeddedServer:
-    """Scheduler and agent of one person's Jupyter server: `start`, then use `transport` or
-    `client`; `stop` leaves the kernels alone.
+    """Scheduler and agent of one user's Jupyter server. After `start` use `transport` or `client`;
+    `stop` leaves the kernels running.
     """
 
     def __init__(
@@ -168,7 +166,7 @@ class EmbeddedServer:
         host_memory_mib: int | None = None,
         devices: Devices | None = None,
     ) -> None:
-        """`devices`: found already. Raises GpuShareError: nothing to manage, a bad policy, or
+        """`devices`: discovered before. Raises GpuShareError: no GPUs, an invalid policy, or
         another scheduler in this state directory.
         """
         make_state_dir(state_dir)
@@ -193,7 +191,7 @@ class EmbeddedServer:
         self._listeners: Listeners | None = None
 
     async def start(self) -> None:
-        """Begins to decide and to manage. Raises GpuShareError when another agent manages this
+        """Starts scheduling and managing. Raises GpuShareError if another agent manages this
         machine; then nothing runs.
         """
         self._server.start()
@@ -207,28 +205,24 @@ class EmbeddedServer:
         self._agent = agent
 
     def _listen(self, state_dir: Path) -> None:
-        """On a unix socket, for the command line of the same person and nobody else. Not being able
-        to is no disaster.
-        """
+        """Listens on a unix socket for the user's command line. Failing to do so is only logged."""
         try:
-            self._server.callers.peers = UnixPeers(only_owner=True)
+            self._server.authenticator.peers = UnixPeers(only_owner=True)
             address = ListenAddress(port=None, socket=own_socket(state_dir), socket_mode=0o600)
             self._listeners = Listeners(self._server, address, state_dir)
             self._listeners.leave_note()
         except (GpuShareError, OSError) as error:
-            log.warning(
-                "`jupyter gpushare status` and the like will not find this scheduler: %s", error
-            )
+            log.warning("`jupyter gpushare` commands cannot find this scheduler: %s", error)
 
     async def stop(self) -> None:
-        """Stops both; leases and kernels stay as they are. May be called twice."""
+        """Stops both; leases and kernels stay. Idempotent."""
         if self._agent is not None:
             agent, self._agent = self._agent, None
             await agent.stop()
             await self._stop_server()
 
     async def _stop_server(self) -> None:
-        self._server.hub.close()  # listeners leave by themselves, before the server waits for them
+        self._server.events.close()  # streams end first, so that stopping does not wait for them
         if self._listeners is not None:
             await self._listeners.stop()
         await self._server.stop()

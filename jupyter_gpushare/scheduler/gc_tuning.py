@@ -1,15 +1,14 @@
-"""When Python looks for garbage in a service that remembers much: often among what is new, rarely
-through what it keeps.
+"""Tunes Python's garbage collector for a service that keeps many objects: collects young objects
+often, and all objects rarely.
 
-Python looks through everything that is old whenever a quarter as much has been added. With ten
-thousand workloads that is half a second, several times a minute under load, in which nobody is
-answered. So once a second what is new is looked through, which takes a millisecond, and what is
-left of it is set aside (`gc.freeze`). Workloads that have ended are circles of objects among that;
-everything is looked through when as many have ended as live, so memory at most doubles and the time
-is spread over as many requests.
+Python runs a full collection whenever the old generation has grown by a quarter. With ten thousand
+workloads this takes half a second, several times a minute under load, during which no call is
+answered. Therefore young objects are collected once a second, which takes a millisecond, and
+survivors are frozen (`gc.freeze`). Ended workloads leave reference cycles among them; a full
+collection runs when as many have ended as are alive, so memory at most doubles and the time is
+amortized over as many requests.
 
-Only for a process of our own: a Jupyter server that embeds the scheduler has other things to
-remember.
+Only for a process of its own: a Jupyter server that embeds the scheduler keeps other objects.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from typing import Final
 __all__ = ["GcTuning"]
 
 LEAST: Final = 2_000
-"""Workloads: when fewer have ended, there is not much to be found."""
+"""Workloads: with fewer ended ones a full collection is not worthwhile."""
 LONGEST: Final = 3_600
-"""Ticks. After an hour everything is looked through in any case: not all circles are workloads."""
+"""Ticks between full collections, at most: not all reference cycles are workloads."""
 
 
 class GcTuning:
-    """`living` and `ended`: how many workloads are remembered now, and how many have ended in this
-    life of the service.
+    """`living` and `ended`: the number of current workloads, and of those that have ended in this
+    process.
     """
 
     def __init__(self, living: Callable[[], int], ended: Callable[[], int]) -> None:
@@ -36,7 +35,7 @@ class GcTuning:
         self._gone = self._ticks = 0
 
     def tick(self) -> bool:
-        """Called once a second; whether it looked through everything."""
+        """Called once a second; returns whether it ran a full collection."""
         self._ticks += 1
         is_due = self._ended() - self._gone >= max(LEAST, self._living()) or self._ticks >= LONGEST
         if is_due:

@@ -1,5 +1,5 @@
-"""Joins a house and a JupyterHub: who asks is found out there, and what its groups' properties say
-is added to the policy file.
+"""Integrates a server with a JupyterHub: authentication of the Hub's users, and projects from the
+properties of its groups.
 """
 
 from __future__ import annotations
@@ -11,29 +11,27 @@ from .policy.hub_quotas import with_groups
 from .policy.policy_file import LoadedPolicy
 from .server import SchedulerServer
 
-__all__ = ["joined"]
+__all__ = ["integrate"]
 
 log = logging.getLogger("gpushare.scheduler")
 
 
-def joined(server: SchedulerServer, hub: JupyterHub) -> None:
-    """From now on this house knows the Hub's people, and what the properties of its groups add to
-    the policy.
-    """
+def integrate(server: SchedulerServer, hub: JupyterHub) -> None:
+    """Accepts the Hub's users on this server, and extends the policy by its groups' properties."""
 
     def extend(loaded: LoadedPolicy) -> LoadedPolicy:
         extended, problems = with_groups(loaded, hub.groups)
         problems = [hub.problem, *problems] if hub.problem else problems
         for problem in problems:
-            if problem not in server.service.unit_of_work.beside_policy:
+            if problem not in server.service.unit_of_work.other_policy_problems:
                 log.error("%s", problem)
-        server.service.unit_of_work.beside_policy = problems
+        server.service.unit_of_work.other_policy_problems = problems
         server.service.visibility.groups_changed()
         return extended
 
-    server.callers.external = hub
+    server.authenticator.external = hub
     server.tokens.groups_of = (
         hub.groups_of
-    )  # people who come with a token of ours, and those whom a server asks for
-    server.beside.append(hub)
+    )  # of owners of tokens, and of users that a server submits for
+    server.background_services.append(hub)
     server.loop.extend, hub.changed = extend, server.loop.extend_again

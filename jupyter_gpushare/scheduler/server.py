@@ -1,7 +1,7 @@
-"""Puts the service together, starts and stops it: store, policy, service, loop, streams, agents'
-links, tokens, metrics, dispatch.
+"""Assembles, starts and stops the service: store, policy, service, loop, event stream, agent
+sessions, tokens, metrics, router.
 
-Used by the process of its own (`app`) and by embedded mode alike; neither listens on a socket here.
+Used by the stand-alone process (`app`) and by embedded mode; it does not listen on sockets.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ __all__ = [
 
 log = logging.getLogger("gpushare.scheduler")
 LOCK: Final = "scheduler.lock"
-"""In a state directory: held by the scheduler that runs in it."""
+"""In a state directory: locked by the scheduler that runs in it."""
 BUILT_IN_POLICY: Final = "projects: [{name: shared}]\n"
-"""Without a policy file: one project for everybody, whatever GPUs there are are shared."""
+"""Without a policy file: one project for everybody that shares all GPUs."""
 
 RETENTION: Final = Retention.of(90 * 24 * 3600 * 1000)
-"""For how long what has ended is remembered."""
+"""For how long ended workloads, events and usage are kept."""
 
 
 def wall_clock() -> int:
@@ -63,8 +63,8 @@ class BackgroundService(Protocol):
 
 
 class SchedulerServer:
-    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable when
-    another one uses this directory.
+    """A scheduler, not started yet. Raises PolicyProblems, StoreUnavailable, and Unavailable if
+    another scheduler uses this directory.
     """
 
     def __init__(
@@ -83,9 +83,8 @@ class SchedulerServer:
         leadership: Leadership | None = None,
         group_commit: bool = False,
     ) -> None:
-        """`upgrade`: tables of an older version are brought up to date. `leadership`: this
-        process's, when several may share the store. `group_commit`: see `Store`; for a service
-        with many callers.
+        """`upgrade`: migrate tables of an older version. `leadership`: of this process, if several
+        may share the store. `group_commit`: see `Store`; for a service with many callers.
         """
         make_state_dir(state_dir)
         loaded = policy or (
@@ -93,9 +92,7 @@ class SchedulerServer:
         )
         self._locks = contextlib.ExitStack()
         self.over = asyncio.Event()
-        """Nothing can be committed any more: another scheduler leads, or what is in memory may not
-        be what is in the store.
-        """
+        """No more commits are possible: another scheduler leads, or memory and store may differ."""
         with contextlib.ExitStack() as undone:
             undone.enter_context(self._locks)
             url = self._locked(state_dir, db_url)
@@ -104,23 +101,23 @@ class SchedulerServer:
             self.store.on_stopped = self._give_up
             if leadership is not None:
                 self.store.fence = leadership.check
-            self.hub = EventStream(disk=self.store.disk)
-            self.service = SchedulerService(self.store, loaded, self.hub, clock=clock)
+            self.events = EventStream(disk=self.store.disk)
+            self.service = SchedulerService(self.store, loaded, self.events, clock=clock)
             undone.pop_all()
-        self.hub.connect(self.service.queries)
+        self.events.connect(self.service.queries)
         self.loop = SchedulingLoop(self.service, policy_file, retention=retention)
         self.agents = AgentSessions(self.service)
         self.tokens = TokenService(self.store, clock, groups_of)
         self.limits = limits
-        self.callers = Authenticator(self.tokens)
-        self.beside: list[BackgroundService] = []
-        """What runs beside the service, and starts and stops with it."""
+        self.authenticator = Authenticator(self.tokens)
+        self.background_services: list[BackgroundService] = []
+        """Services that start and stop with this one."""
         self.metrics = Metrics(self.service)
         self.decided = asyncio.Event()
-        """The first cycle is over."""
+        """The first cycle has run."""
         self.loop.observe = self._observe
-        self.agents.tap = self.metrics.report
-        self.dispatch = Router(
+        self.agents.on_report = self.metrics.report
+        self.router = Router(
             self.service,
             self.tokens,
             metrics=self.metrics.text,
@@ -130,8 +127,8 @@ class SchedulerServer:
         )
 
     def _locked(self, state_dir: Path, db_url: str | None) -> str:
-        """Nobody else may use this directory, nor this file, whatever directory they use. Gives the
-        URL of the database.
+        """Locks this directory and the database file against other schedulers. Returns the URL of
+        the database.
         """
         own = state_dir / "scheduler.sqlite"
         self._locks.callback(
@@ -151,10 +148,10 @@ class SchedulerServer:
         self.over.set()
 
     def start(self) -> None:
-        """Begins to decide, on the running event loop."""
+        """Starts scheduling, on the running event loop."""
         self.store.disk.start()
         self.loop.start()
-        for one in self.beside:
+        for one in self.background_services:
             one.start()
 
     def _observe(self, decisions: Decisions, seconds: dict[str, float]) -> None:
@@ -162,10 +159,10 @@ class SchedulerServer:
         self.decided.set()
 
     async def stop(self) -> None:
-        """Ends streams and links, stops deciding, and closes the store. Leases stay in force."""
-        self.hub.close()
+        """Ends streams and sessions, stops scheduling, closes the store. Leases stay in force."""
+        self.events.close()
         self.agents.close()
-        for one in self.beside:
+        for one in self.background_services:
             await one.stop()
         await self.loop.stop()
         with contextlib.suppress(Unavailable):
@@ -175,7 +172,7 @@ class SchedulerServer:
 
 
 def make_state_dir(state_dir: Path) -> None:
-    """The owner's alone. Raises Unavailable."""
+    """Creates a directory for its owner only. Raises Unavailable."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.close(os.open(state_dir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
@@ -186,8 +183,8 @@ def make_state_dir(state_dir: Path) -> None:
 
 
 def own_database(file: Path) -> str:
-    """URL of the default database. Who asked for what, and hashes of tokens, are nobody else's to
-    read, whatever the umask is.
+    """URL of the default database. It contains requests and hashes of tokens: readable by its owner
+    only, whatever the umask.
     """
     file.touch(mode=0o600)
     return f"sqlite:///{file}"

@@ -197,7 +197,7 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
     async def story(call: Call, _running: RunningServer) -> None:
         why = (await call("why", "job")).stdout.splitlines()
         assert why[0].startswith("job is pending: ")
-        assert why[1] == "  How long is not known: it waits for a node to come back."
+        assert why[1] == "  Expected wait unknown: waiting for a node to become ready."
         told = json.loads((await call("why", "job", "--json")).stdout)["expected_wait"]
         assert (told["basis"], told["seconds_median"], told["based_on"]) == ("none", None, 0)
         would = (await call("what-if", "--gpu", "1")).stdout
@@ -205,10 +205,8 @@ def test_why_of_what_is_over_says_how_it_ended_and_nobody_waits_is_said_so(tmp_p
         waiting = rows(await call("waiting", "--csv", "--columns", "workload,expected_seconds"))
         assert waiting == [{"workload": "job", "expected_seconds": ""}]
         assert (await call("cancel", "job")).status == 0
-        assert (await call("why", "job")).stdout == "job has ended: Stopped waiting.\n"
-        assert (
-            json.loads((await call("why", "job", "--json")).stdout)["message"] == "Stopped waiting."
-        )
+        assert (await call("why", "job")).stdout == "job has ended: Cancelled.\n"
+        assert json.loads((await call("why", "job", "--json")).stdout)["message"] == "Cancelled."
         assert (await call("waiting")).stdout == "No pending workloads.\n"
 
     after_an_hour(tmp_path, story)

@@ -110,7 +110,7 @@ def install(*, points: str | None = None, die_at: str | None = None) -> None:
         made.around(SchedulerService, method, lambda *_args, name=method: name, is_command=True)
     made.around(
         SchedulerService,
-        "agent_said",
+        "agent_report",
         lambda _self, _node, said: f"agent says {_name(said)}",
         is_command=True,
     )

@@ -96,7 +96,7 @@ async def open_server(
     try:
         yield RunningServer(server, listeners)
     finally:
-        server.hub.close()
+        server.events.close()
         server.agents.close()
         await listeners.stop()
         await server.stop()

@@ -150,7 +150,7 @@ def call(
     body: bytes | None = None,
     **query: str,
 ) -> RouterResponse:
-    answer = server.dispatch.handle(
+    answer = server.router.handle(
         Identity("root", scope="admin"), verb, path or PATHS[route], query, body
     )
     documented(route, verb, answer)

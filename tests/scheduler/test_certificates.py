@@ -55,7 +55,7 @@ async def secure(
     try:
         yield server, listeners.url
     finally:
-        server.hub.close()
+        server.events.close()
         server.agents.close()
         await listeners.stop()
         await server.stop()
@@ -127,9 +127,9 @@ def test_an_agent_speaks_for_the_node_in_its_certificate(tmp_path: Path):
                 ("n0", n0, "n0", ""),
                 ("all", several, "n2", ""),
                 ("all", n0, "n1", "the certificate is for n0, not for node 'n1'"),
-                ("n0", several, "n1", "does not speak for node"),
-                ("n0", None, "n0", "needs a client certificate"),
-                ("alice", n0, "n0", "does not permit"),
+                ("n0", several, "n1", "is not valid for node"),
+                ("n0", None, "n0", "client certificate that names the node"),
+                ("alice", n0, "n0", "may not do this"),
             ):
                 said = await links(client(who, cert), node)
                 assert said == refused if not refused else refused in said, (who, cert, node, said)

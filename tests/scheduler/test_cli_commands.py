@@ -104,7 +104,7 @@ def test_why_gives_reason_numbers_and_place(tmp_path: Path):
         assert (await shell(running, "why", "a")).stdout == "a is running on n0.\n"
         assert (await shell(running, "why", "kernel-of-b")).stdout == waits.stdout
         unknown = await shell(running, "why", "c")
-        assert (unknown.status, unknown.stderr) == (1, "error: there is no workload 'c' (id)\n")
+        assert (unknown.status, unknown.stderr) == (1, "error: unknown workload 'c' (id)\n")
 
     story_with_two_workloads(tmp_path, story)
 
@@ -202,7 +202,7 @@ def test_one_sees_who_one_is_and_everybodys_place(tmp_path: Path):
             alice = running.token("alice")
             assert (
                 await shell(running, "whoami", token=alice)
-            ).stdout == "alice (person), known by token\nprojects: vision\n"
+            ).stdout == "alice (person), authenticated by token\nprojects: vision\n"
             assert (
                 json.loads((await shell(running, "whoami", "--json", token=alice)).stdout)["user"]
                 == "alice"

@@ -79,7 +79,7 @@ def test_a_drain_asks_everything_to_leave_with_notice_and_says_how_far_it_is(
     a, b = scheduler.ask("a").pods[0].lease, scheduler.ask("b", 1, kernel_id="k").pods[0].lease
     marked = scheduler.service.cordons.drain("root", "n0")
     assert (marked.draining, marked.leases) == (True, 2)
-    assert "wait for it" in marked.message, (
+    assert "wait for this node" in marked.message, (
         "a kernel cannot move to another machine, and that is said"
     )
     wanted = [
@@ -90,9 +90,9 @@ def test_a_drain_asks_everything_to_leave_with_notice_and_says_how_far_it_is(
     assert {lease.id for lease in wanted} == {a.id, b.id}
     assert {lease.notice_ms for lease in wanted} == {10_000}
     assert "drained by root" in wanted[0].message
-    scheduler.service.agent_said("n0", m.LeaseReleased(lease=a.id, ended=False))
+    scheduler.service.agent_report("n0", m.LeaseReleased(lease=a.id, ended=False))
     assert scheduler.service.cordons.drain("root", "n0").leases == 1
-    scheduler.service.agent_said("n0", m.LeaseReleased(lease=b.id, ended=False))
+    scheduler.service.agent_report("n0", m.LeaseReleased(lease=b.id, ended=False))
     scheduler.service.run_cycle()
     assert "is drained" in scheduler.service.cordons.mark("n0").message
     assert state(scheduler, "a") == state(scheduler, "b") == ("pending", "NodeNotReady")
@@ -118,7 +118,7 @@ def test_a_link_that_stays_broken_makes_the_node_not_ready_and_silence_has_the_l
     scheduler: SchedulerHarness,
 ):
     scheduler.ask("a")
-    scheduler.service.agent_gone("n0", scheduler.listener.send)
+    scheduler.service.agent_disconnected("n0", scheduler.listener.send)
     scheduler.time += 19_000
     scheduler.service.tick(scheduler.time)
     assert row(scheduler).status == "Ready", "it may be on its way back"
@@ -145,21 +145,21 @@ def test_one_ill_gpu_is_left_out_and_the_others_go_on(scheduler: SchedulerHarnes
             healthy.devices[1],
         ],
     )
-    scheduler.service.agent_said("n0", m.NodeChangedReport(node=ill))
+    scheduler.service.agent_report("n0", m.NodeChangedReport(node=ill))
     scheduler.service.run_cycle()
     assert scheduler.ask("a").pods[0].lease.planned_gpus == [1]
     assert scheduler.ask("b").pods[0].lease.planned_gpus == [1]
     assert state_after(scheduler, "c", 1)[0] == "pending"
     assert row(scheduler).status == "Ready"
     assert [device.healthy for device in row(scheduler).devices] == [False, True]
-    scheduler.service.agent_said(
+    scheduler.service.agent_report(
         "n0",
         m.NodeChangedReport(
             node=replace(ill, devices=[replace(d, healthy=False) for d in ill.devices])
         ),
     )
     assert row(scheduler).reasons == ["GPU unhealthy"]
-    scheduler.service.agent_said("n0", m.NodeChangedReport(node=healthy))
+    scheduler.service.agent_report("n0", m.NodeChangedReport(node=healthy))
     scheduler.service.run_cycle()
     assert state(scheduler, "c") == ("running", None)
 
@@ -180,7 +180,7 @@ def test_a_node_that_moves_to_another_pool_takes_nothing_new_before_the_old_has_
     scheduler.service.use_policy(parse_policy(POOLS))
     scheduler.ask("a")
     moved = replace(scheduler.node(), labels={"gpu": "a100"})
-    scheduler.service.agent_said("n0", m.NodeChangedReport(node=moved))
+    scheduler.service.agent_report("n0", m.NodeChangedReport(node=moved))
     scheduler.service.tick(scheduler.time)
     assert (row(scheduler).pool, row(scheduler).reasons) == ("a100", ["undrained migrated node"])
     assert state(scheduler, "a") == ("running", None)

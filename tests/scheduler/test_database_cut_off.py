@@ -101,7 +101,7 @@ class Person:
 class Node(FakeAgent):
     """Comes back whenever its link breaks, and reports what it used."""
 
-    rests = False
+    is_held = False
 
     async def live(self, client: SchedulerClient) -> None:
         while True:
@@ -109,7 +109,7 @@ class Node(FakeAgent):
                 async with self.linked(client) as link:
                     while True:
                         await asyncio.sleep(0.05)
-                        if not self.rests:
+                        if not self.is_held:
                             self.use()
                         await self.report(link)
             await asyncio.sleep(0.05)
@@ -144,7 +144,7 @@ async def agreed(node: Node, client: SchedulerClient) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while set(node.holds) != await leases():
             await asyncio.sleep(0.05)
-        node.rests = True
+        node.is_held = True
         while node.usage_outbox.sent or node.usage_outbox.rows:
             await asyncio.sleep(0.05)
 

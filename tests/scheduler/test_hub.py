@@ -23,7 +23,7 @@ from jupyter_gpushare.scheduler.auth.jupyterhub import (
     managed_by_hub,
 )
 from jupyter_gpushare.scheduler.http.listeners import ListenAddress, Listeners
-from jupyter_gpushare.scheduler.hub_integration import joined
+from jupyter_gpushare.scheduler.hub_integration import integrate
 from jupyter_gpushare.scheduler.policy.hub_quotas import HubGroup, with_groups
 from jupyter_gpushare.scheduler.policy.policy_file import parse_policy
 from jupyter_gpushare.scheduler.server import SchedulerServer
@@ -318,14 +318,14 @@ async def server_with_hub(
 ) -> AsyncIterator[tuple[RunningServer, JupyterHub]]:
     server = SchedulerServer(folder / "state", policy=parse_policy(POLICY))
     hub = JupyterHub(fake.address, refresh=0.05)
-    joined(server, hub)
+    integrate(server, hub)
     listeners = Listeners(server, ListenAddress(prefix="/services/gpushare/"), folder / "state")
     server.start()
     await server.decided.wait()
     try:
         yield RunningServer(server, listeners), hub
     finally:
-        server.hub.close()
+        server.events.close()
         server.agents.close()
         await listeners.stop()
         await server.stop()

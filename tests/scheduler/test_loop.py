@@ -17,7 +17,7 @@ from jupyter_gpushare import messages as m
 from jupyter_gpushare.scheduler.auth.identity import Identity
 from jupyter_gpushare.scheduler.policy.policy_file import load_policy
 from jupyter_gpushare.scheduler.service.loop import SchedulingLoop
-from jupyter_gpushare.scheduler.service.pending_status import BREATH
+from jupyter_gpushare.scheduler.service.pending_status import BATCH
 from jupyter_gpushare.scheduler.service.service import SchedulerService
 from jupyter_gpushare.scheduler.store.store import Cutoffs, Retention, Store, StoreUnavailable
 from tests.scheduler.agents import node
@@ -106,7 +106,7 @@ def test_a_policy_that_cannot_be_stored_yet_is_taken_when_the_store_is_back(tmp_
     with bench.store_away():
         bench.tick()
         assert bench.service.queries.status(ADMIN).projects == ["one"]
-        assert bench.service.unit_of_work.fleet.loaded is bench.service.unit_of_work.loaded
+        assert bench.service.unit_of_work.nodes.loaded is bench.service.unit_of_work.loaded
     bench.tick()
     assert "two" in bench.service.queries.status(ADMIN).projects
 
@@ -143,7 +143,7 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
     assert sorted(body.workload for body, _, end in rows if end is None) == ["b", "c"]
     for body, _, _ in rows:
         row = m.LeaseUsage(lease=body.id, held_ms=7, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0)
-        bench.service.agent_said(
+        bench.service.agent_report(
             "n0",
             m.UsageReport(since_ms=0, life="x", number=1 + len(bench.store.usage()), rows=[row]),
         )
@@ -154,7 +154,7 @@ def test_a_clock_that_jumps_breaks_nothing(tmp_path: Path, jump: int):
 
 def test_a_grace_time_ends_although_the_clock_was_set_back(tmp_path: Path):
     bench = Bench(tmp_path, ONE)
-    bench.service.agent_gone("n0", bench.service.unit_of_work.fleet._sends["n0"])
+    bench.service.agent_disconnected("n0", bench.service.unit_of_work.nodes._sends["n0"])
     bench.tick(-DAY)
     for _ in range(4):
         bench.tick(60_000)
@@ -179,12 +179,12 @@ def test_those_who_wait_are_told_of_changes_bit_by_bit(tmp_path: Path):
         bench.service.queries.workload(ADMIN, "w0007").reason.numbers["free_total"] == 1
     )  # whoever asks gets the truth
     told: list[str] = []
-    for _ in bench.service.pending_status.telling():
+    for _ in bench.service.pending_status.publish_changes():
         more = bench.listener.told()
-        assert len(more) <= BREATH
+        assert len(more) <= BATCH
         told += more
     assert told == waiting
-    assert list(bench.service.pending_status.telling()) == []  # nothing new to tell
+    assert list(bench.service.pending_status.publish_changes()) == []  # nothing new to tell
 
 
 def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
@@ -203,7 +203,7 @@ def test_a_place_in_a_long_queue_is_counted_before_it_is_told(tmp_path: Path):
     bench.ask("w9999", project="none")
     bench.loop.turn(is_tick=False)
     assert bench.service.unit_of_work.records["w9999"].position is None
-    for _ in bench.service.pending_status.telling():
+    for _ in bench.service.pending_status.publish_changes():
         pass
     assert bench.service.unit_of_work.records["w9999"].position == 601
     assert bench.service.unit_of_work.records["w9999"].reason.numbers["position"] == 601
@@ -216,7 +216,7 @@ def test_what_ended_long_ago_is_forgotten_and_what_lives_is_not(tmp_path: Path):
     bench.ask("alive", 0.5)
     bench.tick()
     lease = bench.service.unit_of_work.records["old"].leases["kernel"].id
-    bench.service.agent_said(
+    bench.service.agent_report(
         "n0",
         m.UsageReport(
             since_ms=0,
@@ -323,7 +323,7 @@ def test_usage_is_added_up_and_written_at_the_tick_also_when_the_store_was_away(
         row = m.LeaseUsage(
             lease=leases[id_], held_ms=held, busy_ms=1, used_mib_ms=2, borrowed_mib_ms=0
         )
-        bench.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
+        bench.service.agent_report("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def written() -> dict[str, int]:
         return {row["lease"]: row["held_ms"] for row in bench.store.usage()}

@@ -24,7 +24,7 @@ def scheduler(database: Database) -> Iterator[SchedulerHarness]:
 
 
 def fleet(scheduler: SchedulerHarness) -> NodeRegistry:
-    return scheduler.service.unit_of_work.fleet
+    return scheduler.service.unit_of_work.nodes
 
 
 def measured(scheduler: SchedulerHarness, **changes: object) -> m.NodeReport:
@@ -34,7 +34,7 @@ def measured(scheduler: SchedulerHarness, **changes: object) -> m.NodeReport:
 
 def test_a_measurement_is_shown_and_nothing_is_written(scheduler: SchedulerHarness):
     before = scheduler.service.unit_of_work.revision
-    scheduler.service.agent_said(
+    scheduler.service.agent_report(
         "n0",
         m.NodeChangedReport(
             node=measured(

@@ -340,7 +340,7 @@ async def test_everybody_is_counted_on_a_node_and_named_to_whom_the_table_says(t
         expected = [
             f"k-{user}1"
             if whose in within("nodes", caller)
-            else f"somebody in project {PROJECTS[user]}"
+            else f"another user in project {PROJECTS[user]}"
             for whose, user in OWNERS.items()
         ]
         assert sorted(device["kernels"]) == sorted(expected), caller
@@ -376,9 +376,9 @@ async def test_the_stream_tells_each_what_the_table_says(town: Town):
         assert {w.user for w in state.workloads} == seen
         assert {w.user for w in state.workloads if w.name} == named
         for user in PROJECTS:
-            service.unit_of_work.changed(service.unit_of_work.records[f"{user}1"])
+            service.unit_of_work.publish_change(service.unit_of_work.records[f"{user}1"])
             event = m.Event(time=m.stamp(0), kind="notice", message=f"for {user}-secret-1.ipynb")
-            service._tell(service.unit_of_work.records[f"{user}1"], event)
+            service.unit_of_work._publish_event(service.unit_of_work.records[f"{user}1"], event)
         service.unit_of_work.status_changed()
         told: list[object] = []
         async for frame in frames:
@@ -412,7 +412,7 @@ async def test_who_hears_of_whom_changes_with_the_policy(town: Town):
     async def hear() -> dict[str, set[str]]:
         """Who hears of a change of each person's."""
         for user in PROJECTS:
-            service.unit_of_work.changed(service.unit_of_work.records[f"{user}1"])
+            service.unit_of_work.publish_change(service.unit_of_work.records[f"{user}1"])
         service.unit_of_work.status_changed()
         last = service.unit_of_work.revision
         heard: dict[str, set[str]] = {}
@@ -452,7 +452,7 @@ async def test_an_agent_speaks_for_its_node_and_nobody_else(town: Town):
             continue
         async with client.agent_link() as link:
             await link.send(m.AgentHello(version="1", node=FakeAgent(node).node))
-            with pytest.raises(Unavailable, match="does not speak for node"):
+            with pytest.raises(Unavailable, match="is not valid for node"):
                 async for _ in link:
                     pass
 

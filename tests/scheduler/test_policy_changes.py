@@ -172,7 +172,7 @@ def test_a_removed_project_drains(scheduler: SchedulerHarness):
     )
     (taken,) = [lease for lease in scheduler.leases() if lease.wanted == "evict"]
     assert taken.notice_ms == 10_000
-    scheduler.service.agent_said("n0", m.LeaseReleased(lease=taken.id, ended=False))
+    scheduler.service.agent_report("n0", m.LeaseReleased(lease=taken.id, ended=False))
     scheduler.service.run_cycle()
     assert state(scheduler, "mine") == "running"
     assert state(scheduler, taken.workload) == "pending UnknownProject"
@@ -280,7 +280,7 @@ def test_a_pool_counts_those_who_are_tried_there_also_by_their_projects_list(
         "a100",
     ]
     assert {
-        scheduler.service.pending_status.standing(record)[2]
+        scheduler.service.pending_status.summary(record)[2]
         for record in scheduler.service.unit_of_work.records.values()
         if not record.leases
     } == {"a100"}

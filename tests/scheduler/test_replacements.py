@@ -78,7 +78,7 @@ def test_the_old_share_stays_while_the_new_one_waits(scheduler: SchedulerHarness
 
 def test_a_refused_replacement_leaves_the_old_share_alone(scheduler: SchedulerHarness):
     before = scheduler.ask("old", 0.5)
-    with pytest.raises(InvalidInput, match="no project"):
+    with pytest.raises(InvalidInput, match="unknown project"):
         scheduler.ask("new", 1, replaces="old", project="nonsense")
     with pytest.raises(Conflict):
         scheduler.ask("old", 1, replaces="old")
@@ -162,13 +162,13 @@ def test_another_users_workload_cannot_be_replaced(scheduler: SchedulerHarness):
     request = m.WorkloadRequest(id="new", pods=[m.PodRequest(name="k", gpu=1)], replaces="old")
     admin = Identity("root", (), "admin")
     for identity in (BOB, admin):
-        with pytest.raises(NotFound, match="there is no workload 'old'") as refused:
+        with pytest.raises(NotFound, match="unknown workload 'old'") as refused:
             scheduler.service.submit(identity, request)
         assert refused.value.field == "replaces"
-    with pytest.raises(NotFound, match="there is no workload 'nothing'"):
+    with pytest.raises(NotFound, match="unknown workload 'nothing'"):
         scheduler.ask("new", 1, replaces="nothing")
     scheduler.service.end(ALICE, "old")
-    with pytest.raises(NotFound, match="there is no workload 'old'"):
+    with pytest.raises(NotFound, match="unknown workload 'old'"):
         scheduler.service.submit(BOB, request)
     assert live(scheduler) == {}
 
@@ -219,7 +219,7 @@ def test_a_replacement_reclaims_what_its_project_is_entitled_to(tmp_path: Path):
     assert evicted, "a trial that needs an eviction orders it"
     assert live(scheduler)["old"] == 1
     for lease in evicted:
-        scheduler.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
+        scheduler.service.agent_report("n0", m.LeaseReleased(lease=lease.id, ended=False))
     scheduler.service.run_cycle()
     assert live(scheduler)["new"] == 1
     assert "old" not in live(scheduler)
@@ -294,7 +294,7 @@ def _leave(scheduler: SchedulerHarness) -> None:
     """Evicted leases are released."""
     for lease in scheduler.leases():
         if lease.wanted == "evict":
-            scheduler.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
+            scheduler.service.agent_report("n0", m.LeaseReleased(lease=lease.id, ended=False))
 
 
 def _gpus(scheduler: SchedulerHarness, project: str) -> int:

@@ -332,7 +332,7 @@ def test_a_link_ends_soon_after_its_token(tmp_path: Path, monkeypatch: pytest.Mo
                 assert isinstance(await anext(stream), m.SchedulerState)
             await running.admin.revoke_token(made["alice"].id)
             assert isinstance(lost := await anext(streams["alice"]), ConnectionLost)
-            assert "not good any more" in lost.message
+            assert "no longer valid" in lost.message
             assert "a valid token is needed" in (await anext(streams["alice"])).message
             await asyncio.sleep(0.3)  # longer than several checks
             running.server.service.unit_of_work.status_changed()
@@ -362,10 +362,10 @@ def test_it_is_ready_when_it_has_decided(tmp_path: Path):
     server = SchedulerServer(tmp_path)
 
     def readiness() -> int:
-        return server.dispatch.handle(None, "GET", "/readyz", {}, None).status
+        return server.router.handle(None, "GET", "/readyz", {}, None).status
 
     assert readiness() == 503
-    assert server.dispatch.handle(None, "GET", "/healthz", {}, None).status == 200
+    assert server.router.handle(None, "GET", "/healthz", {}, None).status == 200
     server.loop.turn(is_tick=False)
     assert readiness() == 200
     asyncio.run(server.stop())
@@ -373,8 +373,8 @@ def test_it_is_ready_when_it_has_decided(tmp_path: Path):
 
 def test_metrics_can_be_protected(tmp_path: Path):
     server = SchedulerServer(tmp_path, open_metrics=False)
-    assert server.dispatch.handle(None, "GET", "/metrics", {}, None).status == 401
-    assert server.dispatch.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
+    assert server.router.handle(None, "GET", "/metrics", {}, None).status == 401
+    assert server.router.handle(Identity("prometheus"), "GET", "/metrics", {}, None).status == 200
     asyncio.run(server.stop())
 
 

@@ -209,7 +209,7 @@ def test_an_agents_token_speaks_for_the_nodes_that_it_is_named_for(tmp_path: Pat
                     if is_welcome:
                         assert isinstance(await anext(aiter(link)), m.Plan), (token, node)
                     else:
-                        with pytest.raises(Unavailable, match="does not speak for node"):
+                        with pytest.raises(Unavailable, match="is not valid for node"):
                             await anext(aiter(link))
 
     asyncio.run(story())

@@ -111,7 +111,7 @@ def test_two_halves_share_and_a_whole_one_fits_beside(scheduler: SchedulerHarnes
 def test_asking_twice_with_one_id_is_asking_once(scheduler: SchedulerHarness):
     first = scheduler.ask("a")
     assert scheduler.ask("a").pods[0].lease == first.pods[0].lease
-    with pytest.raises(Conflict, match="another content"):
+    with pytest.raises(Conflict, match="different content"):
         scheduler.ask("a", 1)
     assert len(scheduler.leases()) == 1
 
@@ -130,7 +130,7 @@ def test_pods_without_a_name_are_numbered(scheduler: SchedulerHarness):
         for pod in scheduler.service.submit(ALICE, m.WorkloadRequest(id="h", pods=gang)).pods
     ] == ["0", "1", "2"]
     clash = m.WorkloadRequest(id="i", pods=[m.PodRequest(gpu=1, name="1"), m.PodRequest(gpu=1)])
-    with pytest.raises(InvalidInput, match="two pods are named '1'"):
+    with pytest.raises(InvalidInput, match="duplicate pod name '1'"):
         scheduler.service.submit(ALICE, clash)
 
 
@@ -180,8 +180,8 @@ def test_an_ended_workload_frees_its_place_and_stays_ended(scheduler: SchedulerH
 def test_a_process_that_is_gone_ends_its_workload(scheduler: SchedulerHarness):
     lease = scheduler.ask("a").pods[0].lease
     gone = m.LeaseReleased(lease=lease.id, ended=True, message="Its process is gone.")
-    scheduler.service.agent_said("n0", gone)
-    scheduler.service.agent_said("n0", gone)  # repeated until the plan lacks it
+    scheduler.service.agent_report("n0", gone)
+    scheduler.service.agent_report("n0", gone)  # repeated until the plan lacks it
     assert scheduler.leases() == []
     assert "lost" in [
         frame.event.kind
@@ -205,7 +205,7 @@ def test_an_evicted_kernel_asks_again_with_its_age(scheduler: SchedulerHarness):
     assert scheduler.service.queries.workload(ALICE, "owner").reason.code == "WaitingForReclaim"
     scheduler.start()  # an eviction survives a restart as well
     scheduler.joined()
-    scheduler.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False))
+    scheduler.service.agent_report("n0", m.LeaseReleased(lease=lease.id, ended=False))
     scheduler.service.run_cycle()
     assert scheduler.service.queries.workload(ALICE, "owner").state == "running"
     again = scheduler.service.queries.workload(ALICE, "borrower")
@@ -256,7 +256,7 @@ def test_what_somebody_says_with_a_zero_in_it_is_kept_as_far_as_it_can_be(
 ):
     """The message of an agent must not keep a lease from ending."""
     lease = scheduler.ask("a").pods[0].lease
-    scheduler.service.agent_said(
+    scheduler.service.agent_report(
         "n0", m.LeaseReleased(lease=lease.id, ended=True, message="Ended\0.")
     )
     assert scheduler.leases() == []
@@ -299,7 +299,7 @@ def test_nonsense_is_refused_with_its_field(scheduler: SchedulerHarness, pod, er
     ],
 )
 def test_unknown_names_are_refused_with_those_there_are(scheduler: SchedulerHarness, more, field):
-    with pytest.raises(InvalidInput, match="there are:") as caught:
+    with pytest.raises(InvalidInput, match="known:") as caught:
         scheduler.ask("x", **more)
     assert caught.value.field == field
 
@@ -349,7 +349,7 @@ def test_a_silent_agents_leases_are_kept_and_its_node_takes_nothing_new(
     scheduler: SchedulerHarness,
 ):
     scheduler.ask("a")
-    scheduler.service.agent_gone("n0", scheduler.listener.send)
+    scheduler.service.agent_disconnected("n0", scheduler.listener.send)
     scheduler.time += 119_000
     scheduler.service.tick(scheduler.time)
     assert scheduler.service.queries.nodes(ADMIN).nodes[0].reasons == ["network unavailable"]
@@ -402,7 +402,7 @@ def test_whatever_happens_no_gpu_is_booked_twice_and_a_restart_changes_nothing(
                 scheduler.service.end(ALICE, f"{rest[0]}{i // 6}")
             elif what in ("gone", "let go") and leases:
                 lease = leases[rest[0] % len(leases)]
-                scheduler.service.agent_said(
+                scheduler.service.agent_report(
                     "n0", m.LeaseReleased(lease=lease.id, ended=what == "gone")
                 )
                 scheduler.service.run_cycle()

@@ -43,7 +43,7 @@ async def on_socket(
     folder: Path, *, port: int | None = None, peers: UnixPeers | None = None
 ) -> AsyncIterator[Listeners]:
     server = SchedulerServer(folder / "state", policy=parse_policy(SOCKET_POLICY))
-    server.callers.peers = peers or UnixPeers()
+    server.authenticator.peers = peers or UnixPeers()
     listeners = Listeners(
         server, ListenAddress(port=port, socket=folder / "s.sock"), folder / "state"
     )
@@ -53,7 +53,7 @@ async def on_socket(
     try:
         yield listeners
     finally:
-        server.hub.close()
+        server.events.close()
         server.agents.close()
         await listeners.stop()
         await server.stop()
@@ -169,7 +169,7 @@ def test_where_nothing_or_something_else_listens(tmp_path: Path):
             (tmp_path / "dead").touch()
             for path, words in (
                 (tmp_path / "s.sock", "another service"),
-                (tmp_path / "file", "in the way"),
+                (tmp_path / "file", "not a socket"),
                 (tmp_path / "no/s", "No such"),
             ):
                 with pytest.raises(Unavailable, match=words):

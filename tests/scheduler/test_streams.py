@@ -227,7 +227,7 @@ def test_over_http_a_broken_link_is_made_anew_and_goes_on_where_it_broke(tmp_pat
             async with asyncio.timeout(20), aclosing(alice.changes()) as frames:
                 assert isinstance(await anext(frames), m.SchedulerState)
                 assert alice.reachable
-                running.server.hub.close()  # every listener is sent away
+                running.server.events.close()  # every listener is sent away
                 await running.admin.submit(asking("a", project="vision"))
                 kinds = []
                 while "WorkloadChanged" not in kinds:
@@ -288,15 +288,15 @@ def test_over_http_who_does_not_read_is_cut_off(tmp_path: Path, monkeypatch: pyt
                 assert b" 101 " in await loop.sock_recv(sleeper, 100)
                 event = m.Event(time=m.stamp(0), kind="granted", message="x" * 500_000)
                 async with asyncio.timeout(20):
-                    while not running.server.hub.listeners:
+                    while not running.server.events.listeners:
                         await asyncio.sleep(0.01)
                     for _ in range(20):
-                        running.server.hub.publish(
+                        running.server.events.publish(
                             m.WorkloadEvent(revision=1, id="w", kernel_id=None, event=event),
                             None,
                             None,
                         )
-                    while running.server.hub.listeners:
+                    while running.server.events.listeners:
                         assert (await running.admin.status()).version
                         await asyncio.sleep(0.02)
 

@@ -55,7 +55,7 @@ class Termed(SchedulerHarness):
         ]
 
     def lets_go(self, lease: m.LeaseBody, **more) -> None:
-        self.service.agent_said("n0", m.LeaseReleased(lease=lease.id, ended=False, **more))
+        self.service.agent_report("n0", m.LeaseReleased(lease=lease.id, ended=False, **more))
 
 
 @pytest.fixture
@@ -153,7 +153,7 @@ def test_who_waits_too_long_is_told_why_it_waited(scheduler: Termed):
     assert "projects.vision.rules.max_waiting" in gone.message
     assert gone.reason is not None
     assert gone.reason.code in ("WaitingForQuota", "WaitingForFreeGPU")
-    assert "It waited because" in gone.reason.message
+    assert "It was pending because" in gone.reason.message
     assert scheduler.service.queries.workload(ALICE, "a").state == "running", (
         "who runs does not wait"
     )
@@ -167,7 +167,7 @@ def test_the_end_of_a_wait_is_announced_once_a_notice_before(scheduler: Termed):
     scheduler.wait(30_000)
     scheduler.wait(10_000)
     (told,) = scheduler.announced("b")
-    assert told.startswith("In 30 s it is not waited for any more, if it has no GPU by then: ")
+    assert told.startswith("The request is cancelled in 30 s unless it is granted before: ")
     assert "30 min (projects.vision.rules.max_waiting)" in told
     scheduler.service.use_policy(
         parse_policy(POLICY.replace("max_waiting: 30m", "max_waiting: 31m"))
@@ -197,7 +197,7 @@ def test_who_was_evicted_waits_from_then_on(scheduler: Termed):
 
 def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(scheduler: Termed):
     scheduler.ask("a")
-    scheduler.service.agent_said(
+    scheduler.service.agent_report(
         "n0",
         m.LeaseEvent(
             lease=scheduler.lease().id,
@@ -228,11 +228,11 @@ def test_what_the_idle_rule_gave_back_books_nothing_until_it_is_asked_for_again(
     assert scheduler.service.queries.workload(ALICE, "a").reason.code == "Held", (
         "a restart does not give it back either"
     )
-    scheduler.service.agent_said("other", m.WorkloadRequeued(workload="a"))
+    scheduler.service.agent_report("other", m.WorkloadRequeued(workload="a"))
     scheduler.service.run_cycle()
     assert scheduler.leases() == [], "only its own node may speak for it"
     for _ in range(2):
-        scheduler.service.agent_said("n0", m.WorkloadRequeued(workload="a"))
+        scheduler.service.agent_report("n0", m.WorkloadRequeued(workload="a"))
     scheduler.service.run_cycle()
     assert scheduler.service.queries.workload(ALICE, "a").state == "running"
     assert scheduler.service.queries.workload(ADMIN, "a").reason is None

@@ -72,7 +72,7 @@ class Lab:
             borrowed_mib_ms=round(borrowed * MIB),
             lent_mib_ms=round(lent * MIB),
         )
-        self.service.agent_said("n0", m.UsageReport(since_ms=0, rows=[row]))
+        self.service.agent_report("n0", m.UsageReport(since_ms=0, rows=[row]))
 
     def by(self, kind: str, who: Identity = ADMIN, **period: str) -> dict[str, tuple[float, ...]]:
         rows = self.service.queries.usage(who, kind, **period).usage

@@ -114,7 +114,7 @@ class Lab:
         self.service.run_cycle()
 
     def say(self, agent: Agent, report: m.UsageReport) -> None:
-        self.service.agent_said(agent.node.name, report)
+        self.service.agent_report(agent.node.name, report)
 
     def settle(self) -> None:
         """Everything arrives, and is answered."""

@@ -101,7 +101,7 @@ def test_it_goes_by_like_requests_of_the_last_day(scheduler: Queue):
     )
     assert (
         found.message
-        == "About 6 min more (going by 9 like requests of the last day in pool default)."
+        == 'Expected remaining wait: about 6 min (based on 9 similar requests in the last 24 h in pool "default").'
     )
     asked = scheduler.would().expected_wait
     assert (asked.basis, asked.based_on) == ("history", 9)
@@ -162,7 +162,7 @@ def test_what_has_been_waited_counts(scheduler: Queue):
     assert (found.basis, found.seconds_median) == ("none", None)
     assert (
         found.message
-        == "How long is not known: it has waited longer than like requests of the last week."
+        == "Expected wait unknown: it has waited longer than similar requests of the last 7 days."
     )
 
 
@@ -173,15 +173,15 @@ def test_it_is_told_again_as_time_goes_by(scheduler: Queue):
     scheduler.listener.frames.clear()
     for _ in range(5 * 60):
         scheduler.wait(SECOND)
-        for _ in scheduler.service.pending_status.telling():
+        for _ in scheduler.service.pending_status.publish_changes():
             pass
     told = [
         frame.workload
         for frame in scheduler.listener.frames
         if isinstance(frame, m.WorkloadChanged) and frame.workload.id == "w"
     ]
-    said = [view.expected_wait.message.partition(" more")[0] for view in told]
-    assert said[-1] == "About 1 min"
+    said = [view.expected_wait.message.partition(" (")[0] for view in told]
+    assert said[-1] == "Expected remaining wait: about 1 min"
     assert said == list(dict.fromkeys(said)), "only what is new is said"
     assert len(told) <= 6
 
@@ -197,7 +197,8 @@ def test_too_few_say_nothing(scheduler: Queue):
         None,
     )
     assert (
-        found.message == "How long is not known: hardly anybody has waited in pool default lately."
+        found.message
+        == 'Expected wait unknown: too few requests have waited in pool "default" recently.'
     )
 
 
@@ -209,10 +210,7 @@ def test_what_starts_at_once_waits_for_nothing(scheduler: Queue):
 def test_what_can_never_start_has_no_time(scheduler: Queue):
     scheduler.happened(9, 6 * MINUTE)
     found = scheduler.ask("w", 16).expected_wait
-    assert (found.basis, found.message) == (
-        "none",
-        "It never starts as it is asked, so there is no time to tell.",
-    )
+    assert (found.basis, found.message) == ("none", "Cannot start as requested.")
     assert scheduler.would(16).expected_wait.basis == "none"
 
 
@@ -227,10 +225,7 @@ def test_who_waits_for_the_own_project_does_not_go_by_others(scheduler: Queue):
 def test_what_is_larger_than_its_projects_limit_never_starts(scheduler: Queue):
     scheduler.service.use_policy(parse_policy(POLICY.replace("limit: 2", "limit: 1")))
     found = scheduler.would(2, project="guests").expected_wait
-    assert (found.basis, found.message) == (
-        "none",
-        "It never starts as it is asked, so there is no time to tell.",
-    )
+    assert (found.basis, found.message) == ("none", "Cannot start as requested.")
 
 
 def test_who_is_promised_a_place_waits_for_a_notice_at_most(scheduler: Queue):
@@ -258,7 +253,7 @@ def test_the_longest_running_time_of_others_is_a_bound(ruled: Queue):
     assert in_line == [90 * 60 - 40 + 30, 2 * 3600 - 40 + 30]
     assert (
         ruled.expected("w").message
-        == "In 1.5 h at the latest: the longest running times of others are over by then, unless others come before it."
+        == "At most 1.5 h: running workloads reach their time limit by then, unless other requests go first."
     )
     asked = ruled.would(1).expected_wait
     assert (asked.basis, asked.seconds_at_most) == ("none", None), (
@@ -280,8 +275,8 @@ def test_a_guess_is_never_later_than_the_bound(ruled: Queue):
 
 
 WORDS = {
-    0: "less than a minute",
-    44_000: "less than a minute",
+    0: "under 1 min",
+    44_000: "under 1 min",
     MINUTE: "1 min",
     11 * MINUTE: "11 min",
     13 * MINUTE: "15 min",
@@ -308,7 +303,7 @@ def test_nine_in_ten_are_said_where_that_says_more():
     ).message
     assert (
         said
-        == "About 6 min more, in 9 of 10 cases at most 25 min (going by 14 like requests of the last day in pool t4)."
+        == 'Expected remaining wait: about 6 min, at most 25 min in 9 of 10 cases (based on 14 similar requests in the last 24 h in pool "t4").'
     )
 
 
@@ -318,7 +313,7 @@ def test_where_nine_in_ten_cannot_be_told_it_says_so():
     ).message
     assert (
         said
-        == "Probably less than a minute, perhaps much longer (going by 6 requests of any size of the last week in pool a100)."
+        == 'Expected wait: under 1 min, possibly much longer (based on 6 requests of any size in the last 7 days in pool "a100").'
     )
 
 

@@ -116,11 +116,11 @@ def test_the_scheduler_tells_each_of_their_own(
         for verb in ("GET", "DELETE"):
             assert person.refused(verb, f"workloads/{theirs}", scheduler=True) == (
                 404,
-                {"code": "not-found", "message": f"there is no workload {theirs!r}", "field": "id"},
+                {"code": "not-found", "message": f"unknown workload {theirs!r}", "field": "id"},
             )
         [device] = person.scheduler.rest("GET", "nodes")["nodes"][0]["devices"]
         assert sorted(device["kernels"]) == sorted(
-            [own.kernel_id, f"somebody in project {other.view['project']}"]
+            [own.kernel_id, f"another user in project {other.view['project']}"]
         )
         everything = " ".join(
             str(person.scheduler.rest("GET", path))

@@ -94,7 +94,7 @@ def test_a_node_is_drained_and_its_notebooks_go_on_when_it_is_back(world):
     assert "scheduling disabled" in a.view["reason"]["message"], view
     (row,) = server.rest("GET", "gpushare/api/nodes")["nodes"]
     assert (row["status"], row["cordoned"]) == ("Not ready", True)
-    assert "takes workloads" in gpushare(server, "uncordon", node)
+    assert "accepts workloads" in gpushare(server, "uncordon", node)
     assert a.ok(CHECK).splitlines()[-1] == "True"
     assert [
         line.split()[0] for line in gpushare(server, "pools").splitlines() if "Ready" in line

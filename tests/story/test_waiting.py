@@ -12,8 +12,8 @@ from tests.story.jupyter_process import Server, eventually
 from tests.story.test_many_pages import say
 
 pytestmark = pytest.mark.slow
-UNKNOWN = "How long is not known: hardly anybody has waited in pool default lately."
-SOON = "Probably less than a minute"
+UNKNOWN = 'Expected wait unknown: too few requests have waited in pool "default" recently.'
+SOON = "Expected wait: under 1 min"
 WAITED_S = 2.5
 
 

@@ -59,7 +59,7 @@ await inLab(
     await dialog.getByRole('button', { name: '1 GPU', exact: true }).click();
     await dialog.getByText(/Would wait\. Needs 1 GPU/).waitFor();
     await dialog.getByText('0.5 GPU would start now.').waitFor();
-    await dialog.getByText(/^Probably less than a minute \(going by 9 like requests/).waitFor();
+    await dialog.getByText(/^Expected wait: under 1 min \(based on 9 similar requests/).waitFor();
     for (const [share, offer] of [
       ['½ GPU', 'starts now'],
       ['1 GPU', 'under 1 min']
@@ -76,7 +76,7 @@ await inLab(
     const sweep = lab.card('sweep.ipynb');
     await sweep.getByText(/Needs 1 GPU/).waitFor();
     await sweep
-      .getByText(/^Probably less than a minute more|waited longer than like requests/)
+      .getByText(/^Expected remaining wait: under 1 min|waited longer than similar requests/)
       .waitFor(); // depends on the speed of the machine
     await sweep.getByText('What would start now?').click();
     await sweep.getByText('0.5 GPU would start now.').waitFor();

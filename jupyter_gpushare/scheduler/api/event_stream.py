@@ -1,8 +1,8 @@
-"""Committed changes, told to everybody who listens: a ring of recent frames, so that a listener
-that was away can resume.
+"""The stream of committed changes: a ring buffer of recent frames, from which a listener that
+reconnects can resume.
 
-Each listener gets only what its caller may see, in the order of the changes. A listener that does
-not read is cut off rather than remembered without bound: it comes back and resumes.
+Each listener gets only what its caller may see, in order. A listener that does not read is
+disconnected rather than buffered without bound: it reconnects and resumes.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from ..store.group_commit import GroupCommit
 
 __all__ = ["EventStream", "EventSource", "revision_in"]
 
-REMEMBERED: Final = 10_000
-"""Frames in the ring."""
-MOST_AUDIENCES: Final = 10_000
+RING_SIZE: Final = 10_000
+"""Frames in the ring buffer."""
+LARGEST_CACHE: Final = 10_000
 BACKLOG: Final = 2_000
-"""Frames that may wait for one listener."""
+"""Frames that may be queued for one listener."""
 
 
 class EventSource(Protocol):
-    """What the hub asks of the service."""
+    """What the stream needs from the service."""
 
     @property
     def revision(self) -> int: ...
@@ -46,11 +46,11 @@ class EventSource(Protocol):
 
 @dataclass(slots=True)
 class _StreamFrame:
-    """A frame with whom it is about. Encoded once for all who see names and once for all others,
-    when the first of them is there.
+    """A frame and its owner. Encoded once for listeners that see names and once for the others, on
+    first use.
 
-    A status is written anew for every listener: it says who they are. What happened to a workload
-    is told in words that may have names.
+    A status is encoded for every listener, since it contains their identity. Events may contain
+    names in their messages.
     """
 
     revision: int
@@ -61,7 +61,7 @@ class _StreamFrame:
     _nameless: bytes = b""
 
     def body(self, with_names: bool) -> bytes | None:
-        """None: this is not for somebody who does not see names."""
+        """None: not visible to listeners that do not see names."""
         if with_names:
             self._whole = self._whole or m.encode(self.frame)
             return self._whole
@@ -79,38 +79,35 @@ class _StreamFrame:
 class _StreamListener:
     identity: Identity
     frames: deque[tuple[int, bytes]] = field(default_factory=deque)
-    """Each with the commit that must be on disk before it is handed out."""
+    """Each with the commit that must be on disk before it is sent."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_over: bool = False
 
 
 class EventStream:
-    """`connect` gives it its source, once, before anybody listens. All of it lives on one event
-    loop.
-    """
+    """`connect` sets its source, once, before anyone subscribes. Runs on one event loop."""
 
     def __init__(
-        self, remembered: int = REMEMBERED, backlog: int = BACKLOG, disk: GroupCommit | None = None
+        self, remembered: int = RING_SIZE, backlog: int = BACKLOG, disk: GroupCommit | None = None
     ) -> None:
         """`disk`: knows which commits are on disk; None: all of them."""
         self._disk = disk or GroupCommit()
         self._ring: deque[_StreamFrame] = deque(maxlen=remembered)
         self._listeners: set[_StreamListener] = set()
-        self._audiences: dict[tuple[str, str | None], list[tuple[_StreamListener, bool]]] = {}
-        """Who hears of this project's and user's workloads, and whether with names. Asking a
-        thousand listeners costs more than telling the few who may see it, and nearly every change
-        is of somebody who was asked about before.
+        self._cache: dict[tuple[str, str | None], list[tuple[_StreamListener, bool]]] = {}
+        """Listeners of this project's and user's workloads, and whether they see names. Cached:
+        checking a thousand listeners costs more than sending to the few that may see a change.
         """
         self._rules: object = None
-        """By which these were found."""
+        """The `rules` under which the cache is valid."""
         self._backlog = backlog
         self._source: EventSource | None = None
         self._oldest = 0
-        """Changes up to this revision are not in the ring (any more)."""
+        """Changes up to this revision are not in the ring buffer (any more)."""
 
     def connect(self, source: EventSource) -> None:
-        """What was published before (by a service that remembers while it starts) is in every state
-        from now on.
+        """Frames that were published before (while the service restores its state) are part of
+        every state frame.
         """
         self._source = source
         self._ring.clear()
@@ -121,41 +118,41 @@ class EventStream:
         return len(self._listeners)
 
     def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None:
-        """Remembers a frame and hands it to those who may see it. Never waits."""
-        told = _StreamFrame(frame.revision, project, user, frame)
+        """Stores a frame and queues it for its listeners. Never blocks."""
+        frame_ = _StreamFrame(frame.revision, project, user, frame)
         if len(self._ring) == self._ring.maxlen:
             self._oldest = self._ring[0].revision
-        self._ring.append(told)
+        self._ring.append(frame_)
         if project is None:
             for listener in self._listeners:
-                self._hand(listener, told)
+                self._send_frame(listener, frame_)
         else:
-            for listener, with_names in self._audience(project, user):
-                self._give(listener, told.body(with_names))
+            for listener, with_names in self._listeners_of(project, user):
+                self._enqueue(listener, frame_.body(with_names))
 
-    def _audience(self, project: str, user: str | None) -> list[tuple[_StreamListener, bool]]:
+    def _listeners_of(self, project: str, user: str | None) -> list[tuple[_StreamListener, bool]]:
         if not self._listeners:
             return []
         assert self._source is not None
-        if self._rules is not self._source.rules or len(self._audiences) > MOST_AUDIENCES:
+        if self._rules is not self._source.rules or len(self._cache) > LARGEST_CACHE:
             self._rules = self._source.rules
-            self._audiences.clear()
+            self._cache.clear()
         key = project, user
-        if key not in self._audiences:
+        if key not in self._cache:
             may_see, sees_names = self._source.may_see, self._source.sees_names
             found = [one for one in self._listeners if may_see(one.identity, project, user)]
-            self._audiences[key] = [(one, sees_names(one.identity, user)) for one in found]
-        return self._audiences[key]
+            self._cache[key] = [(one, sees_names(one.identity, user)) for one in found]
+        return self._cache[key]
 
     async def subscribe(
         self, identity: Identity, since: int | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Encoded frames: the state, or what came after `since` when that is still known; then
-        changes as they come.
+        """Encoded frames: the state, or the frames after `since` if they are still in the buffer;
+        then changes as they happen.
 
         Frames of revision `since` itself are repeated: several may share a revision, and the
         listener may have missed the last of them. Ends when the listener is too slow, and when the
-        hub closes. Raises StoreUnavailable: the disk failed to keep what it tells.
+        stream closes. Raises StoreUnavailable: a commit could not be written to disk.
         """
         listener = _StreamListener(identity)
         if not self._resume(listener, since):
@@ -164,7 +161,7 @@ class EventStream:
                 (self._disk.written, m.encode(self._source.scheduler_state(identity)))
             )
         self._listeners.add(listener)
-        self._audiences.clear()
+        self._cache.clear()
         try:
             while not listener.is_over:
                 while listener.frames and not listener.is_over:
@@ -176,7 +173,7 @@ class EventStream:
                     await listener.woken.wait()
         finally:
             self._listeners.discard(listener)
-            self._audiences.clear()
+            self._cache.clear()
 
     def close(self) -> None:
         """Ends every subscription."""
@@ -185,37 +182,35 @@ class EventStream:
             listener.woken.set()
 
     def _resume(self, listener: _StreamListener, since: int | None) -> bool:
-        """False: the whole state is needed. A revision that is ahead of ours is of another life of
-        the service.
-        """
+        """False: the complete state is needed. A revision beyond ours is from another process."""
         assert self._source is not None
         if since is None or not self._oldest < since <= self._source.revision:
             return False
-        missed = [told for told in self._ring if told.revision >= since]
+        missed = [frame_ for frame_ in self._ring if frame_.revision >= since]
         if len(missed) > self._backlog:
             return False
-        for told in missed:
-            self._hand(listener, told)
+        for frame_ in missed:
+            self._send_frame(listener, frame_)
         return True
 
-    def _hand(self, listener: _StreamListener, told: _StreamFrame) -> None:
+    def _send_frame(self, listener: _StreamListener, frame_: _StreamFrame) -> None:
         assert self._source is not None
-        if not self._source.may_see(listener.identity, told.project, told.user):
+        if not self._source.may_see(listener.identity, frame_.project, frame_.user):
             return
-        if isinstance(told.frame, m.ServiceChanged):
+        if isinstance(frame_.frame, m.ServiceChanged):
             body: bytes | None = m.encode(
                 m.ServiceChanged(
-                    revision=told.revision, status=self._source.status(listener.identity)
+                    revision=frame_.revision, status=self._source.status(listener.identity)
                 )
             )
         else:
-            body = told.body(
-                with_names=told.project is None
-                or self._source.sees_names(listener.identity, told.user)
+            body = frame_.body(
+                with_names=frame_.project is None
+                or self._source.sees_names(listener.identity, frame_.user)
             )
-        self._give(listener, body)
+        self._enqueue(listener, body)
 
-    def _give(self, listener: _StreamListener, body: bytes | None) -> None:
+    def _enqueue(self, listener: _StreamListener, body: bytes | None) -> None:
         if body is None:
             return
         listener.frames.append((self._disk.written, body))

@@ -1,8 +1,7 @@
-"""One call, answered: finds the route, asks who may, reads the body, calls the service, and writes
-answer or error.
+"""Handles one call: finds the route, checks permissions, decodes the body, calls the service,
+encodes the response.
 
-REST and the transport inside one process both end here, so that they cannot differ. Nothing here
-waits.
+REST and the in-process transport both use it, so they cannot differ. Never blocks.
 """
 
 from __future__ import annotations
@@ -58,11 +57,11 @@ _TABLES: Final[dict[str, type[Struct]]] = {
     "usage": m.UsageRow,
     "audit": m.AuditRow,
 }
-"""Answers that are one list of plain rows, first of all: each is a CSV too."""
+"""Responses that are a list of flat rows, which can also be CSV."""
 
 
 class BodyTooLarge(InvalidInput):
-    """Raised when a body is longer than anything that makes sense."""
+    """Raised when a body is larger than the limit."""
 
     code, status_hint = "too-large", 413
 
@@ -71,7 +70,7 @@ class BodyTooLarge(InvalidInput):
 
 
 class MethodNotAllowed(GpuShareError):
-    """Raised when the path exists, and this verb does not on it."""
+    """Raised when the path exists, but not with this verb."""
 
     code, status_hint = "no-such-method", 405
 
@@ -86,9 +85,7 @@ class RouterResponse:
 
 @cache
 def _document() -> bytes:
-    """Rendered when somebody asks first: it takes a tenth of a second, and a start waits for
-    nothing that nobody may want.
-    """
+    """Rendered on first use: it takes a tenth of a second, which must not delay the start."""
     return m.encode(openapi(__version__))
 
 
@@ -100,12 +97,12 @@ class _RouterCall:
     body: Any
 
 
-def _stranger() -> NotAuthenticated:
+def _unauthenticated() -> NotAuthenticated:
     return NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`")
 
 
 def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None) -> RouterResponse:
-    """The one shape of every error."""
+    """The one format of errors."""
     detail = m.error_detail(error)
     known = (
         {"WWW-Authenticate": "Bearer"} if error.status_hint == NotAuthenticated.status_hint else {}
@@ -118,8 +115,8 @@ def error_answer(error: GpuShareError, headers: Mapping[str, str] | None = None)
 
 
 class Router:
-    """`metrics` writes the Prometheus text; `is_ready` says whether decisions are being made;
-    `open_metrics`: they need no token.
+    """`metrics` gives the Prometheus text; `is_ready` whether decisions are being made;
+    `open_metrics`: metrics need no token.
     """
 
     def __init__(
@@ -143,7 +140,7 @@ class Router:
         query: Mapping[str, str],
         body: bytes | None,
     ) -> RouterResponse:
-        """Answers a call; `identity` None: without a (valid) token. Raises nothing."""
+        """Handles a call; `identity` None: without a valid token. Raises nothing."""
         headers: dict[str, str] = {}
         try:
             route, values = self._route(verb, path, headers, known=identity is not None)
@@ -153,44 +150,44 @@ class Router:
             return error_answer(error, headers)
         except Exception:
             log.exception("%s %s failed", verb, path)
-            return error_answer(GpuShareError("the scheduler failed at this; its log says why"))
+            return error_answer(GpuShareError("internal error; see the scheduler's log"))
 
     def permitted(self, route: Route, identity: Identity | None) -> Identity:
         """Raises NotKnown, NotAllowed."""
         if route.scope == "open" and (route.name != "metrics" or self._open_metrics):
             return identity or Identity.nobody()
         if identity is None:
-            raise _stranger()
+            raise _unauthenticated()
         if not opens(route, self.service.visibility.caller(identity)):
-            raise NotAllowed(f"a token of scope {identity.scope} does not permit this")
+            raise NotAllowed(f"a token of scope {identity.scope} may not do this")
         return identity
 
     def _route(
         self, verb: str, path: str, headers: dict[str, str], *, known: bool
     ) -> tuple[Route, dict[str, str]]:
-        """A stranger is not told which paths and verbs there are."""
+        """Unauthenticated callers do not learn which paths and verbs exist."""
         found = list(_matches(path))
         for route, values in found:
             if route.verb == verb:
                 return route, values
         if not known and not any(route.scope == "open" for route, _ in found):
-            raise _stranger()
+            raise _unauthenticated()
         if not found:
-            raise NotFound(f"there is nothing at {path}")
+            raise NotFound(f"unknown path {path}")
         verbs = [route.verb for route, _ in found]
         if verbs == ["WS"]:
             raise MethodNotAllowed(f"{path} is a WebSocket")
         headers["Allow"] = ", ".join(verbs)
-        raise MethodNotAllowed(f"{verb} is not possible on {path}; possible: {', '.join(verbs)}")
+        raise MethodNotAllowed(f"{verb} is not allowed on {path}; allowed: {', '.join(verbs)}")
 
     def _body(self, route: Route, body: bytes | None) -> Any:
-        """The body as its type; a body where none belongs is ignored, as HTTP has it."""
+        """Decodes the body; a body of a route without one is ignored, as in HTTP."""
         if route.body is None or route.verb == "WS":
             return None
         if body is not None and len(body) > self.longest_body:
             raise BodyTooLarge(self.longest_body)
         if not body:
-            raise InvalidInput("a JSON body is needed")
+            raise InvalidInput("a JSON body is required")
         return m.decode(route.body, body)
 
     def _answer(self, route: Route, call: _RouterCall) -> RouterResponse:
@@ -210,7 +207,7 @@ class Router:
 
     def _readiness(self) -> RouterResponse:
         if not self._is_ready():
-            raise Unavailable("not ready yet: no cycle has been run")
+            raise Unavailable("not ready: no cycle has run yet")
         return RouterResponse(200, TEXT, b"ok\n")
 
     def _result(self, name: str, call: _RouterCall) -> Any:
@@ -269,7 +266,7 @@ class Router:
                 return self.tokens.create(call.body, who.user)
             case "revoke_token":
                 return self.tokens.revoke(call.path["id"], who.user)
-        raise AssertionError(f"route {name} has no answer")
+        raise AssertionError(f"route {name} is not handled")
 
 
 def _columns(call: _RouterCall) -> list[str]:
@@ -284,7 +281,7 @@ def _form(call: _RouterCall) -> str:
 
 
 def _matches(path: str) -> Iterator[tuple[Route, dict[str, str]]]:
-    """The routes whose path this is, with the values of their parameters."""
+    """Routes that match this path, with the values of their parameters."""
     parts = path.split("/")
     for route in ROUTES:
         pattern = route.path.split("/")

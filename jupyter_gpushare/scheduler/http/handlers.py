@@ -1,5 +1,5 @@
-"""HTTP and WebSockets around the dispatch: tokens, limits, and nothing else. Tokens stand in
-headers only, so no log has them.
+"""HTTP and WebSocket handlers around the router: authentication and limits, nothing else. Tokens
+are only in headers, so they appear in no log.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ log = logging.getLogger("gpushare.scheduler")
 
 PING_S: Final = 20.0
 SLOW_WRITE_S: Final = 30.0
-"""A listener that takes no frame for so long is cut off."""
+"""A listener that takes no frame for this long is disconnected."""
 LONGEST_REASON: Final = 120
-"""Bytes of a close reason: a control frame of a WebSocket has 125."""
+"""Bytes of a close reason: a control frame of a WebSocket has at most 125."""
 TRY_AGAIN: Final = 1013
-"""Close code: the peer may come back."""
+"""Close code: the peer may reconnect."""
 TOO_MUCH: Final = 1008
-"""Close code: the peer broke the rules of this door."""
+"""Close code: the peer broke a rule."""
 RECHECK_S = 30.0
-"""For how long at most a link outlives its token."""
+"""How long a connection outlives its token, at most."""
 PROBES: Final = frozenset({"/healthz", "/readyz"})
-"""They are not counted: whoever floods the service must not make it look dead."""
+"""Not rate-limited: a flood of calls must not make the service look dead."""
 
 _ROUTES: Final = {route.name: route for route in ROUTES}
 
@@ -52,11 +52,10 @@ _ROUTES: Final = {route.name: route for route in ROUTES}
 def application(
     server: SchedulerServer, *, agents_show_certificates: bool = False, prefix: str = ""
 ) -> Application:
-    """All addresses of the service, and the same again under `prefix` (a proxy that forwards only
-    what is under it).
+    """All routes of the service, and again under `prefix` (for a proxy that keeps its path).
 
-    `agents_show_certificates`: an agent needs one, besides its token, and speaks for the node in
-    it.
+    `agents_show_certificates`: an agent needs a client certificate, besides its token, and speaks
+    for the node in it.
     """
     prefix = prefix.rstrip("/")
     start = f"(?:{re.escape(prefix)})?"
@@ -80,7 +79,7 @@ def application(
 
 
 def _log_call(handler: RequestHandler) -> None:
-    """Calls are many and dull; those that failed on our side are not."""
+    """Calls are many; only those that failed on our side are worth a warning."""
     request, status = handler.request, handler.get_status()
     level = logging.WARNING if status >= 500 else logging.DEBUG
     log.log(
@@ -94,13 +93,13 @@ def _log_call(handler: RequestHandler) -> None:
     )
 
 
-async def _counted(
+async def _authenticated(
     server: SchedulerServer, buckets: TokenBuckets, request: HTTPServerRequest, path: str
 ) -> Identity | None:
-    """Who calls (None: nobody that we know), if they have not called too often. Raises TooMany,
+    """Authenticates the caller (None: unknown) and applies the rate limit. Raises TooMany,
     Unavailable.
     """
-    caller = await server.callers.identify(request)
+    caller = await server.authenticator.identify(request)
     if path not in PROBES:
         buckets.take(Authenticator.key(caller, request))
     return caller
@@ -126,8 +125,8 @@ def _write(handler: RequestHandler, answer: RouterResponse) -> None:
 
 @stream_request_body
 class SchedulerAPIHandler(RequestHandler):
-    """Every call. The body is taken piece by piece, so that a stranger's or an endless one is
-    refused before it is in memory.
+    """All REST calls. The body is read in chunks, so that one of an unauthenticated caller, or an
+    endless one, is refused before it is in memory.
     """
 
     def initialize(self, server: SchedulerServer, buckets: TokenBuckets, prefix: str) -> None:
@@ -138,7 +137,9 @@ class SchedulerAPIHandler(RequestHandler):
 
     async def prepare(self) -> None:
         try:
-            self._caller = await _counted(self._server, self._buckets, self.request, self._path)
+            self._caller = await _authenticated(
+                self._server, self._buckets, self.request, self._path
+            )
             if (
                 int(self.request.headers.get("Content-Length") or 0)
                 > self._server.limits.body_bytes
@@ -149,7 +150,7 @@ class SchedulerAPIHandler(RequestHandler):
 
     def data_received(self, chunk: bytes) -> None:
         if self._caller is None:
-            return  # the answer is 401 whatever it says
+            return  # the response is 401 in any case
         if len(self._body) + len(chunk) > self._server.limits.body_bytes:
             self._refuse(BodyTooLarge(self._server.limits.body_bytes))
         elif not self._finished:
@@ -167,18 +168,20 @@ class SchedulerAPIHandler(RequestHandler):
         verb = "GET" if self.request.method == "HEAD" else self.request.method or "GET"
         try:
             query = _query(self)
-        except Exception:  # tornado's own: bytes that are no UTF-8
-            _write(self, error_answer(InvalidInput("the query cannot be read")))
+        except Exception:  # raised by tornado for invalid UTF-8
+            _write(self, error_answer(InvalidInput("the query is not valid UTF-8")))
             return
-        answer = self._server.dispatch.handle(
+        answer = self._server.router.handle(
             self._caller, verb, self._path, query, bytes(self._body)
         )
-        if self._path not in PROBES:  # they say that the service lives, whatever the disk does
+        if (
+            self._path not in PROBES
+        ):  # they report that the service is alive, whatever the state of the disk
             answer = await self._when_on_disk(answer)
         _write(self, answer)
 
     async def _when_on_disk(self, answer: RouterResponse) -> RouterResponse:
-        """What it tells is on disk when it is told."""
+        """Waits until everything that the response contains is on disk."""
         disk = self._server.store.disk
         try:
             await disk.reached(disk.written)
@@ -190,8 +193,8 @@ class SchedulerAPIHandler(RequestHandler):
     get = post = delete = put = patch = options = head = trace = _serve
 
     def write_error(self, status_code: int, **_: Any) -> None:
-        """What tornado itself refuses, in our form: verbs that HTTP does not know, among others."""
-        error = GpuShareError("this cannot be served")
+        """Errors that tornado itself responds with, in our format: unknown verbs, for example."""
+        error = GpuShareError("the request cannot be handled")
         error.status_hint = status_code
         _write(
             self,
@@ -205,7 +208,7 @@ class SchedulerAPIHandler(RequestHandler):
 
 
 class _WebSocketBase(WebSocketHandler):
-    """What both WebSockets share: who may open them, and how a task writes to them."""
+    """Common parts of both WebSockets: permissions, and how a task writes to them."""
 
     route: str
 
@@ -217,7 +220,7 @@ class _WebSocketBase(WebSocketHandler):
         links: ConnectionCounts,
         certified: bool = False,
     ) -> None:
-        del prefix  # it has led here
+        del prefix  # used by the router only
         self._server, self._buckets, self._links, self._certified = (
             server,
             buckets,
@@ -231,12 +234,12 @@ class _WebSocketBase(WebSocketHandler):
         )
 
     async def get(self, *args: Any, **kwargs: Any) -> None:
-        """Refused before it becomes a WebSocket, with an error body like every other."""
+        """Refuses callers before the upgrade, with an error body like every other."""
         try:
-            caller = await _counted(
+            caller = await _authenticated(
                 self._server, self._buckets, self.request, _ROUTES[self.route].path
             )
-            self.caller = self._server.dispatch.permitted(_ROUTES[self.route], caller)
+            self.caller = self._server.router.permitted(_ROUTES[self.route], caller)
             self.check()
             if self.request.headers.get("Upgrade", "").lower() != "websocket":
                 raise InvalidInput("this is a WebSocket: send `Upgrade: websocket`")
@@ -254,51 +257,49 @@ class _WebSocketBase(WebSocketHandler):
                 self._forget_link()
 
     def check(self) -> None:
-        """What else a caller needs here. Raises GpuShareError."""
+        """Additional checks of a route. Raises GpuShareError."""
 
-    def is_too_much(self) -> bool:
-        """Counts a frame; True: there were too many, and this link is being closed."""
+    def has_too_many_frames(self) -> bool:
+        """Counts a frame; True: there were too many, and the connection is being closed."""
         if self._frames.take(time.monotonic()) == 0:
             return False
         self.close(TOO_MUCH, "too many frames")
         return True
 
     def check_origin(self, origin: str) -> bool:
-        """Tokens are sent by programs; a page in a browser has no business here."""
+        """Only programs have tokens; web pages are refused."""
         del origin
         return False
 
     def open(self, *_: str, **__: str) -> None:
-        self.set_nodelay(
-            True
-        )  # or a small frame waits up to 40 ms for the peer to have answered the one before
+        self.set_nodelay(True)  # a small frame would wait up to 40 ms for an acknowledgement
         self._tasks.spawn(self._run())
-        if "Authorization" in self.request.headers:  # who one is on a unix socket is not taken back
+        if "Authorization" in self.request.headers:  # the identity on a unix socket does not change
             self._tasks.spawn(self._watch_token())
 
     async def _watch_token(self) -> None:
-        """A link ends soon after its token: revoked, over, or of somebody who may do something else
-        now.
+        """Closes the connection soon after its token is revoked, expires, or gets other
+        permissions.
         """
         while True:
             await asyncio.sleep(RECHECK_S)
             try:
-                caller = await self._server.callers.identify(self.request)
+                caller = await self._server.authenticator.identify(self.request)
                 if caller is not None and caller == self.caller:
                     continue
             except Unavailable:
-                continue  # not knowing is not refusing
+                continue  # unavailable is not refused
             except GpuShareError as error:
-                log.info("a link ends: %s", error.message)
-            self.close(TOO_MUCH, "its token is not good any more")
+                log.info("connection closed: %s", error.message)
+            self.close(TOO_MUCH, "the token is no longer valid")
             return
 
     async def _run(self) -> None:
         raise NotImplementedError
 
     async def _write_all(self, frames: AsyncGenerator[bytes, None]) -> None:
-        """Until they end, or the peer does not take them, or the disk failed to keep what they
-        tell.
+        """Writes frames until they end, the peer does not take them, or a commit could not be
+        written to disk.
         """
         with suppress(Unavailable):
             async with aclosing(frames):
@@ -307,15 +308,14 @@ class _WebSocketBase(WebSocketHandler):
                         break
 
     async def _write_frame(self, frame: bytes) -> bool:
-        """False: the peer is gone, or does not read. Waits only for a peer that does not take what
-        it has got already: waiting a turn of the loop for every frame would let a busy service fall
-        behind those that listen.
+        """False: the peer has gone or does not read. Waits only if the peer has not taken earlier
+        frames: one loop iteration per frame would let a busy service fall behind its listeners.
         """
         try:
             written = self.write_message(frame)
             stream = None if self.ws_connection is None else self.ws_connection.stream
             if stream is not None and not stream.writing():
-                written.add_done_callback(_look_at)
+                written.add_done_callback(_consume_exception)
                 return True
             await asyncio.wait_for(written, SLOW_WRITE_S)
         except (WebSocketClosedError, TimeoutError):
@@ -332,43 +332,43 @@ class _WebSocketBase(WebSocketHandler):
         self._tasks.cancel()
 
 
-def _look_at(written: asyncio.Future[None]) -> None:
-    """What became of a frame that nobody waited for: a link that broke meanwhile ends by itself."""
+def _consume_exception(written: asyncio.Future[None]) -> None:
+    """Retrieves the exception of a frame that nothing awaits; the connection ends anyway."""
     if not written.cancelled():
         written.exception()
 
 
 class SchedulerStreamHandler(_WebSocketBase):
-    """Committed changes."""
+    """The stream of committed changes."""
 
     route = "stream"
 
     def on_message(self, message: str | bytes) -> None:
-        """Nothing is expected here."""
+        """Incoming messages are ignored."""
         del message
-        self.is_too_much()
+        self.has_too_many_frames()
 
     async def _run(self) -> None:
-        await self._write_all(self._server.hub.subscribe(self.caller, self.since))
-        self.close(TRY_AGAIN, "come back and resume")
+        await self._write_all(self._server.events.subscribe(self.caller, self.since))
+        self.close(TRY_AGAIN, "reconnect and resume")
 
 
 class AgentSocketHandler(_WebSocketBase):
-    """One agent's link."""
+    """One agent's connection."""
 
     route = "agent"
     session: AgentSession
     names: frozenset[str] | None = None
 
     def check(self) -> None:
-        """Over a network an agent shows a certificate when that was asked for; on a unix socket the
-        operating system knows who it is.
+        """On a network an agent needs a certificate if so configured; on a unix socket the
+        operating system identifies it.
         """
         if self._certified and not is_local(self.request):
             self.names = certificate_names(self.request)
             if self.names is None:
                 raise NotAllowed(
-                    "an agent needs a client certificate that names its node (--tls-cert, --tls-key)"
+                    "a client certificate that names the node is required (--tls-cert, --tls-key)"
                 )
 
     def open(self, *_: str, **__: str) -> None:
@@ -376,18 +376,18 @@ class AgentSocketHandler(_WebSocketBase):
         super().open()
 
     def on_message(self, message: str | bytes) -> None:
-        if self.is_too_much():
+        if self.has_too_many_frames():
             self.session.end("too many frames")
         else:
             self.session.hear(message)
 
     async def _run(self) -> None:
         await self._write_all(self.session.orders())
-        self.session.end("its agent does not read")
+        self.session.end("the agent does not read its messages")
         self.close(
             TRY_AGAIN, (self.session.over or "").encode()[:LONGEST_REASON].decode(errors="ignore")
         )
 
     def on_close(self) -> None:
-        self.session.end("the link broke")
+        self.session.end("the connection was closed")
         super().on_close()

@@ -1,5 +1,5 @@
-"""Opens a house to callers: network or unix socket, certificates, the admin's token, and the note
-by which tools of this machine find it.
+"""Listeners of a server: network or unix socket, certificates, the admin's token, and the file by
+which tools on this machine find it.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from .handlers import application
 __all__ = ["NOTE", "ListenAddress", "Listeners", "certificate_of", "unix_socket"]
 
 NOTE: Final = "scheduler.json"
-"""In the state directory while the service listens: its address and where the admin's token is."""
+"""In the state directory while the server listens: its address and the admin's token file."""
 CLOSING_S: Final = 2.0
 BACKLOG: Final = 128
 LONGEST_PATH: Final = 107
-"""What the operating system has room for in the address of a unix socket."""
+"""Longest address of a unix socket, in bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenAddress:
-    """Where to listen. `port` 0: any free one; None: on no network at all. With a certificate it is
-    HTTPS, and with `client_ca` an agent shows one of these. `socket`: a unix socket, open to whom
-    `socket_mode` lets in. `token_file` None: `admin.token` in the state directory; it is made when
-    there is a network to show it to.
+    """Where to listen. `port` 0: any free one; None: no network. With `certfile` it is HTTPS, and
+    with `client_ca` agents need a client certificate. `socket`: a unix socket with permissions
+    `socket_mode`. `token_file` None: `admin.token` in the state directory; it is created for
+    network listeners only.
     """
 
     host: str = "127.0.0.1"
@@ -52,12 +52,12 @@ class ListenAddress:
     socket_mode: int = 0o666
     token_file: Path | None = None
     prefix: str = ""
-    """Under which a proxy forwards calls to us."""
+    """Path prefix under which a proxy forwards calls."""
 
 
 class Listeners:
-    """A house that answers calls: from the moment it is made until `stop`. Raises Unavailable: the
-    port is taken, a file is unreadable.
+    """Serves calls from its construction until `stop`. Raises Unavailable: the port is in use, a
+    file is unreadable.
     """
 
     def __init__(self, server: SchedulerServer, address: ListenAddress, state_dir: Path) -> None:
@@ -88,7 +88,7 @@ class Listeners:
     def _listen(
         self, server: SchedulerServer, sockets: list[socket.socket], secure: ssl.SSLContext | None
     ) -> str:
-        """Begins to answer; gives the address of the first of them."""
+        """Starts serving; returns the URL of the first socket."""
         app = application(
             server,
             agents_show_certificates=bool(self._address.client_ca),
@@ -104,8 +104,8 @@ class Listeners:
         return f"{'https' if secure else 'http'}://{host}:{sockets[0].getsockname()[1]}"
 
     def leave_note(self) -> None:
-        """From now on the command line finds this scheduler by itself."""
-        url = self.socket_url or self.url  # where nobody needs a token
+        """Lets the command line find this scheduler."""
+        url = self.socket_url or self.url  # no token is needed there
         note = {
             "url": url,
             "token_file": "" if self.socket_url else str(self.token_file.resolve()),
@@ -114,7 +114,7 @@ class Listeners:
         write_secret(self._note, json.dumps(note))
 
     async def stop(self) -> None:
-        """No new calls; those that run have a moment to end."""
+        """Accepts no more calls; current ones get a moment to finish."""
         for server in self._servers:
             server.stop()
         if self._is_ours():
@@ -133,7 +133,7 @@ class Listeners:
 
 
 def _this_user() -> str:
-    """Who runs this process; a container's user may have no name."""
+    """The user of this process; a container's user may have no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -144,7 +144,7 @@ def certificate_of(address: ListenAddress) -> ssl.SSLContext | None:
     if not address.certfile:
         if address.client_ca:
             raise InvalidInput(
-                "certificates of agents need TLS: give the service a certificate too (--tls-cert)",
+                "certificates of agents require TLS: set a server certificate too (--tls-cert)",
                 field="tls-client-ca",
             )
         return None
@@ -154,26 +154,26 @@ def certificate_of(address: ListenAddress) -> ssl.SSLContext | None:
         context.load_verify_locations(address.client_ca)
         context.verify_mode = (
             ssl.CERT_OPTIONAL
-        )  # people and servers have none; that an agent shows one is checked at its door
+        )  # users and servers have none; the agent handler requires one
     return context
 
 
 def unix_socket(path: Path, mode: int) -> socket.socket:
-    """What a service that died left behind is replaced; one that lives is not. Raises InvalidInput,
-    Unavailable, OSError.
+    """Binds a unix socket, replacing one that no process serves. Raises InvalidInput, Unavailable,
+    OSError.
     """
     if len(os.fsencode(path)) > LONGEST_PATH:
         raise InvalidInput(
-            f"the path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket"
+            f"a path of a unix socket has at most {LONGEST_PATH} bytes: {path}", field="socket"
         )
     with (
         socket.socket(socket.AF_UNIX) as probe,
         contextlib.suppress(FileNotFoundError, ConnectionRefusedError),
     ):
         probe.connect(str(path))
-        raise Unavailable("another service listens here", field=str(path))
+        raise Unavailable("another service listens on this socket", field=str(path))
     if path.exists() and not path.is_socket():
-        raise Unavailable("something that is no socket is in the way", field=str(path))
+        raise Unavailable("the path exists and is not a socket", field=str(path))
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     try:

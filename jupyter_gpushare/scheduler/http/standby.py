@@ -1,5 +1,5 @@
-"""A scheduler that waits for its turn: it holds its address, says that it lives and who leads, and
-tries to lead twice a second.
+"""A standby scheduler: listens on its address, reports itself and the leader, and tries to lead
+twice a second.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ __all__ = ["StandbyServer", "keep_leading"]
 log = logging.getLogger("gpushare.scheduler")
 TRY_S: Final = 0.5
 FIRST_TRY_S: Final = 0.02
-"""The first pause, which doubles: the lock of a scheduler that was killed a moment ago is free in a
-moment.
+"""The first pause, which doubles: the lock of a scheduler that has just been killed is soon
+released.
 """
 SOON: Final = 5
-"""Tries that are nobody's business."""
+"""Failed tries before the standby announces itself."""
 LONGEST_BODY: Final = 1 << 16
-"""Nobody's body is read."""
+"""Bodies of calls are not read."""
 
 
 class NotLeading(Unavailable):
-    """Raised when somebody else leads: nothing is read or written here."""
+    """Raised while another scheduler leads: nothing is read or written here."""
 
     code = "standby"
 
 
 class StandbyServer:
-    """Answers at this address from the moment it is made until `stop`. `address` then has the port
-    that was taken.
+    """Serves this address from its construction until `stop`. `address` then contains the actual
+    port.
     """
 
     def __init__(self, leadership: Leadership, address: ListenAddress, public_url: str) -> None:
-        """Raises Unavailable: the port is taken, a file is unreadable."""
+        """Raises Unavailable: the port is in use, a file is unreadable."""
         self._leadership = leadership
         self._socket, self._trouble = address.socket, ""
         sockets: list[socket.socket] = []
@@ -91,7 +91,7 @@ class StandbyServer:
         self.url = public_url or tcp or f"unix://{address.socket}"
 
     async def turn(self, say: Callable[[str], None]) -> None:
-        """Returns when this process leads. `say` is told when that takes a moment."""
+        """Returns when this process leads. `say` is called if that takes a while."""
         backoff = Backoff(FIRST_TRY_S, TRY_S)
         for count in itertools.count():
             if await self._leads():
@@ -104,13 +104,13 @@ class StandbyServer:
         try:
             return await asyncio.to_thread(self._leadership.try_to_lead, self.url)
         except GpuShareError as error:
-            if error.message != self._trouble:  # twice a second would be no news
+            if error.message != self._trouble:  # not twice a second
                 log.warning("cannot try to lead: %s", error.message)
             self._trouble = error.message
             return False
 
     async def stop(self) -> None:
-        """The address is free again."""
+        """Frees the address."""
         for server in self._servers:
             server.stop()
         if self._socket is not None:
@@ -121,7 +121,7 @@ class StandbyServer:
 
 
 class _StandbyHandler(RequestHandler):
-    """Every call."""
+    """All calls."""
 
     def initialize(self, leadership: Leadership) -> None:
         self._leadership = leadership
@@ -131,13 +131,15 @@ class _StandbyHandler(RequestHandler):
             self.set_header("Content-Type", "text/plain; charset=utf-8")
             self.write(b"ok\n")
             return
-        stranger = self.request.path != "/readyz" and "Authorization" not in self.request.headers
+        unauthenticated = (
+            self.request.path != "/readyz" and "Authorization" not in self.request.headers
+        )
         error: GpuShareError = NotLeading(
             f"this scheduler is a standby; {self._leadership.leader} leads"
         )
         answer = error_answer(
             NotAuthenticated("a valid token is needed: `Authorization: Bearer <token>`")
-            if stranger
+            if unauthenticated
             else error
         )
         self.set_status(answer.status)
@@ -152,11 +154,11 @@ class _StandbyHandler(RequestHandler):
 
 
 async def keep_leading(leadership: Leadership) -> str:
-    """Gives signs of life until another scheduler leads, or may lead because none could be given
-    for too long; gives why.
+    """Renews the leadership until another scheduler leads, or may lead because renewing failed for
+    too long; returns the reason.
 
-    Who is cut off from the database would go on answering from memory, and keep clients and agents
-    who could have gone to the next one.
+    A leader without its database would go on answering from memory, and keep clients and agents
+    from the next leader.
     """
     alive = time.monotonic()
     while True:
@@ -167,6 +169,9 @@ async def keep_leading(leadership: Leadership) -> str:
         except LeadershipLost as error:
             return error.message
         except GpuShareError as error:
-            log.warning("no sign of life could be given: %s", error.message)
+            log.warning("the leadership could not be renewed: %s", error.message)
             if time.monotonic() - alive >= leadership.silent_s:
-                return f"no sign of life could be given for {leadership.silent_s:g} seconds: another scheduler may lead now"
+                return (
+                    f"the leadership could not be renewed for {leadership.silent_s:g} s: "
+                    "another scheduler may lead now"
+                )

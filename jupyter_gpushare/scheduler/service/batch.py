@@ -1,9 +1,8 @@
-"""Batch work: what the agents say of commands, kept and told; a workload is over when its pods are.
+"""Batch work: handles agents' reports about commands. A workload ends when its pods have.
 
-One command that fails ends its workload: the others would wait for it in vain. Without a failure it
-is over when every pod that has begun is, and the minimum is among them; what is still pending then
-was only wanted for speed. A pod that has succeeded counts towards the minimum: one that lost its
-place comes back without it.
+One failed command ends its workload, since the other pods would wait for it in vain. Otherwise it
+ends when all started pods have, and at least the minimum succeeded; pods that are still pending
+then were only wanted for speed. A pod that has succeeded counts towards the minimum.
 """
 
 from __future__ import annotations
@@ -22,47 +21,43 @@ __all__ = ["PAGE", "BatchCommands", "cursor_in"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_LOG: Final = 16 * 2**20
-"""Bytes that are kept of what one pod prints under one lease; what comes after is dropped, and the
-log says so.
-"""
+"""Bytes of a pod's output that are kept per lease; the rest is dropped, and the log says so."""
 LONGEST_CHUNK: Final = 2**17
 PAGE: Final = 2**18
-"""Characters that one question for logs is answered with at most (and one chunk more)."""
+"""Characters in one response to a query for logs, at most (and one chunk more)."""
 
 
 class BatchCommands:
-    """On one ledger."""
+    """Batch work of one unit of work."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
         self._kept: dict[str, int] = {}
-        """Lease -> up to which byte its log is kept."""
+        """Lease -> number of bytes of its log that are stored."""
 
     def printed(
         self, node: str, record: WorkloadRecord, body: m.LeaseBody, chunk: m.LogChunk
     ) -> None:
-        """Keeps a piece of a log, once, and tells the agent how far it has come. Raises
-        InvalidInput.
-        """
+        """Stores a chunk of a log once, and acknowledges it to the agent. Raises InvalidInput."""
         if not 0 <= chunk.start <= chunk.stop or len(chunk.text) > LONGEST_CHUNK:
             raise InvalidInput(
-                f"a piece of a log from {chunk.start} to {chunk.stop} with {len(chunk.text)} characters",
+                f"a log chunk from {chunk.start} to {chunk.stop} has {len(chunk.text)} characters",
                 field="stop",
             )
         kept = self._kept_of(body.id)
         if chunk.start == kept and chunk.stop > kept:
             text = chunk.text.replace(
                 "\x00", "\N{REPLACEMENT CHARACTER}"
-            )  # PostgreSQL has no place for it
+            )  # PostgreSQL cannot store it
             if kept >= LONGEST_LOG:
                 text = ""
             elif chunk.stop >= LONGEST_LOG:
-                text += f"\n[the first {LONGEST_LOG // 2**20} MiB are kept; what follows is not]\n"
+                text += f"\n[only the first {LONGEST_LOG // 2**20} MiB are kept]\n"
             if text:
                 with self.unit_of_work.store.transaction() as write:
                     write.logged(record.id, body.id, body.pod, chunk.stop, text)
             kept = self._kept[body.id] = chunk.stop
-        self.unit_of_work.fleet.send(node, m.LogAcknowledged(lease=body.id, stop=kept))
+        self.unit_of_work.nodes.send(node, m.LogAcknowledged(lease=body.id, stop=kept))
 
     def _kept_of(self, lease: str) -> int:
         if lease not in self._kept:
@@ -100,17 +95,17 @@ class BatchCommands:
                 "All pods have succeeded." if len(record.exits) > 1 else "It has succeeded.",
             )
         else:
-            unit_of_work.changed(record)
+            unit_of_work.publish_change(record)
             unit_of_work.wake()
 
 
 def cursor_in(text: str | None) -> int:
-    """The cursor in `?cursor=`; 0, the beginning, when none is given. Raises InvalidInput."""
+    """The cursor in `?cursor=`; without one 0, the beginning. Raises InvalidInput."""
     if text is None or text == "":
         return 0
     if not text.isascii() or not text.isdigit() or len(text) > 18:
         raise InvalidInput(
-            f"cursor must be what an earlier answer gave, got {text!r}", field="cursor"
+            f"cursor must be the cursor of an earlier response, got {text!r}", field="cursor"
         )
     return int(text)
 

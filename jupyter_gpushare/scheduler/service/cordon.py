@@ -1,10 +1,9 @@
-"""What administrators said about nodes: cordoned (nothing new), drained (what is there leaves too).
-Kept, audited, idempotent.
+"""Cordoned nodes (no new workloads) and drained nodes (workloads leave). Stored, audited,
+idempotent.
 
-A drain takes every lease back by the agent's ladder, with notice and saved where that is possible;
-it never kills inside the notice. A kernel lives where its Jupyter server is, so its workload waits
-for this very node (`NodeNotReady`) and goes on after `uncordon`; workloads that may run elsewhere
-do.
+A drain evicts every lease through its agent, with notice, and saves GPU memory where possible; it
+never kills during the notice. A kernel runs where its Jupyter server is, so its workload waits for
+this node (`NodeNotReady`) and continues after `uncordon`; workloads that can run elsewhere do.
 """
 
 from __future__ import annotations
@@ -33,46 +32,50 @@ class _Cordon:
 
 
 class Cordons:
-    """On one ledger. Begins with what the store remembers."""
+    """Of one unit of work. Starts with the cordons in the store."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
         self._cordons: dict[str, _Cordon] = {}
         self._pools: dict[str, str] = {}
-        """The pool of each node when it was looked at last."""
+        """The pool of each node at the last check."""
         with translated_errors(), unit_of_work.store.engine.connect() as connection:
             for row in connection.execute(sql.select(s.node_marks).where(s.node_marks.c.cordoned)):
                 self._cordons[row.name] = _Cordon(row.draining, row.actor)
-                unit_of_work.fleet.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
-                unit_of_work.fleet.rejoin(row.name)
+                unit_of_work.nodes.flag(row.name, NodeCondition.SCHEDULING_DISABLED, on=True)
+                unit_of_work.nodes.rejoin(row.name)
 
     def is_cordoned(self, node: str) -> bool:
         return node in self._cordons
 
     def cordon(self, actor: str, node: str) -> m.CordonStatus:
-        """Nothing new is placed there. Raises NotFound. A node that is draining goes on draining."""
-        self.unit_of_work.fleet.report(node)
+        """Places nothing new on the node. Raises NotFound. A draining node stays draining."""
+        self.unit_of_work.nodes.report(node)
         if node not in self._cordons:
             self._put(actor, "cordon", node, _Cordon(draining=False, actor=actor))
         return self.mark(node)
 
     def drain(self, actor: str, node: str) -> m.CordonStatus:
-        """Cordoned, and everything leaves; asked again, it says how far that is. Raises NotFound."""
-        self.unit_of_work.fleet.report(node)
+        """Cordons the node and evicts everything on it; called again, it reports progress. Raises
+        NotFound.
+        """
+        self.unit_of_work.nodes.report(node)
         if node not in self._cordons or not self._cordons[node].draining:
             self._put(actor, "drain", node, _Cordon(draining=True, actor=actor))
         self._evict(node)
         return self.mark(node)
 
     def uncordon(self, actor: str, node: str) -> m.CordonStatus:
-        """It takes work again; what was told to leave leaves, and may come back. Raises NotFound."""
-        self.unit_of_work.fleet.report(node)
+        """Allows workloads on the node again; evicted ones still leave, and may return. Raises
+        NotFound.
+        """
+        self.unit_of_work.nodes.report(node)
         if node in self._cordons:
             self._put(actor, "uncordon", node, None)
         return self.mark(node)
 
     def mark(self, node: str) -> m.CordonStatus:
-        """How it stands."""
+        """The node's current state."""
         mark, here = self._cordons.get(node), self._here(node)
         draining = mark is not None and mark.draining
         return m.CordonStatus(
@@ -84,15 +87,15 @@ class Cordons:
         )
 
     def tick(self) -> None:
-        """What landed on a draining node in the same moment leaves too; and a node whose last old
-        lease has gone has migrated.
+        """Evicts what has just been placed on a draining node; clears the condition of a migrated
+        node whose last old lease has ended.
         """
         for node, mark in self._cordons.items():
             if mark.draining:
                 self._evict(node)
         pools = {
             node: self.unit_of_work.cluster.nodes[node].pool
-            for node in self.unit_of_work.fleet.reports
+            for node in self.unit_of_work.nodes.reports
         }
         suspects = [node for node, pool in pools.items() if self._may_be_old(node, pool)]
         if not suspects:
@@ -104,16 +107,16 @@ class Cordons:
             if lease.pool != pools.get(lease.node)
         }
         for node in suspects:
-            if self.unit_of_work.fleet.flag(
+            if self.unit_of_work.nodes.flag(
                 node, NodeCondition.UNDRAINED_MIGRATED_NODE, on=node in old
             ):
                 self._rejoin(node)
 
     def _may_be_old(self, node: str, pool: str) -> bool:
-        """Cheap, so that a quiet tick costs nothing on a large cluster: only after the pool has
-        changed in this life, or at its start.
+        """Cheap, so that a tick without changes costs nothing on a large cluster: only if the pool
+        has changed since the last check.
         """
-        if self._pools.get(node) == pool and not self.unit_of_work.fleet.is_flagged(
+        if self._pools.get(node) == pool and not self.unit_of_work.nodes.is_flagged(
             node, NodeCondition.UNDRAINED_MIGRATED_NODE
         ):
             return False
@@ -134,7 +137,7 @@ class Cordons:
         self._cordons = {name: known for name, known in self._cordons.items() if name != node} | (
             {node: mark} if mark else {}
         )
-        self.unit_of_work.fleet.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
+        self.unit_of_work.nodes.flag(node, NodeCondition.SCHEDULING_DISABLED, on=mark is not None)
         self._rejoin(node)
 
     def _store(self, write: StoreTransaction, node: str, mark: _Cordon | None) -> None:
@@ -151,7 +154,7 @@ class Cordons:
 
     def _rejoin(self, node: str) -> None:
         with self.unit_of_work.transaction():
-            self.unit_of_work.fleet.rejoin(node)
+            self.unit_of_work.nodes.rejoin(node)
         self.unit_of_work.status_changed()
         self.unit_of_work.wake()
 
@@ -165,10 +168,10 @@ class Cordons:
 
     def _evict(self, node: str) -> None:
         actor, notice = self._cordons[node].actor, self.unit_of_work.loaded.admin.notice
-        text = f"Node {node} is being drained by {actor or 'an administrator'}: everything on it is asked to leave."
+        text = f"Node {node} is being drained by {actor or 'an administrator'}."
         for record, lease in self._here(node):
             if lease.wanted == "hold":
-                self.unit_of_work.take_back(record, [lease], "drain", text, notice)
+                self.unit_of_work.evict_leases(record, [lease], "drain", text, notice)
 
 
 def _words(
@@ -176,15 +179,16 @@ def _words(
 ) -> str:
     leases = f"{len(here)} lease{'' if len(here) == 1 else 's'}"
     if not cordoned:
-        return f"Node {node} takes workloads."
+        return f"Node {node} accepts workloads."
     if not draining:
-        return f"Node {node} takes nothing new; {leases} stay{'s' if len(here) == 1 else ''} on it."
+        remain = "remains" if len(here) == 1 else "remain"
+        return f"Node {node} accepts no new workloads; {leases} {remain} on it."
     if not here:
-        return f"Node {node} is drained: it holds nothing any more."
+        return f"Node {node} is drained."
     kernels = sum(lease.kernel_id is not None for _, lease in here)
     tied = (
-        f" ({kernels} of kernels that live on this machine: they wait for it, and go on after `uncordon`)"
+        f" ({kernels} of kernels, which wait for this node and continue after `uncordon`)"
         if kernels
         else ""
     )
-    return f"Node {node} is draining: {leases} still there{tied}."
+    return f"Node {node} is draining: {leases} left{tied}."

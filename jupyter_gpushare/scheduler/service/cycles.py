@@ -14,7 +14,7 @@ from jupyter_gpushare.core.model.decisions import Bind, Decisions, Evict
 from jupyter_gpushare.core.model.errors import GpuShareError
 
 from ..state.unit_of_work import UnitOfWork
-from ..state.workload_records import WorkloadRecord, lease_body, words
+from ..state.workload_records import WorkloadRecord, lease_body, request_text
 from ..store.store import StoreTransaction
 from .pending_status import PendingStatus
 from .replacements import Replacements
@@ -36,7 +36,7 @@ class CycleRunner:
         unit_of_work.on_evicting = lambda evict: waits.evicting(
             evict, unit_of_work.loaded.admin.notice
         )
-        unit_of_work.on_ended = lambda record: waits.over(record, granted=False)
+        unit_of_work.on_ended = lambda record: waits.wait_ended(record, granted=False)
 
     def run(self, done: Callable[[str], None] = lambda _action: None) -> Decisions:
         """One cycle: decisions in one transaction, then announced. A commit that fails leaves
@@ -109,23 +109,27 @@ class CycleRunner:
             evicted = self._evict_all(write, evictions, now)
         self._announce(evicted, now)
         for record, _ in evicted:
-            self._unit_of_work.changed(record)
+            self._unit_of_work.publish_change(record)
 
     def _announce(self, changes: list[LeaseChange], now: int) -> None:
         """Sends committed leases to their agents."""
         for record, lease in changes:
             record.leases[lease.pod] = lease
             if lease.id not in record.started:
-                self._waits.over(record, granted=True, pool=lease.pool)
-                record.started[lease.id], record.waits_since, record.look_at = now, None, 0
-            self._unit_of_work.fleet.send(
+                self._waits.wait_ended(record, granted=True, pool=lease.pool)
+                record.started[lease.id], record.pending_since, record.next_time_check = (
+                    now,
+                    None,
+                    0,
+                )
+            self._unit_of_work.nodes.send(
                 lease.node, m.LeaseUpdated(revision=self._unit_of_work.revision, lease=lease)
             )
 
     def _grant(self, write: StoreTransaction, bind: Bind, now: int) -> LeaseChange:
         unit_of_work = self._unit_of_work
         record = unit_of_work.records[bind.workload]
-        node = unit_of_work.fleet.report(bind.spot.node)
+        node = unit_of_work.nodes.report(bind.spot.node)
         pool = bind.spot.pool
         lease = lease_body(
             record,
@@ -137,7 +141,9 @@ class CycleRunner:
             rules=unit_of_work.loaded.rules.lease_rules(record.project, pool),
         )
         write.lease(lease, now)
-        unit_of_work.event(write, record, "granted", f"Granted {words(record)} on {node.name}.")
+        unit_of_work.event(
+            write, record, "granted", f"Granted {request_text(record)} on {node.name}."
+        )
         return record, lease
 
     def _evict_all(

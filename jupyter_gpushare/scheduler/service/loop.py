@@ -1,5 +1,5 @@
-"""The only clock of the service: runs a cycle as soon as something changed, ticks every second, and
-watches the policy file.
+"""The service's only clock: runs a cycle when something changed, ticks every second, and watches
+the policy file.
 """
 
 from __future__ import annotations
@@ -24,19 +24,17 @@ __all__ = ["SchedulingLoop"]
 
 log = logging.getLogger("gpushare.scheduler")
 PERIOD: Final = 1.0
-"""Seconds between ticks: time alone changes fair shares, protections and stale gangs. KAI-Scheduler
-uses the same period.
+"""Seconds between ticks: time alone changes fair shares, protection from eviction and stale gangs.
+(The period of the KAI scheduler.)
 """
 PAUSE: Final = 0.02
-"""Seconds between two breaths of telling those who wait how their place has changed: it takes a few
-percent of the time at most, and a request that comes meanwhile waits for one breath.
+"""Seconds between two batches of published queue changes: publishing takes a few percent of the
+time, and a request in between waits for one batch.
 """
 
 
 class Stopwatch:
-    """Seconds of each lap by its name; what comes before the first (taking over, fair shares)
-    belongs to it.
-    """
+    """Seconds of each lap by name; the time before the first lap belongs to it."""
 
     def __init__(self) -> None:
         self.begun = self._last = time.perf_counter()
@@ -49,7 +47,7 @@ class Stopwatch:
 
 class SchedulingLoop:
     """Drives a service on the running event loop. Requests that arrive together are decided
-    together, at the next turn of the loop.
+    together, in the next iteration of the loop.
     """
 
     def __init__(
@@ -59,30 +57,26 @@ class SchedulingLoop:
         *,
         retention: Retention | None = None,
     ) -> None:
-        """`retention`: for how long what has ended is remembered; None: ever."""
+        """`retention`: for how long ended workloads are kept; None: forever."""
         self.service, self.policy_file, self.retention = service, policy_file, retention
         self.observe: Callable[[Decisions, dict[str, float]], None] = lambda _decisions, _seconds: (
             None
         )
-        """Is told of every cycle that was committed, and how many seconds each of its actions took,
-        and "all" of it.
-        """
+        """Called after every committed cycle with the seconds of each action, and of "all"."""
         self.tidy: Callable[[], object] = lambda: None
-        """Is called at every tick, when everything else is done."""
+        """Called at the end of every tick."""
         self._woken = asyncio.Event()
         self._tasks = BackgroundTasks(log, level=logging.CRITICAL)
         self._seen = self._stamp()
         self.extend: Callable[[LoadedPolicy], LoadedPolicy] = lambda loaded: loaded
-        """What somebody beside the policy file adds to it: projects that a JupyterHub's groups
-        stand for.
-        """
+        """Adds to the policy what other sources define: projects of a JupyterHub's groups."""
         self._stated = service.unit_of_work.loaded
         self._is_extension_due = False
 
     def start(self) -> None:
         self.service.unit_of_work.on_change = self.wake
         self._tasks.spawn(self._run(), name="gpushare-scheduler-loop")
-        self._tasks.spawn(self._tell(), name="gpushare-scheduler-telling")
+        self._tasks.spawn(self._publish_queue(), name="gpushare-scheduler-telling")
         self.wake()
 
     async def stop(self) -> None:
@@ -101,33 +95,29 @@ class SchedulingLoop:
             self._woken.clear()
             is_tick = (
                 time.monotonic() - ticked >= PERIOD
-            )  # by the clock: a service that is woken all the time ticks as well
+            )  # measured by the clock: a service that is woken all the time still ticks
             if is_tick:
                 ticked = time.monotonic()
             try:
                 self.turn(is_tick=is_tick)
             except GpuShareError as error:
-                log.error("nothing was decided: %s", error.message)
-                await asyncio.sleep(
-                    PERIOD / 4
-                )  # the store may be back soon; what waits keeps waiting
+                log.error("no decisions: %s", error.message)
+                await asyncio.sleep(PERIOD / 4)  # the store may be back soon
             except Exception:
-                log.exception("a cycle failed; everything is as it was before")
+                log.exception("a cycle failed and was undone")
                 await asyncio.sleep(PERIOD)
 
-    async def _tell(self) -> None:
+    async def _publish_queue(self) -> None:
         while True:
             await asyncio.sleep(PERIOD)
             try:
-                for _ in self.service.pending_status.telling():
+                for _ in self.service.pending_status.publish_changes():
                     await asyncio.sleep(PAUSE)
             except Exception:
-                log.exception(
-                    "those who wait could not be told of a change; they are told at the next one"
-                )
+                log.exception("queue changes could not be published; the next attempt is in %.0f s")
 
     def turn(self, *, is_tick: bool) -> None:
-        """One turn: on a tick also what time alone changes."""
+        """One iteration; on a tick also what time alone changes."""
         if is_tick:
             self.reload_policy()
             self.service.tick(self.service.unit_of_work.clock())
@@ -137,11 +127,11 @@ class SchedulingLoop:
             watch.laps["all"] = time.perf_counter() - watch.begun
             self.observe(decisions, watch.laps)
         if is_tick:
-            self._forget()
+            self._delete_old()
             self.tidy()
 
-    def _forget(self) -> None:
-        """A little at every tick, so that no deletion holds up a decision for long."""
+    def _delete_old(self) -> None:
+        """Deletes a little at every tick, so that no deletion delays a decision for long."""
         if self.retention is None:
             return
         windows = [
@@ -149,15 +139,13 @@ class SchedulingLoop:
             for pool in self.service.unit_of_work.loaded.policy.node_pools
             if pool.time_based
         ]
-        with contextlib.suppress(
-            Unavailable
-        ):  # it will be tried again in a second, and nobody waits for it
+        with contextlib.suppress(Unavailable):  # tried again in a second
             self.service.unit_of_work.store.prune(
                 self.retention.before(self.service.unit_of_work.clock(), max(windows, default=0))
             )
 
     def reload_policy(self, *, force: bool = False) -> None:
-        """Takes a changed policy file into force, whole or not at all."""
+        """Puts a changed policy file into force, as a whole or not at all."""
         stamp = self._stamp()
         if self.policy_file is None or (stamp == self._seen and not force):
             if self._is_extension_due:
@@ -165,21 +153,19 @@ class SchedulingLoop:
             return
         loaded = self._read(self.policy_file)
         if loaded is not None:
-            if not self._take(self.extend(loaded)):
+            if not self._use(self.extend(loaded)):
                 return  # tried again at the next tick
             self._stated, self._is_extension_due = loaded, False
         self._seen = stamp
 
     def extend_again(self) -> None:
-        """What is added to the policy is something else now. The file, or the policy in its place,
-        is as it was.
-        """
-        self._is_extension_due = not self._take(self.extend(self._stated))  # then at the next tick
+        """Another source of the policy has changed; the file has not."""
+        self._is_extension_due = not self._use(
+            self.extend(self._stated)
+        )  # if not, at the next tick
 
-    def _take(self, loaded: LoadedPolicy) -> bool:
-        """False: not now, because the store does not answer. Decisions go on meanwhile under the
-        old policy.
-        """
+    def _use(self, loaded: LoadedPolicy) -> bool:
+        """False: the store does not answer. Scheduling continues under the old policy."""
         try:
             self.service.use_policy(loaded)
         except Unavailable as error:
@@ -201,7 +187,7 @@ class SchedulingLoop:
         return None
 
     def _stamp(self) -> tuple[int, int] | None:
-        """What changes when the file is written: its time and size; None: it is not there."""
+        """Modification time and size of the file; None: it does not exist."""
         if self.policy_file is None:
             return None
         try:

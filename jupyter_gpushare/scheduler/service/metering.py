@@ -1,10 +1,8 @@
-"""Measures what queues have held lately, for the pools with time-based fair share: from the leases
-in the store, so that a restart forgets nothing. Decides nothing; what it finds goes to the cluster
-as facts.
+"""Measures past usage of queues, for pools with time-based fair share, from the leases in the
+store, so that restarts lose nothing. Decides nothing; its results are facts for the cluster.
 
-Only GPUs are measured: leases hold nothing else. The capacity of the past is taken to be that of
-now, from the first lease in the window on; a cluster that grew is then treated as if it had always
-been this large, which lowers everybody's usage alike.
+Only GPUs are measured: leases hold nothing else. The past capacity is taken to be the present one,
+from the first lease in the window on; for a cluster that grew this lowers all usage alike.
 """
 
 from __future__ import annotations
@@ -38,14 +36,14 @@ class LeaseSpan(NamedTuple):
 
 
 class LeaseSpans(Protocol):
-    """Where leases are remembered."""
+    """Where leases are stored."""
 
     def lease_spans(self, ended_after: int) -> list[tuple[m.LeaseBody, int, int | None]]: ...
 
 
 class UsageMeter:
-    """Measures once a minute. Ended leases are read once and kept while they are in a window; open
-    ones are read every time.
+    """Measures once a minute. Ended leases are read once and kept while they are in a window;
+    current ones are read every time.
     """
 
     def __init__(self, spans: LeaseSpans) -> None:
@@ -55,8 +53,8 @@ class UsageMeter:
         self._due = 0
 
     def measure(self, cluster: Cluster, now: int) -> list[UsageMeasured]:
-        """What is new to the cluster; nothing in between, and nothing without a pool that goes by
-        time.
+        """Changes of usage; none between measurements, and none without a pool with time-based fair
+        share.
         """
         windows = [pool.time_based.window for pool in cluster.policy.node_pools if pool.time_based]
         if not windows or now < self._due:
@@ -81,8 +79,8 @@ class UsageMeter:
 def usage_facts(
     policy: Policy, spans: Iterable[LeaseSpan], capacity: Callable[[str], int], now: int
 ) -> list[UsageMeasured]:
-    """The usage of every queue in every pool that goes by time: projects, and the departments above
-    them.
+    """The usage of every queue in every pool with time-based fair share: projects and their
+    departments.
     """
     above = _paths(policy)
     by_pool: dict[str, list[LeaseSpan]] = {}
@@ -119,7 +117,7 @@ def _in_pool(
 def spans_of(
     rows: Iterable[tuple[m.LeaseBody, int, int | None]], cluster: Cluster, now: int
 ) -> Iterable[LeaseSpan]:
-    """The leases as spans; those that are in force end now."""
+    """The leases as spans; current ones end now."""
     for lease, start, end in rows:
         yield LeaseSpan(
             lease.project,
@@ -131,7 +129,7 @@ def spans_of(
 
 
 def _milli_gpu(lease: m.LeaseBody, cluster: Cluster) -> int:
-    """What the lease holds of GPUs: as it was asked, or by its memory on a node of known size."""
+    """The lease's milli-GPU: as requested, or by its memory on a node of known size."""
     if lease.request.gpu is not None and lease.request.gpu >= 1:
         return round(lease.request.gpu * GPU)
     if lease.request.gpu is not None:
@@ -142,14 +140,14 @@ def _milli_gpu(lease: m.LeaseBody, cluster: Cluster) -> int:
 
 
 def _capacity(cluster: Cluster, pool: str) -> int:
-    """Milli-GPU of the pool's nodes that are ready."""
+    """Milli-GPU of the pool's ready nodes."""
     return sum(
         node.total.gpu for node in cluster.nodes.values() if node.pool == pool and node.node.ready
     )
 
 
 def _paths(policy: Policy) -> dict[str, list[str]]:
-    """Each project with the departments above it."""
+    """Each project with its departments."""
     parents = {department.name: department.parent for department in policy.departments}
     paths = {}
     for project in policy.projects:

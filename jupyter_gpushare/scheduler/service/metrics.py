@@ -1,5 +1,5 @@
-"""What operators watch, for Prometheus. Gauges are read off the service when somebody asks; counts
-and times are taken as they happen.
+"""Prometheus metrics. Gauges are read from the service on each scrape; counts and times are
+recorded as they happen.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ WAITS: Final = (0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600)
 CYCLES: Final = (0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30)
 SYNCS: Final = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2)
 RUNGS: Final = ("caches", "notice", "suspended", "moved", "killed")
-"""The rungs of the ladder by which agents take memory back, as they count them."""
+"""The steps by which agents reclaim memory, as they count them."""
 
 EVICTING: Final = (
     "consolidation",
@@ -39,12 +39,11 @@ EVICTING: Final = (
     "max_running",
     "idle",
 )
-"""What evicts: actions of the cycle, an administrator who drains a node, and rules of the policy.
-"""
+"""Sources of evictions: actions of the cycle, a drain, and rules of the policy."""
 
 
 class Metrics:
-    """Of one service, in a registry of its own: two in one process do not mix."""
+    """Of one service, in its own registry, so that two services in one process do not mix."""
 
     def __init__(self, service: SchedulerService) -> None:
         self._service = service
@@ -58,32 +57,35 @@ class Metrics:
         )
         self._sync_seconds = prometheus.Histogram(
             "sync_seconds",
-            "Syncing commits to the disk, before anybody is told.",
+            "Syncing commits to the disk, before they are announced.",
             buckets=SYNCS,
             **more,
         )
         self._grant_wait = prometheus.Histogram(
-            "grant_wait_seconds", "From request to first grant.", buckets=WAITS, **more
+            "grant_wait_seconds", "From submission to the first grant.", buckets=WAITS, **more
         )
         self._reclaims = prometheus.Counter(
-            "reclaims",
-            "GPU memory taken back on nodes, by the rung of the ladder.",
-            ["rung"],
-            **more,
+            "reclaims", "GPU memory reclaimed on nodes, by step.", ["rung"], **more
         )
         self._took = {
             "gate_waits_ms": prometheus.Histogram(
-                "gate_wait_seconds", "From a cell's start to its go.", buckets=WAITS, **more
+                "gate_wait_seconds",
+                "From a cell's start until it is allowed to run.",
+                buckets=WAITS,
+                **more,
             ),
             "suspends_ms": prometheus.Histogram(
-                "suspend_seconds", "Saving a kernel's GPU memory.", buckets=CYCLES, **more
+                "suspend_seconds",
+                "Saving a kernel's GPU memory to the host.",
+                buckets=CYCLES,
+                **more,
             ),
             "resumes_ms": prometheus.Histogram(
-                "resume_seconds", "Bringing it back.", buckets=CYCLES, **more
+                "resume_seconds", "Restoring a kernel's GPU memory.", buckets=CYCLES, **more
             ),
         }
-        # A series that begins at 0 can be asked for its rate; one that appears with its first event
-        # has lost that event.
+        # A series that starts at 0 has a rate from its first event on; one that appears with its
+        # first event has lost that event.
         for action in EVICTING:
             self._evictions.labels(action)
         for rung in RUNGS:
@@ -96,7 +98,7 @@ class Metrics:
         prometheus.PlatformCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """The exposition format."""
+        """The text exposition format."""
         return prometheus.generate_latest(self._registry)
 
     def cycle(self, decisions: Decisions, seconds: dict[str, float]) -> None:
@@ -112,7 +114,7 @@ class Metrics:
                 )
 
     def report(self, message: m.FromAgent) -> None:
-        """An agent said something, and it was taken."""
+        """A report of an agent was accepted."""
         if isinstance(message, m.UsageReport):
             for name, histogram in self._took.items():
                 for ms in getattr(message, name):
@@ -122,15 +124,13 @@ class Metrics:
 
 
 class _StateCollector:
-    """Everything that is a state rather than a happening. What a collector of Prometheus is: it has
-    `collect`.
-    """
+    """Gauges of the service's state, as a Prometheus collector."""
 
     def __init__(self, service: SchedulerService) -> None:
         self._service = service
 
     def describe(self) -> list[Metric]:
-        """Nothing in advance: registering would otherwise collect once."""
+        """Empty: registering would otherwise collect once."""
         return []
 
     def collect(self) -> Iterator[Metric]:
@@ -161,7 +161,7 @@ class _StateCollector:
     def _workloads(self) -> Metric:
         family = GaugeMetricFamily(
             "gpushare_workloads",
-            "Workloads by state and why they wait.",
+            "Workloads by state and reason.",
             labels=["state", "reason", "pool"],
         )
         tally = Tally(self._kind(record) for record in self._service.unit_of_work.records.values())
@@ -170,16 +170,16 @@ class _StateCollector:
         return family
 
     def _kind(self, record: WorkloadRecord) -> tuple[str, str, str]:
-        """Pool: where it runs, else the first that it asks for. Not by way of a view: ten thousand
-        of them would hold up decisions.
+        """The pool is where it runs, else the first that it may use. Not through a view: ten
+        thousand views would delay decisions.
         """
-        state, reason, pool = self._service.pending_status.standing(record)
+        state, reason, pool = self._service.pending_status.summary(record)
         return state, str(reason.code) if reason else "", pool
 
     def _memory(self) -> Metric:
         family = GaugeMetricFamily(
             "gpushare_lease_memory_bytes",
-            "GPU memory of all leases, as their agents say.",
+            "GPU memory of all leases, as reported by agents.",
             labels=["kind"],
         )
         reports = [
@@ -194,24 +194,26 @@ class _StateCollector:
     def _nodes(self) -> Iterator[Metric]:
         ready = GaugeMetricFamily(
             "gpushare_node_ready",
-            "1: the node takes work; 0: not, with the reason.",
+            "1: the node accepts workloads; 0: it does not, with the reason.",
             labels=["node", "reason"],
         )
         tiers = GaugeMetricFamily(
-            "gpushare_agent_tier", "1: the node's agent can do this.", labels=["node", "tier"]
+            "gpushare_agent_tier",
+            "1: the node's agent has this capability.",
+            labels=["node", "tier"],
         )
         for name, state in sorted(self._service.unit_of_work.cluster.nodes.items()):
             for reason in state.node.reasons or ("",):
                 ready.add_metric([name, reason], 1 if state.node.ready else 0)
-            for tier in self._service.unit_of_work.fleet.report(name).tiers:
+            for tier in self._service.unit_of_work.nodes.report(name).tiers:
                 tiers.add_metric([name, tier], 1)
         yield ready
         yield tiers
 
 
 def _is_first_grant(record: WorkloadRecord, pods: int) -> bool:
-    """Whether the `pods` that were just granted are the first of it: each has its event, and none
-    of the workload's has been forgotten.
+    """Whether the `pods` that were just granted are its first: each has an event, and no event has
+    been dropped.
     """
     return (
         len(record.events) < EVENTS_KEPT

@@ -1,5 +1,5 @@
-"""What everybody who waits is told: why, which place, for how much longer. Told when it changes,
-and whoever asks is told the truth of now.
+"""Status of pending workloads: reason, queue position and expected wait. Published when it changes;
+queries always get the current one.
 """
 
 from __future__ import annotations
@@ -20,82 +20,82 @@ from .wait_estimates import WaitEstimates
 
 __all__ = ["PendingStatus"]
 
-BREATH: Final = 5
-"""Waiting workloads that are told of a change in one go."""
+BATCH: Final = 5
+"""Pending workloads whose status is published in one batch."""
 SOONEST: Final = 10_000
 LATEST: Final = 10 * 60_000
-"""ms after which an expected wait is looked at again, though nothing else has changed: a quarter of
-it, within these bounds.
+"""ms after which an expected wait is computed again if nothing else changes: a quarter of it,
+within these bounds.
 """
 PER_WAITING: Final = 20
-"""ms more for each workload that there is: ten thousand are then looked at fifty a second."""
+"""ms more per pending workload: with ten thousand, fifty are computed per second."""
 
 
 class PendingStatus:
-    """On one ledger."""
+    """Of one unit of work."""
 
     def __init__(self, unit_of_work: UnitOfWork, wait_estimates: WaitEstimates) -> None:
         self._unit_of_work, self._wait_estimates = unit_of_work, wait_estimates
-        self._told_of = unit_of_work.decisions
-        """The decisions of which everybody who waits was told last."""
+        self._published = unit_of_work.decisions
+        """The decisions that all pending workloads were last notified of."""
 
-    # -- for those who ask --
+    # -- queries --
 
-    def lot(self, record: WorkloadRecord) -> tuple[Reason | None, int | None]:
-        """Why it waits and its place, by the last cycle."""
-        if record.rests:
+    def reason_and_position(self, record: WorkloadRecord) -> tuple[Reason | None, int | None]:
+        """Reason and queue position, as of the last cycle."""
+        if record.is_held:
             return Reason(
-                ReasonCode.HELD, "The idle rule gave the GPU back; the next cell asks for it again."
+                ReasonCode.HELD, "The idle rule released the GPU; the next cell requests it again."
             ), None
         return self._unit_of_work.pending_reason(record)
 
-    def standing(self, record: WorkloadRecord) -> tuple[str, Reason | None, str]:
-        """Its state, why it waits, and its pool: where it runs, else the first that it asks for."""
+    def summary(self, record: WorkloadRecord) -> tuple[str, Reason | None, str]:
+        """Its state, reason, and pool: where it runs, else the first that it may use."""
         pools = [lease.pool for lease in record.leases.values()] or pools_tried(
             record.workload, self._unit_of_work.loaded.policy
         )
-        # Ten thousand may wait: each look counts.
+        # with ten thousand pending workloads each lookup counts
         state = (
             state_of(record, self._unit_of_work.cluster)
             if record.leases or record.exits
             else "pending"
         )
-        return state, self.lot(record)[0], pools[0]
+        return state, self.reason_and_position(record)[0], pools[0]
 
     def expected(self, record: WorkloadRecord) -> m.ExpectedWait | None:
-        """How much longer it waits."""
-        return self._expected(record, self.lot(record)[0])
+        """The expected remaining wait."""
+        return self._expected(record, self.reason_and_position(record)[0])
 
     def _expected(self, record: WorkloadRecord, reason: Reason | None) -> m.ExpectedWait | None:
-        """What was told last, until that is to be looked at again; and after that too, as long as
-        it is said in the same words.
+        """The one published last until it is due to be computed again, and afterwards while its
+        message is the same.
         """
-        told, is_same = (
+        published, is_same = (
             record.expected,
             (reason and reason.code) == (record.reason and record.reason.code),
         )
         is_newly_bound = (
-            told is not None
-            and told.seconds_at_most is None
+            published is not None
+            and published.seconds_at_most is None
             and self._wait_estimates.is_bound(record)
         )
         if (
-            told is not None
+            published is not None
             and is_same
-            and self._unit_of_work.clock() < record.look_again
+            and self._unit_of_work.clock() < record.estimate_due
             and not is_newly_bound
         ):
-            return told
+            return published
         found = self._wait_estimates.expected(record, reason)
         return (
-            told
-            if found is not None and told is not None and found.message == told.message
+            published
+            if found is not None and published is not None and found.message == published.message
             else found
         )
 
     def view(self, record: WorkloadRecord) -> m.WorkloadView:
-        """All of it, as its owner sees it."""
-        reason, position = self.lot(record)
+        """The complete status, as its owner sees it."""
+        reason, position = self.reason_and_position(record)
         expected = self._expected(record, reason)
         return replace(
             view(record, self._unit_of_work.cluster),
@@ -104,33 +104,32 @@ class PendingStatus:
             expected_wait=expected,
         )
 
-    # -- telling --
+    # -- publishing --
 
     def explain(self, decisions: Decisions, touched: set[str]) -> None:
-        """Tells those whose lot has just changed why they wait or that they do not any more; leaves
-        everybody else to the ticks.
+        """Publishes the status of workloads that this cycle changed; leaves the others to
+        `publish_changes`.
 
-        One grant changes "GPUs free" and the places for everybody who waits: working that out and
-        telling ten thousand of them at once would delay the next grant. Whoever asks is told the
-        truth of this cycle (`view`), announced or not.
+        One grant changes "GPUs free" and the positions of all pending workloads: publishing ten
+        thousand changes at once would delay the next grant. Queries (`view`) get the status of this
+        cycle anyway.
         """
         unit_of_work = self._unit_of_work
         promised = {pipeline.workload for pipeline in decisions.pipelines}
         for id_ in touched | promised | unit_of_work.fresh:
             if (record := unit_of_work.records.get(id_)) is not None:
-                self._renew(record, *self._peek(record, decisions))
-                unit_of_work.changed(record)
+                self._update(record, *self._peek(record, decisions))
+                unit_of_work.publish_change(record)
         unit_of_work.fresh.clear()
 
-    def telling(self) -> Iterator[None]:
-        """Tells everybody who waits how their reason, its numbers, their place and their expected
-        wait have changed, breathing after every few.
+    def publish_changes(self) -> Iterator[None]:
+        """Publishes changed reasons, numbers, positions and expected waits of all pending
+        workloads, yielding after every few.
 
-        Goes by the decisions at its start; who got something meanwhile was told by the cycle that
-        gave it.
+        Uses the decisions at its start; later grants are published by their own cycle.
         """
         unit_of_work, decisions = self._unit_of_work, self._unit_of_work.decisions
-        if decisions is self._told_of:
+        if decisions is self._published:
             return
         yield from decisions.count_positions()
         oldest_first = [id_ for id_ in unit_of_work.records if id_ in decisions.reasons]
@@ -139,26 +138,24 @@ class PendingStatus:
             if (
                 record is not None
                 and id_ in unit_of_work.decisions.reasons
-                and self._renew(record, *self._peek(record, decisions))
+                and self._update(record, *self._peek(record, decisions))
             ):
                 is_fresh = id_ in unit_of_work.fresh
-                unit_of_work.changed(record)
+                unit_of_work.publish_change(record)
                 unit_of_work.fresh -= (
                     set() if is_fresh else {id_}
-                )  # telling somebody is no news about them
-            if count % BREATH == 0:
+                )  # publishing a status is no change of the workload
+            if count % BATCH == 0:
                 yield
-        self._told_of = decisions
+        self._published = decisions
 
     def trial_failed(
         self, record: WorkloadRecord, reason: Reason | None, position: int | None
     ) -> None:
-        """A workload that replaces another one was not granted on trial. Publishes the reason when
-        it changed.
-        """
+        """A replacement was not granted on trial: publishes its reason if it changed."""
         record.trial = reason, position
-        if self._renew(record, reason, position) or record.id in self._unit_of_work.fresh:
-            self._unit_of_work.changed(record)
+        if self._update(record, reason, position) or record.id in self._unit_of_work.fresh:
+            self._unit_of_work.publish_change(record)
             self._unit_of_work.fresh.discard(record.id)
 
     def _peek(
@@ -168,21 +165,21 @@ class PendingStatus:
             return record.trial
         return decisions.peek(record.id)
 
-    def _renew(self, record: WorkloadRecord, reason: Reason | None, position: int | None) -> bool:
-        """Takes it over; whether any of it is news. Time alone changes what is to be expected: that
-        is news when it is said otherwise.
+    def _update(self, record: WorkloadRecord, reason: Reason | None, position: int | None) -> bool:
+        """Stores the status; returns whether it changed. The expected wait counts as changed if its
+        message did.
         """
         expected = self._expected(record, reason)
-        is_news = (reason, position) != (
+        is_changed = (reason, position) != (
             record.reason,
             record.position,
         ) or expected is not record.expected
-        if expected is not record.expected or self._unit_of_work.clock() >= record.look_again:
-            record.look_again = self._again(expected)
+        if expected is not record.expected or self._unit_of_work.clock() >= record.estimate_due:
+            record.estimate_due = self._next_estimate(expected)
         record.reason, record.position, record.expected = reason, position, expected
-        return is_news
+        return is_changed
 
-    def _again(self, expected: m.ExpectedWait | None) -> int:
+    def _next_estimate(self, expected: m.ExpectedWait | None) -> int:
         quarter = (
             0
             if expected is None or expected.seconds_median is None

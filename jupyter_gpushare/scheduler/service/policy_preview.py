@@ -1,5 +1,5 @@
-"""What a policy would change, for whom, said before it is in force and when it comes into force.
-Changes nothing itself.
+"""Previews a policy's changes and whom they affect, before and when it is put into force. Changes
+nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ __all__ = ["PolicyPreview", "lines_of"]
 
 log = logging.getLogger("gpushare.scheduler")
 MOST_LINES: Final = 100
-"""Sentences that the status keeps of one change; all of them are in the log."""
+"""Lines of a change in the status; all of them are in the log."""
 
 
 class PolicyPreview:
-    """On one ledger."""
+    """Compares policies with the workloads of one unit of work."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
@@ -31,8 +31,8 @@ class PolicyPreview:
         self.lines: list[str] = []
 
     def check(self, body: m.PolicyText) -> m.PolicyCheck:
-        """A file as a text, against what is in force and who uses what now. Its problems are an
-        answer, not an error.
+        """Compares a policy text with the one in force and current workloads. Its problems are part
+        of the result, not errors.
         """
         try:
             loaded = parse_policy(body.text, body.source)
@@ -41,14 +41,14 @@ class PolicyPreview:
         return self.compare(loaded)
 
     def compare(self, new: LoadedPolicy) -> m.PolicyCheck:
-        """The same of a policy that was read already."""
+        """Compares a parsed policy."""
         old = self.unit_of_work.loaded
         return m.PolicyCheck(
             changes=changes(old, new), affected=effects(old, new, self._uses(), self._moves(new))
         )
 
     def taken(self, check: m.PolicyCheck) -> None:
-        """That policy is in force now."""
+        """That policy is now in force."""
         lines = lines_of(check)
         for line in lines:
             log.info("policy: %s", line)
@@ -61,7 +61,7 @@ class PolicyPreview:
         ]
 
     def _uses_of(self, record: WorkloadRecord) -> list[PolicyImpact]:
-        """One for each pool that it holds something in, or one that waits."""
+        """One for each pool in which it has leases, or one without a pool if it is pending."""
         now, asked = self.unit_of_work.clock(), record.request.priority_class
         named = (
             str(asked)
@@ -89,14 +89,14 @@ class PolicyPreview:
             )
 
         if not held:
-            return [use(None, [], record.waits_since)]
+            return [use(None, [], record.pending_since)]
         return [
             use(pool, leases, min(record.started.get(lease.id, now) for lease in leases))
             for pool, leases in held.items()
         ]
 
     def _milli(self, record: WorkloadRecord, lease: m.LeaseBody) -> int:
-        """As quota counts it."""
+        """Milli-GPU as counted against quota."""
         pod = next(pod for pod in record.workload.pods if pod.name == lease.pod)
         if pod.gpu_memory is None:
             return pod.gpu * pod.gpu_devices
@@ -108,20 +108,20 @@ class PolicyPreview:
         return round(1000 * pod.gpu_memory / max(1, total)) * pod.gpu_devices
 
     def _moves(self, new: LoadedPolicy) -> dict[str, tuple[str, str]]:
-        """Nodes that belong to another pool then."""
-        fleet = self.unit_of_work.fleet
+        """Nodes that would be in another pool, with the old and the new one."""
+        nodes = self.unit_of_work.nodes
         both = {
             name: (
-                fleet.pool_of(fleet.labels(name)).name,
-                fleet.pool_of(fleet.labels(name), new).name,
+                nodes.pool_of(nodes.labels(name)).name,
+                nodes.pool_of(nodes.labels(name), new).name,
             )
-            for name in fleet.reports
+            for name in nodes.reports
         }
         return {name: pools for name, pools in both.items() if pools[0] != pools[1]}
 
 
 def lines_of(check: m.PolicyCheck) -> list[str]:
-    """What changed, then who is affected, a sentence each."""
+    """One line per change, then one per affected workload."""
     return [change.message for change in check.changes] + [
         f"affected: {one.message}" for one in check.affected
     ]

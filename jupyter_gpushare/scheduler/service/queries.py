@@ -1,8 +1,7 @@
-"""What a caller is shown of what the scheduler knows: as much as they may see, as it is at this
-moment. Changes nothing.
+"""Read-only queries: what callers may see of the current state.
 
-The rows are made in `tables`, `pending_status` and `answers`; here stands who is shown which of them. `links`
-asks it for every route that only reads, and for what a stream begins with.
+`tables`, `pending_status` and `what_if` make the rows; this module decides who sees which. `api`
+uses it for all routes that only read, and for the first frame of a stream.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from ..simulation.snapshot import snapshot
 from ..state.audit import entries
 from ..state.unit_of_work import UnitOfWork
 from ..state.usage import by_in, period_in, report
-from ..state.workload_records import WorkloadRecord, over_view
+from ..state.workload_records import WorkloadRecord, ended_view
 from .batch import PAGE, cursor_in
 from .pending_status import PendingStatus
 from .policy_preview import PolicyPreview
@@ -34,7 +33,7 @@ __all__ = ["Queries"]
 
 
 class Queries:
-    """`write_usage` writes down what agents reported and no row has yet. Every method raises
+    """`write_usage` writes reported usage that is not in the store yet. Every method raises
     `GpuShareError` for the caller.
     """
 
@@ -54,7 +53,7 @@ class Queries:
         )
         self._write_usage = write_usage
 
-    # -- the service, and who is asking --
+    # -- the service and the caller --
 
     def status(self, identity: Identity) -> m.ServiceStatus:
         policy = self._unit_of_work.loaded.policy
@@ -65,14 +64,14 @@ class Queries:
             policy_file=self._unit_of_work.loaded.source,
             policy_problems=[
                 *self._unit_of_work.policy_problems,
-                *self._unit_of_work.beside_policy,
+                *self._unit_of_work.other_policy_problems,
             ],
             user=identity.user,
             admin=self._visibility.is_admin(identity),
             projects=sorted(self._usable(identity), key=lambda name: name != default),
             node_pools=[pool.name for pool in policy.node_pools],
             priority_classes=list(policy.priority_classes),
-            agents=self._unit_of_work.fleet.connected(),
+            agents=self._unit_of_work.nodes.connected(),
             policy_changed=self._policy_preview.changed,
             policy_changes=list(self._policy_preview.lines)
             if self._visibility.is_admin(identity)
@@ -98,17 +97,17 @@ class Queries:
         if record is None:
             return self._over(identity, id_)
         if not self.sees(identity, record):
-            raise NotFound(f"there is no workload {id_!r}", field="id")
+            raise NotFound(f"unknown workload {id_!r}", field="id")
         return self._visibility.shown(identity, self._pending_status.view(record))
 
     def _over(self, identity: Identity, id_: str) -> m.WorkloadView:
-        """Batch work that is over. Raises NotFound."""
+        """Batch work that has ended. Raises NotFound."""
         for one in self._all_over(identity, id_):
             return one
-        raise NotFound(f"there is no workload {id_!r}", field="id")
+        raise NotFound(f"unknown workload {id_!r}", field="id")
 
     def _all_over(self, identity: Identity, id_: str | None = None) -> list[m.WorkloadView]:
-        views = [over_view(over) for over in self._unit_of_work.store.ended_batch(id_)]
+        views = [ended_view(over) for over in self._unit_of_work.store.ended_batch(id_)]
         seen = [
             view
             for view in views
@@ -119,11 +118,11 @@ class Queries:
     def logs(
         self, identity: Identity, id_: str, pod: str | None = None, cursor: str | None = None
     ) -> m.Logs:
-        """What the pods of batch work have printed. Raises NotFound, NotAllowed, InvalidInput."""
+        """Output of the pods of batch work. Raises NotFound, NotAllowed, InvalidInput."""
         view = self.workload(identity, id_)
         if not self._visibility.reaches(identity, "logs", view.project, view.user):
             raise NotAllowed(
-                f"workload {id_!r} is {view.user!r}'s: only they or an admin may read what it prints",
+                f"only {view.user!r} or an admin may read the output of workload {id_!r}",
                 field="id",
             )
         if pod is not None and pod not in [one.name for one in view.pods]:
@@ -138,9 +137,9 @@ class Queries:
         kernel_id: str | None = None,
         ended: bool = False,
     ) -> m.Workloads:
-        """Those that the caller may see. Raises InvalidInput: there is no such project."""
+        """Workloads that the caller may see. Raises InvalidInput: unknown project."""
         if project is not None and project not in self._known_projects():
-            raise InvalidInput(f"there is no project {project!r}", field="project")
+            raise InvalidInput(f"unknown project {project!r}", field="project")
         if ended:
             return m.Workloads(
                 workloads=[
@@ -158,16 +157,16 @@ class Queries:
         )
 
     def waiting(self, identity: Identity) -> m.Waiting:
-        """Everybody's place in the queue, pool by pool, whose turn comes first first."""
+        """All queue positions, by pool and position."""
         places = [
             (record, place)
             for record in self._unit_of_work.records.values()
-            if (place := self._pending_status.lot(record)[1]) is not None
+            if (place := self._pending_status.reason_and_position(record)[1]) is not None
         ]
         rows = [
             waiting_row(
                 record,
-                *self._pending_status.standing(record)[1:],
+                *self._pending_status.summary(record)[1:],
                 place,
                 self._pending_status.expected(record),
                 self._visibility,
@@ -180,13 +179,13 @@ class Queries:
         )
 
     def sees(self, identity: Identity, record: WorkloadRecord) -> bool:
-        """Whether there is such a workload, as far as this caller is told."""
+        """Whether the workload exists as far as this caller may know."""
         return self._visibility.reaches(identity, "workload", record.project, record.user)
 
-    # -- what holds and wants, held and used --
+    # -- queues, nodes, usage --
 
     def queues(self, identity: Identity) -> m.Queues:
-        """Everybody may see what the queues hold and want."""
+        """Quota and usage of all queues, for everybody."""
         del identity
         return m.Queues(
             queues=queue_rows(self._unit_of_work.decisions.queues, self._known_projects())
@@ -196,7 +195,7 @@ class Queries:
         return m.Nodes(
             nodes=node_rows(
                 self._unit_of_work.cluster,
-                self._unit_of_work.fleet,
+                self._unit_of_work.nodes,
                 self._unit_of_work.records,
                 lambda record: self.sees(identity, record),
             )
@@ -209,8 +208,8 @@ class Queries:
         since: str | None = None,
         until: str | None = None,
     ) -> m.Usage:
-        """GPU-hours of what the caller may see; by notebook: of those whose names they may see.
-        Raises InvalidInput.
+        """GPU-hours that the caller may see; by notebook: those whose names they may see. Raises
+        InvalidInput.
         """
         by, (first, last) = by_in(by), period_in(since, until, self._unit_of_work.clock())
         with suppress(Unavailable):
@@ -259,12 +258,12 @@ class Queries:
     def queue_history(
         self, identity: Identity, pool: str | None, minutes: str | None
     ) -> m.QueueHistory:
-        """What the queues held and wanted, for everybody; `minutes` as it was written."""
+        """Allocation and demand of the queues, for everybody; `minutes` as text."""
         del identity
         if pool is not None and pool not in {
             known.name for known in self._unit_of_work.loaded.policy.node_pools
         }:
-            raise InvalidInput(f"there is no node pool {pool!r}", field="pool")
+            raise InvalidInput(f"unknown node pool {pool!r}", field="pool")
         return self._unit_of_work.history.queues(
             self._unit_of_work.clock(),
             minutes=minutes_in(minutes),
@@ -284,7 +283,7 @@ class Queries:
         )
 
     def snapshot(self, identity: Identity) -> dict[str, Any]:
-        """The running cluster as a scenario file."""
+        """The running cluster as a scenario."""
         self._visibility.must_be_admin(identity)
         return snapshot(self._unit_of_work.cluster, self._unit_of_work.clock())
 
@@ -292,7 +291,7 @@ class Queries:
 
     @property
     def revision(self) -> int:
-        """Of the last change."""
+        """Revision of the last change."""
         return self._unit_of_work.revision
 
     def scheduler_state(self, identity: Identity) -> m.SchedulerState:
@@ -303,25 +302,25 @@ class Queries:
         )
 
     def may_see(self, identity: Identity, project: str | None, user: str | None) -> bool:
-        """Whether a frame about this project and user is for this identity. None: for everybody."""
+        """Whether a frame about this project and user is visible to this identity. None: to
+        everybody.
+        """
         return project is None or self._visibility.reaches(identity, "stream", project, user or "")
 
     @property
     def rules(self) -> object:
-        """Another object when other people may see something: by the policy, or by who is in which
-        group.
-        """
+        """Changes when visibility changes: with the policy, or with group membership."""
         return self._visibility.rules
 
     def sees_names(self, identity: Identity, user: str | None) -> bool:
-        """Whether a frame about this user is for this identity with the names of notebooks in it."""
+        """Whether a frame about this user may contain names of notebooks for this identity."""
         return self._visibility.sees_names(identity, user or "")
 
-    # -- parts --
+    # -- helpers --
 
     def _usable(self, identity: Identity) -> list[str]:
-        """Projects in which the caller may ask for something, their own first: an admin in every
-        one, a server in those of its users (which of them a user may use is checked when one asks).
+        """Projects in which the caller may submit, their own first: an admin in all, a server in
+        those of its users (the user's own membership is checked at submission).
         """
         mine, names = (
             self._visibility.projects(identity),
@@ -333,7 +332,7 @@ class Queries:
         ]
 
     def _known_projects(self) -> set[str]:
-        """Those of the policy, and those that are not in it any more and still have workloads."""
+        """Projects of the policy, and removed ones that still have workloads."""
         return {project.name for project in self._unit_of_work.loaded.policy.projects} | {
             record.project for record in self._unit_of_work.records.values()
         }

@@ -2,10 +2,10 @@
 keeps its GPUs until then (`WorkloadRequest.replaces`).
 
 The core holds such a workload back, so that ordinary cycles do not count its request on top of what
-its user has. Before each ordinary cycle it gets a trial: a whole cycle in which the old workload has
-ended. When the trial grants the new one, the same cycle is committed with the end of the old one in
-one transaction. Otherwise the trial is undone. Victims that the trial would evict for the new
-workload are evicted, since it can only be granted after they have left.
+its user has. Before each ordinary cycle it gets a trial: a whole cycle in which the old workload
+has ended. When the trial grants the new one, the same cycle is committed with the end of the old
+one in one transaction. Otherwise the trial is undone. Victims that the trial would evict for the
+new workload are evicted, since it can only be granted after they have left.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jupyter_gpushare.core.model.events import PodEvicted, WorkloadEnded, Worklo
 from jupyter_gpushare.core.model.reason import Reason
 
 from ..state.unit_of_work import UnitOfWork
-from ..state.workload_records import WorkloadRecord, about, words
+from ..state.workload_records import WorkloadRecord, log_fields, request_text
 from ..store.store import StoreTransaction
 
 __all__ = ["Replacements", "Trial"]
@@ -117,7 +117,7 @@ class Replacements:
 
     @staticmethod
     def ended_text(record: WorkloadRecord) -> str:
-        return f"Replaced by {words(record)}."
+        return f"Replaced by {request_text(record)}."
 
     @staticmethod
     def check_granted(record: WorkloadRecord, decisions: Decisions) -> None:
@@ -134,7 +134,7 @@ class Replacements:
         try:
             yield
         except TrialDiffers:
-            log.error("workload %s was granted on trial only", record.id, extra=about(record))
+            log.error("workload %s was granted on trial only", record.id, extra=log_fields(record))
 
     def release(self, evict: Evict) -> None:
         """The victim's pod releases its place, inside a transaction."""

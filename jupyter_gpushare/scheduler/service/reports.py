@@ -1,5 +1,5 @@
-"""What agents report, and what they are sent: leases that changed, let go or ended; nodes that
-came, changed or fell silent.
+"""Handles agents' reports: leases that changed, were released or ended; nodes that joined, changed
+or went silent.
 """
 
 from __future__ import annotations
@@ -24,14 +24,13 @@ __all__ = ["AgentReports"]
 
 log = logging.getLogger("gpushare.scheduler")
 LONGEST_USE: Final = 1 << 53
-"""More ms, or MiB times ms, than anybody used since the last report (eight whole H200 for three
-months, which is how long a scheduler may be away): a number that cannot be true would spoil the
-sums for ever.
+"""An upper bound for reported ms, or MiB times ms: more than anyone can use between two reports
+(eight H200 GPUs for three months). An impossible number would spoil the sums for good.
 """
 
 
 class AgentReports:
-    """The agents' side of the service, on one ledger."""
+    """Of one unit of work."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
@@ -40,13 +39,13 @@ class AgentReports:
         self.accounts = UsageAccounting(unit_of_work.store)
 
     def hello(self, hello: m.AgentHello, send: Send) -> str:
-        """A node is there (again). Its plan is sent; what it holds beyond the plan it will let go."""
+        """A node joins (again). Sends its plan; the agent releases leases that are not in it."""
         name = hello.node.name
         _check_devices(hello.node)
         with self.unit_of_work.transaction() as write:
-            self.unit_of_work.fleet.join(hello.node)
+            self.unit_of_work.nodes.join(hello.node)
             write.node(hello.node)
-        self.unit_of_work.fleet.connect(name, send)
+        self.unit_of_work.nodes.connect(name, send)
         for report in hello.leases:
             self._reported(name, report)
         self.send_plan(name)
@@ -54,44 +53,44 @@ class AgentReports:
         self.unit_of_work.wake()
         return name
 
-    def gone(self, node: str, send: Send) -> None:
-        """The link broke. Its leases are kept; `tick` says when it has been silent for too long."""
-        if self.unit_of_work.fleet.disconnect(node, send, self.unit_of_work.clock()):
+    def disconnected(self, node: str, send: Send) -> None:
+        """The connection broke. Its leases are kept; see `check_silent`."""
+        if self.unit_of_work.nodes.disconnect(node, send, self.unit_of_work.clock()):
             self.unit_of_work.status_changed()
 
-    def said(self, node: str, message: m.FromAgent) -> None:
-        """One report. A report about a lease that is not (any more) this node's is answered by
-        LeaseUnwanted.
+    def receive(self, node: str, message: m.FromAgent) -> None:
+        """One report. A report about a lease that is not in force on this node is answered by
+        LeaseRevoked.
 
         Raises:
             Conflict: it speaks for another node.
-            InvalidInput: its numbers cannot be true.
+            InvalidInput: impossible numbers.
         """
         match message:
             case m.AgentHello():
-                raise Conflict("an agent says hello once", field="type")
+                raise Conflict("hello was already received on this connection", field="type")
             case m.NodeChangedReport(node=report):
                 if report.name != node:
                     raise Conflict(
-                        f"this link speaks for node {node}, not for {report.name}",
+                        f"this connection speaks for node {node}, not for {report.name}",
                         field="node.name",
                     )
                 _check_devices(report)
-                if self.unit_of_work.fleet.refresh(report):
+                if self.unit_of_work.nodes.refresh(report):
                     return
                 with self.unit_of_work.transaction() as write:
-                    self.unit_of_work.fleet.join(report)
+                    self.unit_of_work.nodes.join(report)
                     write.node(report)
                 self.unit_of_work.wake()
             case m.LeaseChanged(report=report):
                 if not self._reported(node, report):
-                    self.unit_of_work.fleet.send(
+                    self.unit_of_work.nodes.send(
                         node,
                         m.LeaseRevoked(revision=self.unit_of_work.revision, lease=report.lease),
                     )
             case m.LeaseReleased(lease=lease):
-                self.let_go(node, message)
-                self.unit_of_work.fleet.send(
+                self.lease_released(node, message)
+                self.unit_of_work.nodes.send(
                     node, m.LeaseRevoked(revision=self.unit_of_work.revision, lease=lease)
                 )
             case m.LeaseEvent(lease=lease, event=event):
@@ -108,21 +107,21 @@ class AgentReports:
                 self._used(node, message)
 
     def _used(self, node: str, report: m.UsageReport) -> None:
-        """Adds reports up until `write_usage`: two hundred agents report all the time, and a commit
-        for each would hold up the grants.
+        """Collects reports until `write_usage`: two hundred agents report all the time, and a
+        commit for each would delay grants.
         """
         for row in report.rows:
             _check_usage(row)
-        if self.accounts.is_written(node, report):  # the answer was lost on its way
-            self.unit_of_work.fleet.send(
+        if self.accounts.is_written(node, report):  # the acknowledgement was lost
+            self.unit_of_work.nodes.send(
                 node, m.UsageAcknowledged(life=report.life, number=report.number)
             )
         else:
-            self.accounts.add(node, report, self._whose(node, report.rows), self._device_mib(node))
+            self.accounts.add(node, report, self._owners(node, report.rows), self._device_mib(node))
 
-    def _whose(self, node: str, rows: list[m.LeaseUsage]) -> dict[str, tuple[m.LeaseBody, str]]:
-        """The leases on this node that the rows speak of, and their users: also those that ended
-        before this was heard.
+    def _owners(self, node: str, rows: list[m.LeaseUsage]) -> dict[str, tuple[m.LeaseBody, str]]:
+        """Leases on this node in these rows, and their users; including leases that have ended
+        since.
         """
         found, past = {}, []
         for row in rows:
@@ -136,23 +135,21 @@ class AgentReports:
         return found
 
     def write_usage(self, most: int | None = None) -> None:
-        """Writes down what was reported of so many leases (None: of all), and tells the agents that
-        it is. Raises StoreUnavailable; then it is kept for the next time.
+        """Writes reported usage of up to `most` leases (None: all) and acknowledges it to the
+        agents. Raises StoreUnavailable; then it is kept for the next time.
         """
         for node, taken in self.accounts.write(self.unit_of_work.clock(), most):
-            self.unit_of_work.fleet.send(node, taken)
+            self.unit_of_work.nodes.send(node, taken)
 
     def _device_mib(self, node: str) -> int:
-        """The GPUs of a node are alike, or else the smallest speaks for them, as in quotas."""
+        """Memory of a GPU of the node; of the smallest if they differ, as in quotas."""
         return min(
-            (device.total_mib for device in self.unit_of_work.fleet.report(node).devices), default=0
+            (device.total_mib for device in self.unit_of_work.nodes.report(node).devices), default=0
         )
 
     def _holder(self, node: str, lease: str) -> WorkloadRecord | None:
-        """Who holds this lease on this node; None: nobody, and what another node holds is not this
-        agent's to speak of.
-        """
-        record = self.unit_of_work.holder(lease)
+        """The workload with this lease, if the lease is on this node."""
+        record = self.unit_of_work.record_of_lease(lease)
         here = record is not None and any(
             body.id == lease and body.node == node for body in record.leases.values()
         )
@@ -165,13 +162,13 @@ class AgentReports:
             return False
         if record.reports.get(report.lease) != report:
             record.reports[report.lease] = report
-            self.unit_of_work.changed(record)
+            self.unit_of_work.publish_change(record)
         return True
 
-    def let_go(self, node: str, message: m.LeaseReleased) -> None:
-        record = self.unit_of_work.holder(message.lease)
+    def lease_released(self, node: str, message: m.LeaseReleased) -> None:
+        record = self.unit_of_work.record_of_lease(message.lease)
         if record is None:
-            return  # it was told before, or its owner was quicker
+            return  # reported before, or its owner ended it first
         body = record.lease(message.lease)
         if body.node != node:
             raise Conflict(f"lease {message.lease} is not on node {node}", field="lease")
@@ -179,7 +176,7 @@ class AgentReports:
             self.commands.over(record, body, message.exit_code, message.message)
             return
         if message.ended:
-            self.unit_of_work.finish(record, "lost", message.message or "Its process is gone.")
+            self.unit_of_work.finish(record, "lost", message.message or "The process has ended.")
             return
         if record.ending and len(record.leases) == 1:
             self.unit_of_work.finish(record, "released", record.ending)
@@ -198,13 +195,13 @@ class AgentReports:
                 self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
         del record.leases[body.pod]
         record.started.pop(body.id, None)
-        record.look_at = 0
-        record.rests, record.waits_since = (
+        record.next_time_check = 0
+        record.is_held, record.pending_since = (
             message.held,
             None if message.held or record.leases else self.unit_of_work.clock(),
         )
         record.reports.pop(body.id, None)
-        self.unit_of_work.changed(record)
+        self.unit_of_work.publish_change(record)
         self.unit_of_work.wake()
 
     def send_plan(self, node: str) -> None:
@@ -214,48 +211,50 @@ class AgentReports:
             for lease in record.leases.values()
             if lease.node == node
         ]
-        self.unit_of_work.fleet.send(
+        self.unit_of_work.nodes.send(
             node,
             m.Plan(
                 revision=self.unit_of_work.revision,
-                rules=self.unit_of_work.fleet.rules(node),
+                rules=self.unit_of_work.nodes.rules(node),
                 leases=leases,
             ),
         )
 
-    def silent(self, now: int) -> None:
-        """What the passing of time changes: agents that are silent for too long."""
-        for name in self.unit_of_work.fleet.cut_off(now):
+    def check_silent(self, now: int) -> None:
+        """Marks nodes whose agents have been silent for too long."""
+        for name in self.unit_of_work.nodes.cut_off(now):
             with self.unit_of_work.transaction():
-                self.unit_of_work.fleet.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
+                self.unit_of_work.nodes.not_ready(name, NodeCondition.NETWORK_UNAVAILABLE)
             log.warning(
-                "node %s is not ready: the link to its agent is broken", name, extra={"node": name}
+                "node %s is not ready: the connection to its agent is broken",
+                name,
+                extra={"node": name},
             )
             self.unit_of_work.wake()
-        for name in self.unit_of_work.fleet.overdue(
+        for name in self.unit_of_work.nodes.overdue(
             now, self.unit_of_work.loaded.admin.agent_grace
         ):
             with self.unit_of_work.transaction():
-                self.unit_of_work.fleet.not_ready(name, NodeCondition.AGENT_SILENT)
+                self.unit_of_work.nodes.not_ready(name, NodeCondition.AGENT_SILENT)
             log.warning("node %s is not ready: its agent is silent", name, extra={"node": name})
             if self.unit_of_work.loaded.admin.requeue_lost:
                 self._requeue(name)
             self.unit_of_work.wake()
 
     def _requeue(self, node: str) -> None:
-        """Leases of a lost node ask again elsewhere (only when the policy says so)."""
+        """Leases of a lost node become pending again (only if the policy says so)."""
         for record in list(self.unit_of_work.records.values()):
             for lease in [body for body in record.leases.values() if body.node == node]:
-                self.let_go(
-                    node, m.LeaseReleased(lease=lease.id, ended=False, message="Its node is lost.")
+                self.lease_released(
+                    node, m.LeaseReleased(lease=lease.id, ended=False, message="The node is lost.")
                 )
 
 
 def _check_devices(report: m.NodeReport) -> None:
-    """A planned GPU is named by its index, so the devices must be numbered from 0 and in order."""
+    """Planned GPUs are indexes, so devices must be numbered from 0 in order."""
     if [device.index for device in report.devices] != list(range(len(report.devices))):
         raise InvalidInput(
-            f"the GPUs of node {report.name} are not numbered from 0 in order", field="node.devices"
+            f"GPUs of node {report.name} must be numbered from 0 in order", field="node.devices"
         )
 
 
@@ -263,5 +262,6 @@ def _check_usage(row: m.LeaseUsage) -> None:
     for name in REPORTED:
         if not 0 <= getattr(row, name) < LONGEST_USE:
             raise InvalidInput(
-                f"{name} of lease {row.lease} cannot be {getattr(row, name)}", field=f"rows.{name}"
+                f"{name} of lease {row.lease} is out of range: {getattr(row, name)}",
+                field=f"rows.{name}",
             )

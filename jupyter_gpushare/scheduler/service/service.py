@@ -1,9 +1,8 @@
-"""The one place that says yes: people's commands and the cycle's decisions, each committed before
-it is announced.
+"""The scheduler service: users' commands, agents' messages and cycles. Every change is committed
+before it is announced.
 
-Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's); nothing here waits.
-`clock` gives wall-clock milliseconds; intervals are the loop's business. What agents say is in
-`reports`, how things are committed in `unit_of_work`, what people are shown in `shown`.
+Knows nothing of HTTP, sockets or tokens. Runs on one thread (an event loop's) and never blocks.
+`clock` gives wall-clock milliseconds; `loop` decides when cycles and ticks run.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ..state.admission import (
 from ..state.audit import audit
 from ..state.nodes import Send
 from ..state.unit_of_work import ChangeListener, UnitOfWork
-from ..state.workload_records import WorkloadRecord, words
+from ..state.workload_records import WorkloadRecord, request_text
 from ..store.store import Store, WorkloadRow
 from .cordon import Cordons
 from .cycles import CycleRunner
@@ -50,21 +49,19 @@ from .what_if import what_if_answer
 __all__ = ["SchedulerService"]
 
 LEASES_PER_TICK: Final = 300
-"""Whose usage is written at once: a thousand together would hold up a grant for as long as a grant
+"""Leases whose usage is written at once: a thousand would delay a grant for as long as a grant
 takes.
 """
 
 
 class SchedulerService:
-    """See the module. Every method raises `GpuShareError` for the caller and then has changed
-    nothing.
-    """
+    """Every method raises `GpuShareError` for the caller and then has changed nothing."""
 
     def __init__(
         self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, *, clock: Callable[[], int]
     ) -> None:
         self.unit_of_work = unit_of_work = UnitOfWork(store, loaded, hub, clock)
-        unit_of_work.status_of_nobody = lambda: self.queries.status(Identity.nobody())
+        unit_of_work.public_status = lambda: self.queries.status(Identity.nobody())
         self.reports = AgentReports(unit_of_work)
         self.policy_preview = PolicyPreview(unit_of_work)
         self.cordons = Cordons(unit_of_work)
@@ -81,19 +78,19 @@ class SchedulerService:
             self.reports.write_usage,
         )
 
-    # -- people's commands --
+    # -- users' commands --
 
     def submit(self, identity: Identity, request: m.WorkloadRequest) -> m.WorkloadView:
-        """Takes a workload in; a second time with the same id and content answers the same."""
+        """Adds a workload. Repeating a request (same id and content) returns the same workload."""
         request = numbered(request)
         user, groups = self.visibility.promoted(identity).acting_for(request.user)
         known = self.unit_of_work.records.get(request.id)
         if known is not None:
             if not _is_repeated(known, request, user):
-                raise Conflict(f"workload {request.id} is known with another content", field="id")
+                raise Conflict(f"workload {request.id} exists with different content", field="id")
             return self.pending_status.view(known)
         if self.unit_of_work.store.is_ended(request.id):
-            raise Conflict(f"workload {request.id} has ended; a new one needs a new id", field="id")
+            raise Conflict(f"workload {request.id} has ended: use a new id", field="id")
         workload = self._read(identity, request, user, groups).workload
         old, superseded = self._replaced(identity, request, user)
         request = replace(request, replaces=None if old is None else old.id)
@@ -104,7 +101,7 @@ class SchedulerService:
     def _insert(
         self, record: WorkloadRecord, old: WorkloadRecord | None, superseded: list[WorkloadRecord]
     ) -> None:
-        unit_of_work, text = self.unit_of_work, f"Replaced by a request for {words(record)}."
+        unit_of_work, text = self.unit_of_work, f"Replaced by a request for {request_text(record)}."
         with unit_of_work.transaction() as write:
             for one in superseded:
                 unit_of_work.end_workload(write, one, "released", text, by=record.user)
@@ -113,20 +110,20 @@ class SchedulerService:
                 unit_of_work.cluster.apply(WorkloadHeld(record.id, held=True))
             write.submitted(_row(record))
             unit_of_work.event(write, record, "requested", _requested_text(record, old))
-        record.waits_since = record.workload.created
+        record.pending_since = record.workload.created
         unit_of_work.records[record.id] = record
         for one in superseded:
             unit_of_work.workload_ended(one, text)
         if old is not None:
             unit_of_work.replacements[old.id] = record.id
-        unit_of_work.changed(record)
+        unit_of_work.publish_change(record)
         unit_of_work.wake()
 
     def _replaced(
         self, identity: Identity, request: m.WorkloadRequest, user: str
     ) -> tuple[WorkloadRecord | None, list[WorkloadRecord]]:
-        """The workload with GPUs that the request replaces when it is granted, and the pending
-        ones that it replaces at once: only the latest request for a place counts.
+        """The workload with GPUs that the request replaces when it is granted, and pending ones
+        that it replaces at once: only the latest request for a place counts.
 
         Raises NotFound, NotAllowed.
         """
@@ -136,7 +133,7 @@ class SchedulerService:
         if named is None and self.unit_of_work.store.is_ended(request.replaces, user):
             return None, []
         if named is None or named.user != user:
-            raise NotFound(f"there is no workload {request.replaces!r}", field="replaces")
+            raise NotFound(f"unknown workload {request.replaces!r}", field="replaces")
         self._may_end(identity, named, "replaces")
         old = named if named.leases else self.unit_of_work.replaces(named)
         superseded = [] if named.leases else [named]
@@ -147,26 +144,23 @@ class SchedulerService:
         return old, superseded
 
     def end(self, identity: Identity, id_: str) -> m.Ended:
-        """Gives everything back. Idempotent: a workload that has ended before is ended."""
+        """Ends a workload and releases its GPUs. Idempotent."""
         record = self.unit_of_work.records.get(id_)
         if record is None:
             if self.unit_of_work.store.is_ended(id_):
                 return m.Ended(id=id_)
-            raise NotFound(f"there is no workload {id_!r}", field="id")
+            raise NotFound(f"unknown workload {id_!r}", field="id")
         self._may_end(identity, record, "id")
         self.unit_of_work.finish(
-            record,
-            "released",
-            "Given back." if record.leases else "Stopped waiting.",
-            by=identity.user,
+            record, "released", "Released." if record.leases else "Cancelled.", by=identity.user
         )
         return m.Ended(id=id_)
 
     def rename(self, identity: Identity, id_: str, body: m.WorkloadName) -> m.WorkloadView:
-        """What its owner calls it from now on, everywhere where it is named. Idempotent."""
+        """Changes a workload's name wherever it is displayed. Idempotent."""
         record = self.unit_of_work.records.get(id_)
         if record is None:
-            raise NotFound(f"there is no workload {id_!r}", field="id")
+            raise NotFound(f"unknown workload {id_!r}", field="id")
         self._may_end(identity, record, "id", "rename")
         request = replace(record.request, name=body.name)
         check_names(request)
@@ -177,7 +171,7 @@ class SchedulerService:
                 for lease in leases:
                     write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
             record.request = request
-            self.unit_of_work.say(record, leases)
+            self.unit_of_work.publish_leases(record, leases)
         return self.visibility.shown(identity, self.pending_status.view(record))
 
     def _may_end(
@@ -189,18 +183,17 @@ class SchedulerService:
     ) -> None:
         """Raises NotFound, NotAllowed."""
         if not self.queries.sees(identity, record):
-            raise NotFound(f"there is no workload {record.id!r}", field=field)
+            raise NotFound(f"unknown workload {record.id!r}", field=field)
         if not self.visibility.reaches(identity, route, record.project, record.user):
             raise NotAllowed(
-                f"workload {record.id!r} is {record.user!r}'s: only they or an admin may {route} it",
-                field=field,
+                f"only {record.user!r} or an admin may {route} workload {record.id!r}", field=field
             )
 
     def what_if(
         self, identity: Identity, request: m.WorkloadRequest, instead_of: str | None = None
     ) -> m.WhatIfAnswer:
-        """Would it start? Runs the same cycle on a mark and rolls it back. `instead_of`: a workload
-        of the caller's that gives its place up.
+        """Whether it would start: runs a cycle and undoes it. `instead_of`: a workload of the
+        caller that would end.
         """
         if instead_of is not None and instead_of in self.unit_of_work.records:
             self._may_end(identity, self.unit_of_work.records[instead_of], "instead_of")
@@ -229,9 +222,9 @@ class SchedulerService:
             request,
             ask,
             self.unit_of_work.records,
-            self.unit_of_work.fleet,
+            self.unit_of_work.nodes,
             others,
-            lambda found: self.wait_estimates.would(asked, found),
+            lambda found: self.wait_estimates.for_request(asked, found),
         )
 
     def _read(
@@ -258,18 +251,16 @@ class SchedulerService:
     # -- agents --
 
     def agent_hello(self, hello: m.AgentHello, send: Send) -> str:
-        """A node is there (again); `send` takes what its agent is to be told. Gives the node's
-        name.
-        """
+        """A node joins (again); `send` sends to its agent. Returns the node's name."""
         return self.reports.hello(hello, send)
 
-    def agent_said(self, node: str, message: m.FromAgent) -> None:
-        """One report."""
-        self.reports.said(node, message)
+    def agent_report(self, node: str, message: m.FromAgent) -> None:
+        """One report of an agent."""
+        self.reports.receive(node, message)
 
-    def agent_gone(self, node: str, send: Send) -> None:
-        """The link broke."""
-        self.reports.gone(node, send)
+    def agent_disconnected(self, node: str, send: Send) -> None:
+        """The connection to an agent broke."""
+        self.reports.disconnected(node, send)
 
     # -- the cycle --
 
@@ -279,21 +270,19 @@ class SchedulerService:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether time alone may change something: somebody waits."""
+        """Whether time alone may change something: workloads are pending."""
         return bool(self.unit_of_work.decisions.reasons)
 
     def tick(self, now: int) -> None:
-        """What the passing of time changes: agents that are silent for too long, and what queues
-        have held lately.
-        """
+        """Applies what changes with time: silent agents, time limits, past usage of queues."""
         self.unit_of_work.history.sample(now, self.unit_of_work.decisions.queues)
-        with suppress(Unavailable):  # what is over now is so at the next tick as well
+        with suppress(Unavailable):  # otherwise at the next tick
             self.reports.time_limits.tick(now)
             self.cordons.tick()
             self.wait_estimates.tick(now)
         with suppress(Unavailable):  # kept, and tried again at the next tick
             self.reports.write_usage(LEASES_PER_TICK)
-        self.reports.silent(now)
+        self.reports.check_silent(now)
         if facts := self.meter.measure(self.unit_of_work.cluster, now):
             for fact in facts:
                 self.unit_of_work.cluster.apply(fact)
@@ -302,16 +291,16 @@ class SchedulerService:
     # -- policy --
 
     def check_policy(self, body: m.PolicyText) -> m.PolicyCheck:
-        """What a policy file would change, and for whom; changes nothing."""
+        """What a policy file would change, and whom it affects; changes nothing."""
         return self.policy_preview.check(body)
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
-        """A new policy is in force as a whole, or the old one as it was."""
+        """Puts a policy into force, as a whole or not at all."""
         check = self.policy_preview.compare(loaded)
         try:
             with self.unit_of_work.transaction() as write:
                 self.unit_of_work.cluster.apply(PolicyChanged(loaded.policy))
-                self.unit_of_work.fleet.use_policy(loaded)
+                self.unit_of_work.nodes.use_policy(loaded)
                 if check.changes:
                     audit(
                         write,
@@ -322,36 +311,36 @@ class SchedulerService:
                         "; ".join(lines_of(check)),
                     )
         except BaseException:
-            self.unit_of_work.fleet.loaded = self.unit_of_work.loaded
+            self.unit_of_work.nodes.loaded = self.unit_of_work.loaded
             raise
         self.unit_of_work.loaded, self.unit_of_work.policy_problems = loaded, []
         self.reports.time_limits.use_rules()
         self.policy_preview.taken(check)
-        for node in self.unit_of_work.fleet.connected():
+        for node in self.unit_of_work.nodes.connected():
             self.reports.send_plan(node)
         self.unit_of_work.status_changed()
         self.unit_of_work.wake()
 
     def refuse_policy(self, problems: list[str]) -> None:
-        """The file was refused: the old policy stays in force, and the status says what is wrong."""
+        """The file is invalid: the old policy stays in force, and the status lists the problems."""
         if problems != self.unit_of_work.policy_problems:
             self.unit_of_work.policy_problems = problems
             self.unit_of_work.status_changed()
 
 
 def _is_repeated(known: WorkloadRecord, request: m.WorkloadRequest, user: str) -> bool:
-    """Whether the same person sends the same request again. It may have been renamed since; and
-    what it replaces may be another workload than the one that it named (`_replaced`).
+    """Whether the same user repeats the same request. It may have been renamed since, and
+    `replaces` may have been resolved to another workload (`_replaced`).
     """
     same = replace(known.request, name=request.name, replaces=request.replaces)
     return same == request and known.user == user
 
 
 def _requested_text(record: WorkloadRecord, old: WorkloadRecord | None) -> str:
-    text = f"Asked for {words(record)} in project {record.project}"
+    text = f"Requested {request_text(record)} in project {record.project}"
     if old is None:
         return f"{text}."
-    return f"{text}. The workload keeps {words(old)} until then."
+    return f"{text}; {request_text(old)} is kept until it is granted."
 
 
 def _row(record: WorkloadRecord) -> WorkloadRow:

@@ -1,6 +1,4 @@
-"""The rows of the tables that people look at: queues, nodes, node pools, projects, pending
-workloads.
-"""
+"""Rows of the tables: queues, nodes, node pools, projects, pending workloads."""
 
 from __future__ import annotations
 
@@ -28,8 +26,8 @@ _SCALES = {"gpu": MILLI, "cpu": MILLI, "memory": 1}
 
 
 def queue_rows(queues: Iterable[QueueShare], visible: set[str]) -> list[m.QueueRow]:
-    """A row per queue, pool and resource. Departments are everybody's; projects only those that the
-    caller may see.
+    """A row per queue, pool and resource: all departments, and the projects that the caller may
+    see.
     """
     return [
         m.QueueRow(
@@ -78,8 +76,8 @@ def project_rows(
 def pool_rows(
     policy: Policy, cluster: Cluster, records: Mapping[str, WorkloadRecord]
 ) -> list[m.PoolRow]:
-    """A row per node pool; `pending` counts workloads that are tried there, by their own list or
-    their project's.
+    """A row per node pool; `pending` counts workloads that may use it, by their own list or their
+    project's.
     """
     tried = Counter(
         pool
@@ -118,9 +116,7 @@ def _pool_row(
 
 
 def _reasons(nodes: Sequence[NodeState]) -> list[str]:
-    """`2 x agent silent`: each reason with the number of nodes it holds for, the most frequent
-    first.
-    """
+    """`2 x agent silent`: each reason with its number of nodes, the most frequent first."""
     tally = Counter(reason for state in nodes for reason in state.node.reasons)
     return [
         f"{count} x {reason}"
@@ -129,7 +125,7 @@ def _reasons(nodes: Sequence[NodeState]) -> list[str]:
 
 
 def _held(records: Iterable[WorkloadRecord], nodes: set[str]) -> float:
-    """GPUs that the leases on these nodes count in quota."""
+    """Milli-GPU that the leases on these nodes count against quota."""
     return round(
         sum(
             _gpus(lease)
@@ -149,30 +145,28 @@ def _gpus(lease: m.LeaseBody) -> float:
 
 def node_rows(
     cluster: Cluster,
-    fleet: NodeRegistry,
+    registry: NodeRegistry,
     records: Mapping[str, WorkloadRecord],
     sees: Callable[[WorkloadRecord], bool],
 ) -> list[m.NodeRow]:
-    """A row per node with its GPUs. Kernels of others whom the caller may not see are counted but
-    not named.
-    """
+    """A row per node with its GPUs. Kernels that the caller may not see are not named."""
     by_node: dict[str, list[tuple[WorkloadRecord, m.LeaseBody]]] = {}
     for record in records.values():
         for lease in record.leases.values():
             by_node.setdefault(lease.node, []).append((record, lease))
     return [
-        _node_row(state, fleet, by_node.get(name, []), sees)
+        _node_row(state, registry, by_node.get(name, []), sees)
         for name, state in sorted(cluster.nodes.items())
     ]
 
 
 def _node_row(
     state: NodeState,
-    fleet: NodeRegistry,
+    registry: NodeRegistry,
     held: list[tuple[WorkloadRecord, m.LeaseBody]],
     sees: Callable[[WorkloadRecord], bool],
 ) -> m.NodeRow:
-    node, report = state.node, fleet.report(state.node.name)
+    node, report = state.node, registry.report(state.node.name)
     measured = {name: getattr(report, name) for name in m.NodeMeasurements.__struct_fields__}
     return m.NodeRow(
         **measured,
@@ -192,9 +186,9 @@ def _device_row(
     held: list[tuple[WorkloadRecord, m.LeaseBody]],
     sees: Callable[[WorkloadRecord], bool],
 ) -> m.DeviceRow:
-    """`guaranteed` and `used` are of those that are here now. Who is planned here and runs
-    elsewhere (or nowhere yet) is named, but not added: planned and actual GPUs do not mix in one
-    sum.
+    """`guaranteed` and `used` are those of kernels on the GPU now. A kernel that is planned here
+    and runs elsewhere, or nowhere yet, is named but not added: planned and current GPUs are not
+    summed together.
     """
     here, planned, guaranteed, used, borrowed = [], [], 0, 0, 0
     for record, lease in held:
@@ -202,7 +196,7 @@ def _device_row(
         name = (
             (lease.kernel_id or lease.workload)
             if sees(record)
-            else f"somebody in project {record.project}"
+            else f"another user in project {record.project}"
         )
         if device.index in lease.planned_gpus:
             planned.append(name)
@@ -238,7 +232,7 @@ def waiting_row(
     visibility: Authorization,
     identity: Identity,
 ) -> m.WaitingRow:
-    """One place in the queue; whose it is as far as the caller may see it."""
+    """One queue position; its owner is included if the caller may see it."""
     request, workload = share_of(record.request.pods[0])[0], record.workload
     seen = visibility.reaches(identity, "waiting", record.project, record.user)
     return m.WaitingRow(

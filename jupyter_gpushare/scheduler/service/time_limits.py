@@ -1,9 +1,9 @@
-"""How long workloads may hold a GPU and wait for one, by the policy's rules; and what an idle rule
-gave back is asked for again.
+"""Time limits of the policy: how long workloads may run and wait. Also resubmits what the idle rule
+released.
 
-Every end is announced first where there is somebody to announce it to: a lease is told its last
-moment a notice before it, and is then taken back by the agent's usual ladder, so that its memory is
-saved where that is possible. Times are wall-clock ms, as the store's.
+Every end is announced one notice period before it, if there is someone to notify. A lease whose
+time is over is evicted by its agent in the usual steps, so its memory is saved where possible.
+Times are wall-clock ms.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ __all__ = ["TimeLimits"]
 log = logging.getLogger("gpushare.scheduler")
 NEVER: Final = 1 << 62
 LAST_NOTICE: Final = 5_000
-"""ms. Once the announced moment has come, whoever still runs a cell is warned by the agent once
-more, no longer than this.
+"""ms. When the announced end is reached, the agent warns a running cell once more, at most this
+long before.
 """
 
 
 class TimeLimits:
-    """On one ledger; `tick` once a second."""
+    """Of one unit of work; `tick` once a second."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self.unit_of_work = unit_of_work
         self._rules: dict[tuple[str, str, str], Rule | None] = {}
         self._book: RuleBook | None = None
         self._announced = {
-            record.id for record in unit_of_work.records.values() if self._told(record) is not None
+            record.id
+            for record in unit_of_work.records.values()
+            if self._announced_end(record) is not None
         }
-        """Workloads that may have been told of their end: looked at when there are no rules any
-        more.
+        """Workloads that may have been notified of their end: the notice is withdrawn if the rules
+        are removed.
         """
 
     def use_rules(self) -> None:
-        """A new policy: leases in force are under its rules from now on. Not stored: a restart
-        reads the policy again.
-        """
+        """Applies a new policy to leases in force. Not stored: a restart reads the policy again."""
         rules = self.unit_of_work.loaded.rules
         for record in self.unit_of_work.records.values():
-            record.look_at = 0
+            record.next_time_check = 0
             for lease in record.leases.values():
                 record.leases[lease.pod] = replace(
                     lease, rules=rules.lease_rules(record.project, lease.pool)
                 )
 
     def tick(self, now: int) -> None:
-        """Ends what is over, and tells those who are close to it."""
+        """Ends workloads whose time is over, and notifies those that are close to it."""
         if not any(
             key.endswith((".max_running", ".max_waiting"))
             for key, _ in self.unit_of_work.loaded.rules.all()
@@ -67,16 +67,16 @@ class TimeLimits:
             self._withdraw_all()
             return
         for record in [
-            record for record in self.unit_of_work.records.values() if record.look_at <= now
+            record for record in self.unit_of_work.records.values() if record.next_time_check <= now
         ]:
-            record.look_at = now
+            record.next_time_check = now
             if record.leases:
                 self._running(record, now)
-            elif record.waits_since is not None:
+            elif record.pending_since is not None:
                 self._waiting(record, now)
 
     def _rule(self, key: str, project: str, pool: str) -> Rule | None:
-        """Remembered, because ten thousand may wait."""
+        """Cached: ten thousand workloads may be pending."""
         if self._book is not self.unit_of_work.loaded.rules:
             self._book, self._rules = self.unit_of_work.loaded.rules, {}
         place = key, project, pool
@@ -85,81 +85,81 @@ class TimeLimits:
         rule = self._rules[place]
         return rule if rule is not None and rule.ms is not None else None
 
-    # -- waiting --
+    # -- pending --
 
     def _waiting(self, record: WorkloadRecord, now: int) -> None:
-        """The first pool of its list speaks for it: that is where it wants to be."""
+        """The rule of the first pool that it may use applies."""
         rule = self._rule(
             "max_waiting",
             record.project,
             pools_tried(record.workload, self.unit_of_work.loaded.policy)[0],
         )
-        if rule is None or rule.ms is None or record.waits_since is None:
-            record.look_at = NEVER
+        if rule is None or rule.ms is None or record.pending_since is None:
+            record.next_time_check = NEVER
             return
-        end = record.waits_since + rule.ms
+        end = record.pending_since + rule.ms
         if now >= end:
             self._end_wait(
-                record, f"Waited for {duration_text(rule.ms)}, the longest that {rule.place} allows"
+                record,
+                f"The request waited for {duration_text(rule.ms)}, the limit set by {rule.place}",
             )
         elif now < end - self._notice():
-            record.look_at = end - self._notice()
+            record.next_time_check = end - self._notice()
         else:
-            record.look_at = end
+            record.next_time_check = end
             self._announce_end(
-                record,
-                end,
-                now,
-                f"the longest waiting time is {duration_text(rule.ms)} ({rule.place})",
+                record, end, now, f"waiting is limited to {duration_text(rule.ms)} ({rule.place})"
             )
 
     def _announce_end(self, record: WorkloadRecord, end: int, now: int, text: str) -> None:
         """Once for each end; after a restart once more."""
-        if record.told_end != end:
-            record.told_end = end
+        if record.announced_end != end:
+            record.announced_end = end
             with self.unit_of_work.transaction() as write:
-                told = f"In {duration_text(end - now)} it is not waited for any more, if it has no GPU by then: {text}."
-                self.unit_of_work.event(write, record, "notice", told)
+                left = duration_text(end - now)
+                message = f"The request is cancelled in {left} unless it is granted before: {text}."
+                self.unit_of_work.event(write, record, "notice", message)
 
     def _end_wait(self, record: WorkloadRecord, said: str) -> None:
         why, _ = self.unit_of_work.pending_reason(record)
-        because = f" It waited because: {why.message}" if why is not None else ""
-        text = f"{said}, and is not waited for any more.{because}"
+        because = f" It was pending because: {why.message}" if why is not None else ""
+        text = f"{said}, and was cancelled.{because}"
         reason = reason_of(why) or m.ReasonBody(code="PendingEvaluation", message="")
         self.unit_of_work.finish(record, "refused", text, reason=replace(reason, message=text))
 
     # -- running --
 
     def _running(self, record: WorkloadRecord, now: int) -> None:
-        """The workload as a whole runs since its first lease."""
+        """The running time of a workload starts with its first lease."""
         started = min(record.started.get(lease.id, now) for lease in record.leases.values())
         pool = next(iter(record.leases.values())).pool
         rule = self._rule("max_running", record.project, pool)
         if rule is None or rule.ms is None:
             self._withdraw(record)
-            record.look_at = NEVER
+            record.next_time_check = NEVER
             return
-        text = f"The longest running time, {duration_text(rule.ms)} ({rule.place}), is over: the GPU goes back and the workload ends."
-        text += " What could be saved comes back when a GPU is asked for again."
-        due, told = started + rule.ms, self._told(record)
+        text = f"The running time limit of {duration_text(rule.ms)} ({rule.place}) is reached:"
+        text += " the workload ends and its GPU is released."
+        text += " Saved memory is restored when a GPU is requested again."
+        due, text_ = started + rule.ms, self._announced_end(record)
         if any(
             lease.wanted == "evict" and lease.message == text for lease in record.leases.values()
         ):
             record.ending = text  # also after a restart
-        elif told is not None and due > told:
-            self._withdraw(record)  # the rule was loosened
-        elif told is not None and now >= told:
+        elif text_ is not None and due > text_:
+            self._withdraw(record)  # the rule was relaxed
+        elif text_ is not None and now >= text_:
             self._evict(record, text)
-        elif told is not None or now >= due - self._notice():
-            self._announce(record, told or max(due, now + self._notice()), now, text)
+        elif text_ is not None or now >= due - self._notice():
+            self._announce(record, text_ or max(due, now + self._notice()), now, text)
         else:
-            record.look_at = due - self._notice()
+            record.next_time_check = due - self._notice()
 
     def _notice(self) -> int:
         return self.unit_of_work.loaded.admin.notice
 
     @staticmethod
-    def _told(record: WorkloadRecord) -> int | None:
+    def _announced_end(record: WorkloadRecord) -> int | None:
         stamps = [
             m.stamp_ms(lease.ends_at)
             for lease in record.leases.values()
@@ -168,16 +168,17 @@ class TimeLimits:
         return min(stamps, default=None)
 
     def _announce(self, record: WorkloadRecord, end: int, now: int, text: str) -> None:
-        """Tells those of its leases that have not been told."""
+        """Notifies leases that have not been notified."""
         self._announced.add(record.id)
-        told = f"In {duration_text(end - now)} the GPU is taken back. {text}"
+        text_ = f"The GPU is released in {duration_text(end - now)}. {text}"
         pending_events = [
             lease
             for lease in record.leases.values()
             if lease.wanted == "hold" and lease.ends_at is None
         ]
         self._change(
-            record, [replace(lease, ends_at=m.stamp(end), message=told) for lease in pending_events]
+            record,
+            [replace(lease, ends_at=m.stamp(end), message=text_) for lease in pending_events],
         )
 
     def _withdraw_all(self) -> None:
@@ -187,18 +188,18 @@ class TimeLimits:
         self._announced.clear()
 
     def _withdraw(self, record: WorkloadRecord) -> None:
-        told = [
+        text_ = [
             lease
             for lease in record.leases.values()
             if lease.wanted == "hold" and lease.ends_at is not None
         ]
-        self._change(record, [replace(lease, ends_at=None, message="") for lease in told])
+        self._change(record, [replace(lease, ends_at=None, message="") for lease in text_])
 
     def _evict(self, record: WorkloadRecord, text: str) -> None:
         record.ending = text
         held = [lease for lease in record.leases.values() if lease.wanted == "hold"]
         if held:
-            self.unit_of_work.take_back(record, held, "max_running", text, LAST_NOTICE)
+            self.unit_of_work.evict_leases(record, held, "max_running", text, LAST_NOTICE)
 
     def _change(self, record: WorkloadRecord, leases: list[m.LeaseBody]) -> None:
         if not leases:
@@ -206,26 +207,30 @@ class TimeLimits:
         with self.unit_of_work.transaction() as write:
             for lease in leases:
                 write.lease(lease, record.started.get(lease.id, self.unit_of_work.clock()))
-        self.unit_of_work.say(record, leases)
+        self.unit_of_work.publish_leases(record, leases)
 
-    # -- what the idle rule gave back --
+    # -- released by the idle rule --
 
     def ask_again(self, node: str, workload: str) -> None:
-        """Its owner is at work again. What is not held, or not that node's, is passed over: the
-        word is said more than once.
+        """Its owner is active again. Ignores workloads that are not held, or not of this node: the
+        agent repeats the message.
         """
         record = self.unit_of_work.records.get(workload)
         if (
             record is None
-            or not record.rests
+            or not record.is_held
             or all(pod.nodes and node not in pod.nodes for pod in record.request.pods)
         ):
             return
         with self.unit_of_work.transaction() as write:
             self.unit_of_work.cluster.apply(WorkloadHeld(record.id, held=False))
             self.unit_of_work.event(
-                write, record, "requested", "Asked for again: a cell waits for it."
+                write, record, "requested", "Requested again: a cell is waiting for it."
             )
-        record.rests, record.waits_since, record.look_at = False, self.unit_of_work.clock(), 0
-        self.unit_of_work.changed(record)
+        record.is_held, record.pending_since, record.next_time_check = (
+            False,
+            self.unit_of_work.clock(),
+            0,
+        )
+        self.unit_of_work.publish_change(record)
         self.unit_of_work.wake()

@@ -1,8 +1,7 @@
-"""How much longer everybody who waits will wait, and somebody who only asks would: what `core` says
-of the past and of what must end.
+"""Expected waits of pending workloads and of what-if requests, from past waits and from known ends.
 
-Remembers the waits of a week, at most `MOST`; after a restart they are read back from the store,
-where they are anyway. Decides nothing.
+Keeps the waits of the last seven days, at most `MOST`; a restart reads them from the store. Decides
+nothing.
 """
 
 from __future__ import annotations
@@ -32,34 +31,36 @@ from .wait_text import bounded, by_history, unknown
 __all__ = ["WaitEstimates"]
 
 MOST: Final = 2_000
-"""Waits that are over and remembered."""
+"""Past waits that are kept."""
 PER_WAIT: Final = 5
-"""ms between two looks at the past, per wait in it: a look takes a few microseconds for each."""
+"""ms between two evaluations of past waits, per wait: each takes a few microseconds."""
 SAVING: Final = 30_000
-"""ms after the end of a notice in which memory is saved, or else its holder ended."""
-LOOK: Final = 30_000
-"""ms between two looks ahead."""
-FORESEEN: Final = 500
-"""Workloads that wait, at most, where is looked ahead: with more of them a cycle takes too long to
-play a dozen.
+"""ms after the end of a notice in which memory is saved or the workload ended."""
+PROJECTION_INTERVAL: Final = 30_000
+"""ms between two projections."""
+PROJECTED: Final = 500
+"""Pending workloads up to which a projection is made: with more, a dozen simulated cycles take too
+long.
 """
 BUDGET: Final = 0.02
-"""Seconds that a look ahead may take; what it has not reached by then is not bounded."""
+"""Seconds that a projection may take; what it has not reached by then has no bound."""
 
-HOPELESS: Final = {
-    ReasonCode.NEVER_FITS: "It never starts as it is asked, so there is no time to tell.",
-    ReasonCode.INVALID_REQUEST: "It never starts as it is asked, so there is no time to tell.",
-    ReasonCode.UNKNOWN_PROJECT: "It does not start before the project is in the policy again.",
-    ReasonCode.UNKNOWN_POOL: "It does not start before one of its node pools exists.",
-    ReasonCode.NODE_NOT_READY: "How long is not known: it waits for a node to come back.",
+UNKNOWN: Final = "Expected wait unknown"
+LONGER: Final = "it has waited longer than similar requests of the last 7 days"
+FIXED_TEXTS: Final = {
+    ReasonCode.NEVER_FITS: "Cannot start as requested.",
+    ReasonCode.INVALID_REQUEST: "Cannot start as requested.",
+    ReasonCode.UNKNOWN_PROJECT: "Cannot start until its project is in the policy again.",
+    ReasonCode.UNKNOWN_POOL: "Cannot start until one of its node pools exists.",
+    ReasonCode.NODE_NOT_READY: f"{UNKNOWN}: waiting for a node to become ready.",
 }
-"""The past says nothing about these: they wait for something else than their turn."""
-OWN: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
+"""Past waits say nothing about these: they wait for something else than their turn."""
+PROJECT_REASONS: Final = (ReasonCode.OVER_LIMIT, ReasonCode.NON_PREEMPTIBLE_OVER_QUOTA)
 """They wait for their own project."""
 
 
 class WaitEstimates:
-    """On one ledger, whose cluster it plays with and puts back."""
+    """Of one unit of work, on whose cluster it simulates and undoes."""
 
     def __init__(self, unit_of_work: UnitOfWork) -> None:
         self._unit_of_work = unit_of_work
@@ -69,18 +70,18 @@ class WaitEstimates:
         self._going: dict[str, WaitSample] = {}
         self._waits, self._due = WaitHistory((), now), 0
         self._latest: dict[str, int] = {}
-        """By when (ms) those who wait start at the latest, as far as that is bound."""
+        """By when (ms) pending workloads start at the latest, as far as there is a bound."""
         self._look_at = 0
         self._leaving: dict[str, int] = {}
-        """By pool: when (ms) everybody has left who has been told to."""
+        """By pool: when (ms) all evicted workloads have left."""
 
-    # -- taking in --
+    # -- recording --
 
-    def over(self, record: WorkloadRecord, *, granted: bool, pool: str = "") -> None:
-        """Its wait for its first grant is over; before the record says so. Who waits again after an
-        eviction is not counted.
+    def wait_ended(self, record: WorkloadRecord, *, granted: bool, pool: str = "") -> None:
+        """Its wait for the first grant is over; call it before the record is updated. Waits after
+        an eviction are not counted.
         """
-        if record.waits_since is not None and record.waits_since == record.workload.created:
+        if record.pending_since is not None and record.pending_since == record.workload.created:
             wait = self._wait(record)
             ended = max(wait.begun, self._unit_of_work.clock())
             self._over.append(
@@ -91,20 +92,20 @@ class WaitEstimates:
         self._going.pop(record.id, None)
 
     def evicting(self, evict: Evict, notice: int) -> None:
-        """Somebody was told to leave."""
+        """A workload was evicted."""
         self._leaving[evict.spot.pool] = max(
             self._leaving.get(evict.spot.pool, 0), self._unit_of_work.clock() + notice + SAVING
         )
 
-    # -- giving out --
+    # -- estimates --
 
     def expected(self, record: WorkloadRecord, reason: Reason | None) -> m.ExpectedWait | None:
-        """How much longer it waits; None: it does not, or nobody has decided about it yet."""
+        """The expected remaining wait; None: it is not pending, or no cycle has run yet."""
         now = self._unit_of_work.clock()
         if (
             reason is None
-            or record.waits_since is None
-            or record.rests
+            or record.pending_since is None
+            or record.is_held
             or reason.code == ReasonCode.HELD
         ):
             return None
@@ -122,35 +123,37 @@ class WaitEstimates:
                 ),
                 now,
             )
-        self._look_back(now)
-        return self._told(
+        self._evaluate(now)
+        return self._estimate(
             record.workload,
             pool,
             record.id,
             reason,
-            max(0, now - record.waits_since),
+            max(0, now - record.pending_since),
             at_most,
             now,
             waits=True,
         )
 
     def is_bound(self, record: WorkloadRecord) -> bool:
-        """Whether by now it is known by when it starts at the latest."""
+        """Whether a bound for its start has become known."""
         return record.id in self._latest
 
-    def would(self, workload: Workload, found: WhatIf) -> m.ExpectedWait | None:
-        """How long somebody would wait who only asks; None: not at all."""
+    def for_request(self, workload: Workload, found: WhatIf) -> m.ExpectedWait | None:
+        """The expected wait of a what-if request; None: it would start now."""
         now = self._unit_of_work.clock()
         if found.starts_now:
             return None
         if found.after_eviction:
             return self._promised(now + self._unit_of_work.loaded.admin.notice + SAVING, now)
-        self._look_back(now)
+        self._evaluate(now)
         reason = found.reason or Reason(ReasonCode.PENDING_EVALUATION, "")
-        at_most = None if reason.code in HOPELESS else self._bound(workload, now)
-        return self._told(workload, self._pool(workload), "", reason, 0, at_most, now, waits=False)
+        at_most = None if reason.code in FIXED_TEXTS else self._bound(workload, now)
+        return self._estimate(
+            workload, self._pool(workload), "", reason, 0, at_most, now, waits=False
+        )
 
-    def _told(
+    def _estimate(
         self,
         work: Workload,
         pool: str,
@@ -162,14 +165,16 @@ class WaitEstimates:
         *,
         waits: bool,
     ) -> m.ExpectedWait:
-        if reason.code in HOPELESS:
-            return unknown(now, HOPELESS[reason.code])
-        if reason.code in OWN and all(help_.change != "wait" for help_ in reason.helps):
+        if reason.code in FIXED_TEXTS:
+            return unknown(now, FIXED_TEXTS[reason.code])
+        if reason.code in PROJECT_REASONS and all(help_.change != "wait" for help_ in reason.helps):
             return unknown(
-                now, HOPELESS[ReasonCode.NEVER_FITS]
-            )  # it is larger than what its project may have at all
-        if reason.code in OWN:
-            why = f"How long is not known: it waits until project {work.project} or its department gives GPUs back."
+                now, FIXED_TEXTS[ReasonCode.NEVER_FITS]
+            )  # it exceeds what its project may ever have
+        if reason.code in PROJECT_REASONS:
+            why = (
+                f"{UNKNOWN}: waiting until project {work.project} or its department releases GPUs."
+            )
             return unknown(now, why) if at_most is None else bounded(at_most, now)
         place = self._waits.position(work.project, pool, id_)
         found = self._waits.expected(pool, _size(work), place, so_far)
@@ -178,25 +183,18 @@ class WaitEstimates:
         if at_most is not None:
             return bounded(at_most, now)
         longer = self._waits.expected(pool, _size(work), place, 0) is not None
-        few = f"hardly anybody has waited in pool {pool} lately"
-        return unknown(
-            now,
-            f"How long is not known: {'it has waited longer than like requests of the last week' if longer else few}.",
-        )
+        few = f'too few requests have waited in pool "{pool}" recently'
+        return unknown(now, f"{UNKNOWN}: {LONGER if longer else few}.")
 
     def _promised(self, until: int, now: int) -> m.ExpectedWait:
         if until <= now:
-            return unknown(
-                now, "It starts as soon as the others have left; how long that takes is not known."
-            )
-        return bounded(until - now, now, "the notice to those who make room is over by then")
+            return unknown(now, f"{UNKNOWN}: it starts when the evicted workloads have left.")
+        return bounded(until - now, now, "the evicted workloads have left by then")
 
-    # -- the past --
+    # -- past waits --
 
-    def _look_back(self, now: int) -> None:
-        """A new look when it is time for one: often while there is little to see, rarely where ten
-        thousand wait.
-        """
+    def _evaluate(self, now: int) -> None:
+        """Evaluates past waits again when due: often with few of them, rarely with ten thousand."""
         if self._waits.now <= now < self._due:
             return
         while self._over and (self._over[0].ended or 0) < now - WEEK:
@@ -204,21 +202,23 @@ class WaitEstimates:
         going = [
             self._wait(record)
             for record in self._unit_of_work.records.values()
-            if self._counts(record)
+            if self._waits_for_turn(record)
         ]
         self._waits = WaitHistory([*self._over, *going], now)
         self._due = now + PER_WAIT * (len(self._over) + len(going))
 
-    def _counts(self, record: WorkloadRecord) -> bool:
-        """Whether it waits its turn: what waits for something else makes nobody's wait longer."""
+    def _waits_for_turn(self, record: WorkloadRecord) -> bool:
+        """Whether it waits for its turn: what waits for something else does not make others wait
+        longer.
+        """
         if (
-            record.waits_since is None
-            or record.rests
-            or record.waits_since != record.workload.created
+            record.pending_since is None
+            or record.is_held
+            or record.pending_since != record.workload.created
         ):
             return False
         return record.reason is None or not (
-            record.reason.code in HOPELESS or record.reason.code in OWN
+            record.reason.code in FIXED_TEXTS or record.reason.code in PROJECT_REASONS
         )
 
     def _wait(self, record: WorkloadRecord) -> WaitSample:
@@ -247,24 +247,26 @@ class WaitEstimates:
         )
 
     def _pool(self, workload: Workload) -> str:
-        """The first of its list: that is where it wants to be."""
+        """The first pool that it may use."""
         return pools_tried(workload, self._unit_of_work.loaded.policy)[0]
 
-    # -- what must end --
+    # -- projection --
 
     def tick(self, now: int) -> None:
-        """Looks ahead from time to time, where somebody waits and a rule ends running times."""
-        if self._look_at - LOOK <= now < self._look_at:
+        """Makes a projection from time to time, if workloads are pending and a rule limits running
+        times.
+        """
+        if self._look_at - PROJECTION_INTERVAL <= now < self._look_at:
             return
-        self._look_at, self._latest = now + LOOK, {}
-        if self._has_rules() and 0 < len(self._unit_of_work.decisions.reasons) <= FORESEEN:
-            self._latest = self._foreseen(now)
+        self._look_at, self._latest = now + PROJECTION_INTERVAL, {}
+        if self._has_rules() and 0 < len(self._unit_of_work.decisions.reasons) <= PROJECTED:
+            self._latest = self._projection(now)
 
     def _bound(self, workload: Workload, now: int) -> int | None:
-        """How long (ms) somebody who asks would wait at the most."""
-        if not self._has_rules() or len(self._unit_of_work.decisions.reasons) > FORESEEN:
+        """The longest wait (ms) of a what-if request."""
+        if not self._has_rules() or len(self._unit_of_work.decisions.reasons) > PROJECTED:
             return None
-        at = self._foreseen(now, workload).get(workload.id)
+        at = self._projection(now, workload).get(workload.id)
         return None if at is None else at - now
 
     def _has_rules(self) -> bool:
@@ -273,13 +275,19 @@ class WaitEstimates:
             for place, ms in self._unit_of_work.loaded.rules.all()
         )
 
-    def _foreseen(self, now: int, asked: Workload | None = None) -> dict[str, int]:
-        """By when everybody starts that is seen to; of one on trial only that."""
+    def _projection(self, now: int, asked: Workload | None = None) -> dict[str, int]:
+        """By when each workload starts, as far as the projection reaches; for a what-if request
+        only that one.
+        """
         begun, found = time.perf_counter(), dict[str, int]()
         notice = self._unit_of_work.loaded.admin.notice + SAVING
         with closing(
             project_starts(
-                self._unit_of_work.cluster, self._coming(now), now, notice=notice, workload=asked
+                self._unit_of_work.cluster,
+                self._known_ends(now),
+                now,
+                notice=notice,
+                workload=asked,
             )
         ) as steps:
             for at, started in steps:
@@ -290,8 +298,8 @@ class WaitEstimates:
                     break
         return found
 
-    def _coming(self, now: int) -> Iterable[ScheduledEvent]:
-        """The ends of running times, and those who were told to leave."""
+    def _known_ends(self, now: int) -> Iterable[ScheduledEvent]:
+        """Ends of running times, and evicted leases."""
         rules, notice = self._unit_of_work.loaded.rules, self._unit_of_work.loaded.admin.notice
         for record in self._unit_of_work.records.values():
             for lease in record.leases.values():
@@ -312,7 +320,7 @@ class WaitEstimates:
 
 
 def _milli_gpu(pod: m.PodRequest) -> int:
-    """For the class of its size only: memory counts as a part of a GPU."""
+    """For its size class only: memory counts as a part of a GPU."""
     return (
         read_gpu(pod.gpu)
         if pod.gpu is not None

@@ -1,4 +1,4 @@
-"""An expected wait in words and as a body. Pure; times are ms."""
+"""Messages of expected waits. Pure; times are ms."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["about", "bounded", "by_history", "unknown"]
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
-MOMENT: Final = "less than a minute"
-LATELY: Final = {1: "of the last day", 7: "of the last week"}
-UNLESS: Final = "unless others come before it"
+MOMENT: Final = "under 1 min"
+PERIODS: Final = {1: "in the last 24 h", 7: "in the last 7 days"}
+UNLESS: Final = "unless other requests go first"
 
 
 def about(ms: float) -> str:
-    """A time that is an estimate, said no more exactly than it is known: less than a minute, 6 min,
-    25 min, 2.5 h, 4 days.
+    """An estimated time, no more precise than it is known: under 1 min, 6 min, 25 min, 2.5 h, 4
+    days.
     """
     minutes = ms / MINUTE
     if minutes < 0.75:
         return MOMENT
-    if minutes < 88:  # which would be rounded to 90
+    if minutes < 88:  # more would be rounded to 90
         return f"{max(1, round(minutes)) if minutes < 12 else 5 * round(minutes / 5)} min"
     hours = ms / HOUR
     if hours < 36:
@@ -35,24 +35,25 @@ def about(ms: float) -> str:
 def by_history(
     found: SimilarRequests, pool: str, now: int, at_most: int | None, *, waits: bool
 ) -> m.ExpectedWait:
-    """What like requests of the past say, and the bound where there is one. `waits`: it waits
-    already, so this is what is left.
+    """An estimate from past waits, with a bound if there is one. `waits`: the request is pending,
+    so this is the remaining wait.
     """
     median, p90 = (
         None if one is None else one if at_most is None else min(one, at_most)
         for one in (found.expected.median, found.expected.p90)
     )
-    assert median is not None  # otherwise nothing was found
-    like = "requests of any size" if found.size is None else "like requests"
-    told = f"{'Probably' if about(median) == MOMENT else 'About'} {about(median)}{' more' if waits else ''}"
+    assert median is not None  # otherwise there is no estimate
+    kind = "requests of any size" if found.size is None else "similar requests"
+    text = f"Expected {'remaining ' if waits else ''}wait: {_about(median)}"
     if p90 is None:
-        told += ", perhaps much longer"
+        text += ", possibly much longer"
     elif about(p90) != about(median):
-        told += f", in 9 of 10 cases at most {about(p90)}"
-    told += f" (going by {found.expected.based_on} {like} {LATELY[found.days]} in pool {pool})."
+        text += f", at most {about(p90)} in 9 of 10 cases"
+    basis = f"{found.expected.based_on} {kind} {PERIODS[found.days]}"
+    text += f' (based on {basis} in pool "{pool}").'
     return _body(
         "history",
-        told + ("" if at_most is None else f" {_latest(at_most)}"),
+        text + ("" if at_most is None else f" {_latest(at_most)}"),
         now,
         median,
         p90,
@@ -62,23 +63,24 @@ def by_history(
 
 
 def bounded(at_most: int, now: int, why: str = "") -> m.ExpectedWait:
-    """Only what rules and notices bound. `why`: what ends by then, instead of the longest running
-    times.
-    """
+    """Only a bound by rules and notices. `why`: what ends by then; default: running times."""
     return _body("rules", _latest(at_most, why), now, at_most=at_most)
 
 
 def unknown(now: int, why: str) -> m.ExpectedWait:
-    """Nothing is known, and the sentence says why."""
+    """No estimate; `why` is the message."""
     return _body("none", why, now)
 
 
+def _about(ms: float) -> str:
+    when = about(ms)
+    return when if when == MOMENT else f"about {when}"
+
+
 def _latest(at_most: int, why: str = "") -> str:
-    why = why or "the longest running times of others are over by then"
+    why = why or "running workloads reach their time limit by then"
     when = about(at_most)
-    return (
-        f"{'Within a minute' if when == MOMENT else f'In {when} at the latest'}: {why}, {UNLESS}."
-    )
+    return f"{'Under 1 min' if when == MOMENT else f'At most {when}'}: {why}, {UNLESS}."
 
 
 def _body(

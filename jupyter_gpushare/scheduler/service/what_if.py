@@ -1,4 +1,4 @@
-"""The answer to "what if I asked for …?": where it would go, whom it would displace, and what else
+"""The response to a what-if request: where it would start, whom it would displace, and what else
 would start now.
 """
 
@@ -30,12 +30,12 @@ def what_if_answer(
     request: m.WorkloadRequest,
     ask: RpcRequest,
     records: Mapping[str, WorkloadRecord],
-    fleet: NodeRegistry,
+    nodes: NodeRegistry,
     pools: list[str],
     wait: Wait = lambda _: None,
 ) -> m.WhatIfAnswer:
-    """Asks the core, and when the answer is no, asks again for less and for the other `pools`.
-    `wait`: how long it would take.
+    """Asks the core; if the request would not start now, asks again for smaller shares and for the
+    other `pools`. `wait`: gives the expected wait.
     """
     found = ask(request)
     spot = next(iter(found.spots.values()), None)
@@ -51,7 +51,7 @@ def what_if_answer(
     return m.WhatIfAnswer(
         starts_now=found.starts_now,
         node=spot.node if spot else None,
-        planned_gpu=fleet.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
+        planned_gpu=nodes.uuid_of(spot.node, spot.devices[0]) if spot and spot.devices else None,
         displaces=displaced,
         reason=reason_of(found.reason),
         expected_wait=wait(found),
@@ -62,11 +62,10 @@ def what_if_answer(
 def alternatives_of(
     request: m.WorkloadRequest, ask: RpcRequest, pools: list[str]
 ) -> Iterator[m.Alternative]:
-    """The largest smaller share that would start now, and of every other pool that has room the
-    largest share that would start there.
+    """The largest smaller share that would start now, and for every other pool the largest share
+    that would start there.
 
-    `pools`: those that the request does not try by itself: what would start in one of its own was
-    found by then.
+    `pools`: those that the request does not use itself.
     """
     for changed, words, sentence in _smaller(request):
         if _starts(changed, ask):

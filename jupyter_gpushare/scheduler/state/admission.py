@@ -1,5 +1,5 @@
-"""What a person or program asks for, checked and turned into the core's `Workload`. Every refusal
-names the field; nothing is changed.
+"""Validates a request and turns it into the core's `Workload`. Every error names the field; nothing
+is changed.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ __all__ = [
 MAX_PODS: Final = 10_000
 MAX_NAME: Final = 1_000
 MAX_BYTES: Final = 2_000
-"""PostgreSQL keeps no zero bytes, and has no room for more than 2704 bytes in an index, where a
-lease's id is this and a little more.
+"""PostgreSQL stores no zero bytes, and an index entry has at most 2704 bytes; a lease's id is this
+id and a suffix.
 """
 MAX_COMMAND: Final = 2**18
 """Characters of a command with its environment."""
@@ -55,7 +55,7 @@ VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class AdmittedRequest:
-    """A request that makes sense: what the core schedules, and what only the shells need."""
+    """A valid request: the workload that the core schedules, and what only the service needs."""
 
     request: m.WorkloadRequest
     workload: Workload
@@ -63,8 +63,8 @@ class AdmittedRequest:
 
 
 def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
-    """Whether this person may submit to the project. One without members, or with `*` among them,
-    is open to everybody.
+    """Whether this user may submit to the project. Without members, or with `*` among them,
+    everyone may.
     """
     members = project.members
     return (
@@ -76,7 +76,7 @@ def is_member(project: Project, user: str, groups: Sequence[str]) -> bool:
 
 
 def projects_of(policy: Policy, user: str, groups: Sequence[str]) -> list[str]:
-    """Names of the projects that this person may use, in the order of the policy."""
+    """Names of the projects that this user may use, in the order of the policy."""
     return [project.name for project in policy.projects if is_member(project, user, groups)]
 
 
@@ -89,11 +89,13 @@ def read_request(
     default: str | None,
     created: int,
 ) -> AdmittedRequest:
-    """Checks a request against the policy; `allowed` are the projects that this person may use,
-    best first.
+    """Validates a request against the policy. `allowed`: projects that this user may use, best
+    first.
 
-    Raises: InvalidInput: with the field: an unknown project, pool or class, an amount that makes no
-    sense, no pods, two pods of a name. NotAllowed: the person is not a member of the project.
+    Raises:
+        InvalidInput: with the field: unknown project, pool or class, bad amount, no or duplicate
+    pods.
+        NotAllowed: the user is not a member of the project.
     """
     request = numbered(request)
     check_names(request)
@@ -123,7 +125,7 @@ def read_request(
 
 
 def numbered(request: m.WorkloadRequest) -> m.WorkloadRequest:
-    """With a name for every pod: its own, or its number."""
+    """The request with a name for every pod: its own, or its number."""
     if all(pod.name for pod in request.pods):
         return request
     return replace(
@@ -133,14 +135,14 @@ def numbered(request: m.WorkloadRequest) -> m.WorkloadRequest:
 
 
 def check_names(request: m.WorkloadRequest) -> None:
-    """Ids and names that can be kept and shown. Raises InvalidInput."""
+    """Validates id, names and the number of pods. Raises InvalidInput."""
     if not request.id or len(request.id) > MAX_NAME:
         raise InvalidInput(f"id must have 1 to {MAX_NAME} characters", field="id")
     for field in ("id", "kernel_id", "name"):
         text = getattr(request, field) or ""
         if "\0" in text or len(text.encode(errors="replace")) > MAX_BYTES:
             raise InvalidInput(
-                f"{field} must have at most {MAX_BYTES} bytes, and none that is zero", field=field
+                f"{field} must have at most {MAX_BYTES} bytes and no NUL byte", field=field
             )
     if len(request.name) > MAX_NAME:
         raise InvalidInput(f"name must have at most {MAX_NAME} characters", field="name")
@@ -151,7 +153,7 @@ def check_names(request: m.WorkloadRequest) -> None:
     names = [pod.name for pod in request.pods]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput(f"two pods are named {twice!r}", field="pods")
+        raise InvalidInput(f"duplicate pod name {twice!r}", field="pods")
 
 
 def check_units(request: m.WorkloadRequest) -> None:
@@ -172,10 +174,10 @@ def _check_command(request: m.WorkloadRequest) -> None:
         return
     if request.kernel_id is not None:
         raise InvalidInput(
-            "a kernel is run by its server: command does not go with kernel_id", field="command"
+            "command excludes kernel_id: a kernel is started by its Jupyter server", field="command"
         )
     if not command.argv or not command.argv[0]:
-        raise InvalidInput("a command needs at least a program", field="command.argv")
+        raise InvalidInput("a command needs a program", field="command.argv")
     if command.cwd and not command.cwd.startswith("/"):
         raise InvalidInput(
             f"the working directory must be an absolute path, got {command.cwd!r}",
@@ -183,9 +185,7 @@ def _check_command(request: m.WorkloadRequest) -> None:
         )
     for name in command.env:
         if not VARIABLE.fullmatch(name):
-            raise InvalidInput(
-                f"{name!r} is no name of an environment variable", field="command.env"
-            )
+            raise InvalidInput(f"invalid environment variable name {name!r}", field="command.env")
     texts = [*command.argv, command.cwd, *command.env, *command.env.values()]
     if any("\x00" in text for text in texts):
         raise InvalidInput("a command cannot contain NUL", field="command")
@@ -205,19 +205,17 @@ def _project(
 ) -> str:
     if request.project is None:
         if not allowed:
-            raise NotAllowed(f"{user} is a member of no project", field="project")
+            raise NotAllowed(f"{user} is not a member of any project", field="project")
         return default if default is not None and default in allowed else allowed[0]
     if request.project in allowed:
         return request.project
     if request.project not in {project.name for project in policy.projects}:
-        raise InvalidInput(
-            f"there is no project {request.project!r}{_known(allowed)}", field="project"
-        )
+        raise InvalidInput(f"unknown project {request.project!r}{_known(allowed)}", field="project")
     raise NotAllowed(f"{user} is not a member of project {request.project!r}", field="project")
 
 
 def _known(names: Sequence[str]) -> str:
-    return f"; there are: {', '.join(names)}" if names else ""
+    return f"; known: {', '.join(names)}" if names else ""
 
 
 def _priority(given: str | int | None, policy: Policy) -> int:
@@ -227,19 +225,19 @@ def _priority(given: str | int | None, policy: Policy) -> int:
         number = int(given)
         if not 0 <= number <= 1_000_000_000:
             raise InvalidInput(
-                f"a priority is 0 to 1000000000, got {number}", field="priority_class"
+                f"priority must be 0 to 1000000000, got {number}", field="priority_class"
             )
         return number
     if given not in policy.priority_classes:
         raise InvalidInput(
-            f"there is no priority class {given!r}{_known(list(policy.priority_classes))}",
+            f"unknown priority class {given!r}{_known(list(policy.priority_classes))}",
             field="priority_class",
         )
     return policy.priority_classes[given]
 
 
 def pools_tried(workload: Workload, policy: Policy) -> tuple[str, ...]:
-    """The node pools that it asks for, in order: its own list, else its project's, else `default`."""
+    """Node pools that it may use, in order: its own list, else its project's, else `default`."""
     if workload.node_pools:
         return workload.node_pools
     project = policy.by_name.get(workload.project)
@@ -252,24 +250,23 @@ def _pools(request: m.WorkloadRequest, policy: Policy) -> tuple[str, ...]:
         known.append(DEFAULT_POOL)
     for name in request.node_pools:
         if name not in known:
-            raise InvalidInput(f"there is no node pool {name!r}{_known(known)}", field="node_pools")
+            raise InvalidInput(f"unknown node pool {name!r}{_known(known)}", field="node_pools")
         if request.node_pools.count(name) > 1:
-            raise InvalidInput(f"node pool {name!r} is listed twice", field="node_pools")
+            raise InvalidInput(f"duplicate node pool {name!r}", field="node_pools")
     return tuple(request.node_pools)
 
 
 def _min_pods(request: m.WorkloadRequest) -> int | None:
     if request.min_pods is not None and not 1 <= request.min_pods <= len(request.pods):
         raise InvalidInput(
-            f"min_pods must be 1 to {len(request.pods)} (the pods), got {request.min_pods}",
-            field="min_pods",
+            f"min_pods must be 1 to {len(request.pods)}, got {request.min_pods}", field="min_pods"
         )
     return request.min_pods
 
 
 def _pod(pod: m.PodRequest, where: str) -> Pod:
-    """One pod. Amounts are read here, so that `nan`, `-1` and `7e9` are refused before anything is
-    booked.
+    """One pod. Amounts are parsed here, so `nan`, `-1` and `7e9` are refused before anything
+    changes.
     """
     if pod.gpu is not None and pod.gpu_memory is not None:
         raise InvalidInput("gpu and gpu_memory exclude each other", field=f"{where}gpu_memory")
@@ -296,7 +293,7 @@ def _pod(pod: m.PodRequest, where: str) -> Pod:
 
 def _amount(reader: object, value: object, field: str) -> int:
     try:
-        number: int = reader(value, what=field.rpartition(".")[2])  # type: ignore[operator]  # one of core.quantity's readers
+        number: int = reader(value, what=field.rpartition(".")[2])  # type: ignore[operator]  # one of the readers of core.model.units
     except InvalidInput as error:
         raise InvalidInput(error.message, field=field) from None
     return number
@@ -320,41 +317,41 @@ def _gpu_memory(pod: m.PodRequest, where: str) -> int | None:
     memory = _amount(read_memory, pod.gpu_memory, f"{where}gpu_memory")
     if memory <= 0:
         raise InvalidInput(
-            f"gpu_memory must be more than nothing, got {pod.gpu_memory}",
-            field=f"{where}gpu_memory",
+            f"gpu_memory must be more than 0, got {pod.gpu_memory}", field=f"{where}gpu_memory"
         )
     return memory
 
 
 def limit_of(pod: m.PodRequest, *, field: str = "gpu_limit") -> int:
-    """The burst ceiling in milli-GPU per device; the whole device when nothing was said.
+    """The burst limit in milli-GPU per device; without one, the whole device.
 
-    Raises InvalidInput when it is below the request or above one GPU for a fraction.
+    Raises InvalidInput if it is below the request, or above one GPU for a fraction.
     """
     if pod.gpu_limit is None:
         return GPU
     limit = _amount(read_gpu, pod.gpu_limit, field)
     request = read_gpu(pod.gpu) if pod.gpu is not None else 0
     if limit <= 0:
-        raise InvalidInput(f"gpu_limit must be more than nothing, got {pod.gpu_limit}", field=field)
+        raise InvalidInput(f"gpu_limit must be more than 0, got {pod.gpu_limit}", field=field)
     if request > GPU:
         if limit != request:
-            words = f"gpu_limit of several whole GPUs is the request itself ({gpu_text(request)}), got {pod.gpu_limit}"
+            words = "gpu_limit of several whole GPUs must equal the request"
+            words += f" ({gpu_text(request)}), got {pod.gpu_limit}"
             raise InvalidInput(words, field=field)
         return GPU
     if limit < request:
         raise InvalidInput(
-            f"gpu_limit {gpu_text(limit)} is below the request of {gpu_text(request)}", field=field
+            f"gpu_limit {gpu_text(limit)} is below the request {gpu_text(request)}", field=field
         )
     if limit > GPU:
         raise InvalidInput(
-            f"gpu_limit of a share is at most 1 (one whole GPU), got {pod.gpu_limit}", field=field
+            f"gpu_limit of a fraction must be at most 1 GPU, got {pod.gpu_limit}", field=field
         )
     return limit
 
 
 def share_of(pod: m.PodRequest) -> tuple[m.Share, m.Share]:
-    """Request and limit as they are shown."""
+    """Request and limit as displayed."""
     if pod.gpu_memory is not None:
         return m.Share(gpu_memory_mib=read_memory(pod.gpu_memory)), m.Share(
             gpu=limit_of(pod) / MILLI

@@ -1,6 +1,4 @@
-"""What administrators did, written down in the transaction that does it: an action that is in force
-is in the log, and the other way round.
-"""
+"""The audit log: administrators' actions, written in the transaction that performs them."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ LONGEST_DETAIL = 20_000
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One action: who did what to which thing. `time_ms`: wall-clock ms."""
+    """One action. `time_ms`: wall-clock ms."""
 
     number: int
     time_ms: int
@@ -33,7 +31,7 @@ class AuditEntry:
     detail: str
 
     def row(self) -> m.AuditRow:
-        """As it crosses the wire."""
+        """As sent to clients."""
         time = m.stamp(self.time_ms)
         return m.AuditRow(
             number=self.number,
@@ -54,10 +52,10 @@ def audit(
     detail: str = "",
     **about: str,
 ) -> None:
-    """Writes one line. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`,
+    """Writes one entry. `actor`: a user, or `policy file`; `action`: one word; `object`: `node n0`,
     `policy`; `detail`: what and why.
 
-    `about`: for the line of the log only (`workload`, `node`, ...).
+    `about`: extra fields of the log line only (`workload`, `node`, ...).
     """
     values = {
         "time_ms": now_ms,
@@ -86,8 +84,8 @@ def entries(
     until: int | None = None,
     action: str | None = None,
 ) -> list[AuditEntry]:
-    """The oldest entries with a number above `after`, at most so many; between two times (ms), and
-    of one action, if asked for.
+    """At most `most` entries with a number above `after`, oldest first; optionally between two
+    times (ms), or of one action.
     """
     query = (
         sql.select(s.audit)

@@ -1,5 +1,5 @@
-"""What the queues held and wanted over time, and who was evicted. Knows no callers; what is older
-than its bounds is forgotten.
+"""Allocation and demand of the queues over time, and evictions. Old entries are deleted; callers'
+permissions are not checked here.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ T = TypeVar("T")
 QUEUES: Final = "queues"
 EVICTIONS: Final = "eviction"
 COARSE: Final = DAY[-1]
-"""What is stored: the coarsest of the grains."""
+"""What is stored: the coarsest granularity."""
 MOST_EVICTIONS: Final = 1000
 MOST_POINTS: Final = 120
-"""Per queue in one answer: more than a plot has room for."""
+"""Samples per queue in one response: more than a plot can show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class QueueHistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class EvictionRecord:
-    """What was decided, with whose it was: both workloads may be gone when somebody asks."""
+    """An eviction, with the owners of both workloads: either may have ended when this is read."""
 
     at: int
     evict: Evict
@@ -60,14 +60,14 @@ class EvictionRecord:
 def eviction(
     now: int, evict: Evict, record: WorkloadRecord, by: WorkloadRecord | None
 ) -> EvictionRecord:
-    """`by`: the workload that it makes room for, if there is one."""
+    """`by`: the workload that it makes room for, if any."""
     whose = (by.project, by.user) if by is not None else ("", "")
     return EvictionRecord(now, evict, record.request.name, record.user, record.project, *whose)
 
 
 class SchedulerHistory:
-    """Both logs. Times are ms since the epoch. Begins with what the store remembers: evictions, and
-    a sample of every ten minutes.
+    """Both histories. Times are ms since the epoch. Loads from the store: evictions, and a sample
+    every ten minutes.
     """
 
     def __init__(self, store: Store, now: int) -> None:
@@ -86,15 +86,15 @@ class SchedulerHistory:
             one for _, one in _read(EvictionRecord, store.history(EVICTIONS, 0, MOST_EVICTIONS))
         )
 
-    # -- taking in --
+    # -- recording --
 
     def sample(self, now: int, queues: Iterable[QueueShare]) -> None:
-        """Called at every tick; keeps what the grains of the series want."""
+        """Called at every tick; keeps the samples that the series need."""
         if not self._queues.is_due(now):
             return
         points = tuple(_point(queue) for queue in queues)
         if not points:
-            return  # nothing has been decided yet, which is not the same as nobody holds anything
+            return  # before the first cycle allocations are unknown, not 0
         if points != self._last:
             self._last = points
         self._queues.add(now, self._last)  # an unchanged cluster costs one reference per sample
@@ -103,7 +103,7 @@ class SchedulerHistory:
             with (
                 suppress(Unavailable),
                 self._store.transaction() as write,
-            ):  # one sample less after a restart
+            ):  # a restart may lose one sample
                 write.history(QUEUES, now, m.encode(self._last))
                 write.forget_history(QUEUES, now - COARSE.span)
 
@@ -113,15 +113,15 @@ class SchedulerHistory:
         write.history(EVICTIONS, eviction.at, m.encode(eviction))
 
     def evicted(self, eviction: EvictionRecord) -> None:
-        """One that was committed."""
+        """Records an eviction after its commit."""
         self._evictions.append(eviction)
 
-    # -- giving out --
+    # -- reading --
 
     def queues(
         self, now: int, *, minutes: int, pool: str | None, visible: Collection[str]
     ) -> m.QueueHistory:
-        """Departments are everybody's; projects only the visible ones."""
+        """All departments, and the visible projects."""
         samples = thinned(self._queues.since(now - minutes * 60_000), MOST_POINTS)
         return m.QueueHistory(
             samples=[
@@ -134,8 +134,8 @@ class SchedulerHistory:
         )
 
     def evictions(self, may_see: Callable[[str, str], bool]) -> m.Evictions:
-        """Those of projects that may be seen, oldest first. Who they made room for is named only
-        when that may be seen too.
+        """Evictions in visible projects, oldest first. The workload that each makes room for is
+        named only if it is visible too.
         """
         return m.Evictions(evictions=list(self._eviction_rows(may_see)))
 
@@ -161,8 +161,8 @@ class SchedulerHistory:
 
 
 def _read(kind: type[T], stored: Iterable[tuple[int, str]]) -> Iterator[tuple[int, T]]:
-    """What another version wrote and this one cannot read is left out: a look back must not keep a
-    scheduler from starting.
+    """Skips rows of other versions that cannot be parsed: history must not keep a scheduler from
+    starting.
     """
     for at, body in stored:
         with suppress(InvalidInput):

@@ -1,8 +1,8 @@
-"""The nodes: what their agents reported, who is connected, and what is sent to them. Turns reports
-into the core's nodes.
+"""The nodes: their agents' reports, connections, and messages to them. Turns reports into the
+core's nodes.
 
-A node stays known when its agent goes silent: its leases are in force until the grace time is over
-and the policy says otherwise.
+A node stays known when its agent is silent: its leases are in force until the grace period ends and
+the policy says otherwise.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["NodeRegistry", "Send"]
 
 log = logging.getLogger("gpushare.scheduler")
 COMES_BACK_MS: Final = 20_000
-"""An agent whose link broke comes back within this time if it can: its longest pause between two
+"""A disconnected agent reconnects within this time if it can: its longest pause between two
 attempts is 15 s.
 """
 Send = Callable[[m.ToAgent], None]
@@ -42,11 +42,13 @@ class NodeRegistry:
         self._reports: dict[str, m.NodeReport] = {}
         self._sends: dict[str, Send] = {}
         self._silent_since: dict[str, int | None] = {}
-        """Since when (ms) the agent is gone; None: said already that the node is not ready."""
+        """Since when (ms) the agent is disconnected; None: the node has already been marked not
+        ready.
+        """
         self._problems: dict[str, NodeCondition] = {}
-        """What is wrong with the link to its agent."""
+        """State of the connection to its agent, if it is broken."""
         self._flags: dict[str, set[NodeCondition]] = {}
-        """What is known here and not by the agents: cordoned, migrated."""
+        """Conditions that the service sets, not the agent: cordoned, migrated."""
 
     @property
     def reports(self) -> Mapping[str, m.NodeReport]:
@@ -55,28 +57,27 @@ class NodeRegistry:
     def report(self, node: str) -> m.NodeReport:
         """Raises NotFound."""
         if node not in self._reports:
-            raise NotFound(f"there is no node {node!r}", field="node")
+            raise NotFound(f"unknown node {node!r}", field="node")
         return self._reports[node]
 
     def connected(self) -> list[str]:
         return sorted(self._sends)
 
-    # -- coming and going
-    # -----------------------------------------------------------------------------------------------------------
+    # -- joining and leaving
 
     def remember(self, report: m.NodeReport, now: int) -> None:
-        """A node that was there before the service started: silent until its agent is back."""
+        """Adds a node from the store: silent until its agent reconnects."""
         self._join(report)
         self._silent_since[report.name] = now
 
     def join(self, report: m.NodeReport) -> None:
-        """The node is there, with what its agent found."""
+        """Adds or updates the node from its agent's report."""
         self._problems.pop(report.name, None)
         self._join(report)
 
     def refresh(self, report: m.NodeReport) -> bool:
-        """Only what was measured has changed: it is remembered, and nothing depends on it. False:
-        more has; it has to `join`.
+        """Takes new measurements over. False: more than measurements changed, so the node has to
+        `join`.
         """
         known = self._reports.get(report.name)
         if (
@@ -93,12 +94,12 @@ class NodeRegistry:
         self._reports[report.name] = report
 
     def connect(self, name: str, send: Send) -> None:
-        """This link speaks for the node from now on; an older one is forgotten."""
+        """This connection speaks for the node from now on; an older one is dropped."""
         self._sends[name] = send
         self._silent_since.pop(name, None)
 
     def disconnect(self, name: str, send: Send, now: int) -> bool:
-        """False: another link speaks for the node already."""
+        """False: another connection already speaks for the node."""
         if self._sends.get(name) != send:
             return False
         del self._sends[name]
@@ -106,8 +107,8 @@ class NodeRegistry:
         return True
 
     def overdue(self, now: int, grace: int) -> list[str]:
-        """Nodes whose agents have been silent for longer than the grace time; each is named once. A
-        clock that was set back starts the grace anew rather than never ending it.
+        """Nodes whose agents have been silent for longer than the grace period, each once. If the
+        clock was set back, the grace period starts again.
         """
         late = []
         for name, since in self._silent_since.items():
@@ -118,8 +119,8 @@ class NodeRegistry:
         return late
 
     def cut_off(self, now: int) -> list[str]:
-        """Nodes whose link has been broken for longer than an agent takes to come back; each is
-        named once.
+        """Nodes whose connection has been broken for longer than an agent needs to reconnect, each
+        once.
         """
         broken = {
             name
@@ -129,16 +130,14 @@ class NodeRegistry:
         return sorted(broken - self._problems.keys())
 
     def not_ready(self, name: str, why: NodeCondition) -> None:
-        """The link is at fault, until the agent is back."""
+        """Marks the node not ready because of its connection, until the agent reconnects."""
         self._problems[name] = why
         if why is NodeCondition.AGENT_SILENT:
             self._silent_since[name] = None
         self.rejoin(name)
 
     def flag(self, name: str, why: NodeCondition, *, on: bool) -> bool:
-        """Notes a reason, or takes it back; `rejoin` brings it into force. Gives whether that is
-        news.
-        """
+        """Sets or clears a condition; `rejoin` puts it into force. Returns whether it changed."""
         flags = self._flags.setdefault(name, set())
         if (why in flags) == on:
             return False
@@ -149,24 +148,21 @@ class NodeRegistry:
         return why in self._flags.get(name, ())
 
     def rejoin(self, name: str) -> None:
-        """What is known of the node counts from now on. A node that is not there (yet) is passed
-        over.
-        """
+        """Applies the node's current state to the cluster. Ignores unknown nodes."""
         if name in self._reports:
             self.cluster.apply(NodeJoined(self._node(self._reports[name])))
 
     def use_policy(self, loaded: LoadedPolicy) -> None:
-        """Nodes may belong to other pools now."""
+        """Recomputes the pools of all nodes."""
         self.loaded = loaded
         for report in self._reports.values():
             self.cluster.apply(NodeJoined(self._node(report)))
 
-    # -- what a node is
-    # ---------------------------------------------------------------------------------------------------------------
+    # -- properties
 
     def _node(self, report: m.NodeReport) -> Node:
-        # Planned GPUs are indexes: one that fell ill must not renumber the others, so it stays in
-        # its place and is left out.
+        # Planned GPUs are indexes: an unhealthy GPU must not renumber the others, so it keeps its
+        # index and is excluded.
         ill = frozenset(device.index for device in report.devices if not device.healthy)
         reasons = list(report.reasons)
         reasons += (
@@ -184,7 +180,7 @@ class NodeRegistry:
             gpu_memory=min((device.total_mib for device in report.devices), default=0),
             cpu=report.cpu_milli or UNLIMITED,
             memory=report.memory_mib or UNLIMITED,
-            # kernels are processes: Kubernetes' 110 pods per node is no bound of ours
+            # kernels are processes: Kubernetes' limit of 110 pods per node does not apply
             max_pods=1_000_000,
             ready=not reasons,
             reasons=tuple(dict.fromkeys(map(str, reasons))),
@@ -193,12 +189,12 @@ class NodeRegistry:
         )
 
     def labels(self, name: str) -> dict[str, str]:
-        """Of a node. Raises NotFound."""
+        """The last report of a node. Raises NotFound."""
         return {"kubernetes.io/hostname": name, **self.report(name).labels}
 
     def pool_of(self, labels: Mapping[str, str], loaded: LoadedPolicy | None = None) -> NodePool:
-        """The first pool whose label the node carries; else `default`. `loaded`: by another policy
-        than that in force.
+        """The first pool whose label the node has; else `default`. `loaded`: another policy than
+        the one in force.
         """
         pools = (loaded or self.loaded).policy.node_pools
         for pool in pools:
@@ -207,7 +203,7 @@ class NodeRegistry:
         return next((pool for pool in pools if pool.name == DEFAULT_POOL), NodePool(DEFAULT_POOL))
 
     def rules(self, name: str) -> m.NodeRules:
-        """What the policy says about this node."""
+        """The policy's rules for this node."""
         pool = self.pool_of(self.labels(name))
         pressure = self.loaded.pressure.get(pool.name, m.Pressure())
         return m.NodeRules(
@@ -222,17 +218,16 @@ class NodeRegistry:
         report = self._reports.get(node)
         return next((d.uuid for d in report.devices if d.index == device), None) if report else None
 
-    # -- talking
-    # ----------------------------------------------------------------------------------------------------------------------
+    # -- sending
 
     def send(self, node: str, message: m.ToAgent) -> None:
-        """Tells the node's agent; one that is away learns it from the plan when it is back."""
+        """Sends to the node's agent; a disconnected one gets the plan when it reconnects."""
         if (send := self._sends.get(node)) is not None:
             try:
                 send(message)
             except Exception:
                 log.exception(
-                    "node %s could not be told; it will get the plan when it is back",
+                    "node %s: sending failed; its agent will get the plan when it reconnects",
                     node,
                     extra={"node": node},
                 )

@@ -1,5 +1,5 @@
-"""Sub-groups and topology of a submitted workload, checked and turned into the core's. Every
-refusal names the field.
+"""Sub-groups and topology of a request, validated and converted to the core's. Every error names
+the field.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ MOST: Final = 1_000
 
 
 def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, ...]:
-    """The sub-groups of a workload; with none, its pods stand in none.
+    """The sub-groups of a workload.
 
-    Raises: InvalidInput: a pod stands in no leaf, a leaf has no pods or wants more than it has, a
-    name is used twice, an inner group has a minimum of its own (all its groups are required), or
-    the workload has one beside its groups.
+    Raises InvalidInput: a pod is in no leaf group, a leaf has no pods or a minimum above their
+    number, a duplicate name, an inner group with a minimum of its own (all its groups are
+    required), or a workload with a minimum beside groups.
     """
     if not request.groups and not any(pod.group for pod in request.pods):
         return ()
     if request.groups and request.min_pods is not None:
         raise InvalidInput(
-            "a workload with groups has no min_pods of its own: its leaves have", field="min_pods"
+            "min_pods of a workload with groups must be set on its leaf groups", field="min_pods"
         )
     every = list(_every(request.groups))
     if len(every) > MOST:
@@ -37,7 +37,7 @@ def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, .
     for name, count in Counter(group.name for group in every).items():
         if count > 1 or not name:
             raise InvalidInput(
-                f"two groups are named {name!r}" if name else "a group needs a name", field="groups"
+                f"duplicate group name {name!r}" if name else "a group needs a name", field="groups"
             )
     sizes = Counter(pod.group for pod in request.pods)
     _check_pods(request.pods, {group.name for group in every if not group.groups})
@@ -45,12 +45,12 @@ def read_groups(request: m.WorkloadRequest, policy: Policy) -> tuple[SubGroup, .
 
 
 def read_together(given: m.TopologyRequest | None, policy: Policy) -> TopologyConstraint | None:
-    """A topology constraint whose topology and levels the policy knows. Raises InvalidInput."""
+    """A topology constraint with a known topology and levels. Raises InvalidInput."""
     if given is None:
         return None
     levels = {topology.name: topology.levels for topology in policy.topologies}.get(given.name)
     if levels is None:
-        raise InvalidInput(f"there is no topology {given.name!r}", field="topology")
+        raise InvalidInput(f"unknown topology {given.name!r}", field="topology")
     for level in (given.required, given.preferred):
         if level is not None and level not in levels:
             raise InvalidInput(
@@ -72,9 +72,7 @@ def _check_pods(pods: Sequence[m.PodRequest], leaves: set[str]) -> None:
     for pod in pods:
         if pod.group not in leaves and (leaves or pod.group):
             said = (
-                f"names {pod.group!r}, which is no group without groups of its own"
-                if pod.group
-                else "names no group"
+                f"names {pod.group!r}, which is not a leaf group" if pod.group else "names no group"
             )
             raise InvalidInput(f"pod {pod.name!r} {said}", field="group")
 
@@ -82,13 +80,14 @@ def _check_pods(pods: Sequence[m.PodRequest], leaves: set[str]) -> None:
 def _group(group: m.GroupRequest, policy: Policy, sizes: Counter[str]) -> SubGroup:
     if group.groups and group.min_pods is not None:
         raise InvalidInput(
-            f"group {group.name!r} has groups, so it has no min_pods of its own: all are required",
+            f"group {group.name!r} has sub-groups, all of which are required: remove its min_pods",
             field="min_pods",
         )
     if not group.groups and not sizes[group.name]:
         raise InvalidInput(f"group {group.name!r} has no pods", field="groups")
     if group.min_pods is not None and not 1 <= group.min_pods <= sizes[group.name]:
-        words = f"min_pods of group {group.name!r} must be 1 to {sizes[group.name]} (its pods), got {group.min_pods}"
+        words = f"min_pods of group {group.name!r} must be 1 to {sizes[group.name]} (its pods)"
+        words += f", got {group.min_pods}"
         raise InvalidInput(words, field="min_pods")
     inner = tuple(_group(each, policy, sizes) for each in group.groups)
     return SubGroup(group.name, group.min_pods, read_together(group.topology, policy), inner)

@@ -1,7 +1,7 @@
-"""The ledger of what was acknowledged: cluster, records and store, changed together or not at all,
-and announced after the commit.
+"""The scheduler's state: cluster, records and store change together or not at all, and changes are
+announced after the commit.
 
-Knows neither people nor agents: it is the one way in which either of them changes anything.
+Every change by users, agents and cycles goes through this module; it knows none of them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .admission import read_request
 from .audit import audit
 from .history import EvictionRecord, SchedulerHistory, eviction
 from .nodes import NodeRegistry
-from .workload_records import WorkloadRecord, about, spot_of, view
+from .workload_records import WorkloadRecord, log_fields, spot_of, view
 
 __all__ = ["ChangeListener", "UnitOfWork"]
 
@@ -43,15 +43,15 @@ log = logging.getLogger("gpushare.scheduler")
 
 
 class ChangeListener(Protocol):
-    """Where committed changes are told: the hub of the streams."""
+    """Receives committed changes: the event stream."""
 
     def publish(self, frame: m.SchedulerFrame, project: str | None, user: str | None) -> None: ...
 
 
 @contextmanager
 def _no_collections() -> Iterator[None]:
-    """Nothing that is made while everything is read again is garbage: looking for some took half of
-    a start with 10 000 that wait.
+    """Restoring makes no garbage, and looking for it took half of the start time with 10 000
+    pending workloads.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -63,27 +63,27 @@ def _no_collections() -> Iterator[None]:
 
 
 class UnitOfWork:
-    """`on_change` is called when a cycle is due. Begins with everything that the store remembers."""
+    """`on_change` is called when a cycle is due. Starts with everything in the store."""
 
     def __init__(
-        self, store: Store, loaded: LoadedPolicy, hub: ChangeListener, clock: Callable[[], int]
+        self, store: Store, loaded: LoadedPolicy, listener: ChangeListener, clock: Callable[[], int]
     ) -> None:
-        self.store, self.loaded, self.hub, self.clock = store, loaded, hub, clock
+        self.store, self.loaded, self.listener, self.clock = store, loaded, listener, clock
         self.cluster = Cluster(loaded.policy)
         self.records: dict[str, WorkloadRecord] = {}
         self.decisions = Decisions((), (), (), {}, {}, ())
         self.policy_problems: list[str] = []
-        self.beside_policy: list[str] = []
-        """What is wrong with what others than the file add to the policy."""
+        self.other_policy_problems: list[str] = []
+        """Problems of policy sources other than the file."""
         self.revision = self.ended = 0
         self.needs_cycle = True
         self.fresh: set[str] = set()
-        """Workloads that changed since the last cycle: their reasons are told with the next one."""
+        """Workloads that changed since the last cycle: the next one publishes their reasons."""
         self.on_change: Callable[[], None] = lambda: None
-        self.status_of_nobody: Callable[[], m.ServiceStatus]
-        self.fleet = NodeRegistry(self.cluster, store, loaded)
+        self.public_status: Callable[[], m.ServiceStatus]
+        self.nodes = NodeRegistry(self.cluster, store, loaded)
         self.pending_events: list[tuple[WorkloadRecord, m.Event]] = []
-        """Events of the transaction that is open: told when it is committed."""
+        """Events of the open transaction: published after its commit."""
         self.history = SchedulerHistory(store, clock())
         self.on_evicted: Callable[[EvictionRecord], None] = lambda _eviction: None
         """Called after the commit of every eviction."""
@@ -98,31 +98,32 @@ class UnitOfWork:
         """
         self._pending_evictions: list[EvictionRecord] = []
         with _no_collections():
-            self._remember()
+            self._restore()
 
-    # -- start --
+    # -- restoring --
 
-    def _remember(self) -> None:
-        """Rebuilds the cluster from the store: what was acknowledged holds, whether its agent is
-        back or not.
+    def _restore(self) -> None:
+        """Rebuilds the cluster from the store. Leases are in force whether their agent is connected
+        or not.
         """
         known = self.store.load()
-        # beyond every number that was told, committed or not: `since` of an earlier life is then
-        # known to be of another life
+        # Beyond every published revision, committed or not: `since` of an earlier process is then
+        # recognizably one of another process.
         self.revision = max(known.revision + 1, self.clock())
         for report in known.nodes:
-            self.fleet.remember(report, self.clock())
+            self.nodes.remember(report, self.clock())
         unreadable = set()
         for row in known.workloads:
             try:
-                record = self._adopt(row)
+                record = self._restore_workload(row)
                 record.events.extend(known.events.get(record.id, []))
-                self._recall_exits(record, known.exits.get(record.id, {}))
+                self._restore_exits(record, known.exits.get(record.id, {}))
             except GpuShareError as error:
-                # one that an older version took and this one would not: it stays in the store, and
-                # does not keep the others waiting
+                # An older version accepted it and this one would not: it stays in the store and
+                # must not
+                # keep the others from starting.
                 log.error(
-                    "workload %s cannot be taken over and is left alone: %s",
+                    "workload %s cannot be restored and is ignored: %s",
                     row.request.id,
                     error.message,
                     extra={"workload": row.request.id},
@@ -130,16 +131,16 @@ class UnitOfWork:
                 unreadable.add(row.request.id)
         for lease in known.leases:
             if lease.body.workload not in unreadable:
-                self._take_over(lease.body, lease.started_ms)
+                self._restore_lease(lease.body, lease.started_ms)
         for record in self.records.values():
-            self._recall_wait(record)
+            self._restore_wait(record)
             old = record.request.replaces
             if old in self.records and not record.leases:
                 self.replace_later(record, self.records[old])
 
-    def _adopt(self, row: WorkloadRow) -> WorkloadRecord:
-        """Takes a remembered workload in by what was decided when it was asked for: the policy may
-        have changed since.
+    def _restore_workload(self, row: WorkloadRow) -> WorkloadRecord:
+        """Restores a workload with the decisions made at its submission: the policy may have
+        changed since.
         """
         pools = [
             name
@@ -161,8 +162,8 @@ class UnitOfWork:
             default=None,
             created=row.created_ms,
         )
-        # A pool that was removed meanwhile stays in its list: what named no other one waits with
-        # that reason, as it did before the restart.
+        # A pool that was removed meanwhile stays in its list: a workload that names no other pool
+        # is pending with that reason, as before the restart.
         workload = changed_value(asked.workload, node_pools=tuple(row.request.node_pools))
         self.cluster.apply(WorkloadSubmitted(workload))
         record = self.records[row.request.id] = WorkloadRecord(
@@ -170,14 +171,14 @@ class UnitOfWork:
         )
         return record
 
-    def _recall_exits(self, record: WorkloadRecord, exits: dict[str, int]) -> None:
+    def _restore_exits(self, record: WorkloadRecord, exits: dict[str, int]) -> None:
         record.exits.update(exits)
         for pod, code in exits.items():
             self.cluster.apply(PodEnded(record.id, pod, "succeeded" if code == 0 else "failed"))
 
-    def _recall_wait(self, record: WorkloadRecord) -> None:
-        """What has no lease waits (since now, when it had one: how long is not known any more), or
-        rests, if that was its last news.
+    def _restore_wait(self, record: WorkloadRecord) -> None:
+        """A workload without a lease is pending, or held if its last event was the idle rule's
+        release. Since when is unknown if it had a lease: now.
         """
         if record.leases:
             return
@@ -188,18 +189,18 @@ class UnitOfWork:
         ]
         if (
             kinds[-1:] == ["released"] and record.request.command is None
-        ):  # of a command, one of its pods is over
+        ):  # a command's "released" means that one of its pods has ended
             self.cluster.apply(WorkloadHeld(record.id, held=True))
-            record.rests = True
+            record.is_held = True
         else:
-            record.waits_since = self.clock() if "granted" in kinds else record.workload.created
+            record.pending_since = self.clock() if "granted" in kinds else record.workload.created
 
-    def _take_over(self, body: m.LeaseBody, started: int) -> None:
+    def _restore_lease(self, body: m.LeaseBody, started: int) -> None:
         record = self.records.get(body.workload)
         if record is None or body.node not in self.cluster.nodes:
             whose = {"lease": body.id, "workload": body.workload, "node": body.node}
             log.error(
-                "lease %s of workload %s has lost its workload or node and is dropped",
+                "lease %s of workload %s refers to an unknown workload or node and is dropped",
                 body.id,
                 body.workload,
                 extra=whose,
@@ -223,8 +224,8 @@ class UnitOfWork:
 
     @contextmanager
     def transaction(self, *, always: bool = True) -> Iterator[StoreTransaction]:
-        """Cluster and store change together or not at all. `always` False: a block that wrote
-        nothing commits nothing.
+        """Cluster and store change together or not at all. `always` False: a block without writes
+        commits nothing.
         """
         mark = self.cluster.checkpoint()
         try:
@@ -239,15 +240,15 @@ class UnitOfWork:
             raise
         self.cluster.forget(mark)
         self.revision += 1
-        pending_events, self.pending_events, unsaid, self._pending_evictions = (
+        pending_events, self.pending_events, evictions, self._pending_evictions = (
             self.pending_events,
             [],
             self._pending_evictions,
             [],
         )
         for record, event in pending_events:
-            self._tell(record, event)
-        for one in unsaid:
+            self._publish_event(record, event)
+        for one in evictions:
             self.history.evicted(one)
             self.on_evicted(one)
 
@@ -259,13 +260,11 @@ class UnitOfWork:
         self.pending_events.append((record, event))
 
     def evicted(self, write: StoreTransaction, record: WorkloadRecord, evict: Evict) -> None:
-        """Part of the transaction that evicts: the one way in which that gets into audit log,
-        history and metrics.
-        """
+        """Part of a transaction that evicts: writes audit log and history, notifies metrics."""
         by = self.records.get(evict.by or "")
         whose = f"workload {record.id} of {record.user} in {record.project}"
         what = f"{evict.action}{f' for {evict.by}' if evict.by else ''}: {evict.message}"
-        audit(write, self.clock(), "scheduler", "evict", whose, what, **about(record))
+        audit(write, self.clock(), "scheduler", "evict", whose, what, **log_fields(record))
         self.on_evicting(evict)
         self._pending_evictions.append(eviction(self.clock(), evict, record, by))
         self.history.note(write, self._pending_evictions[-1])
@@ -279,8 +278,8 @@ class UnitOfWork:
         reason: m.ReasonBody | None = None,
         by: str = "",
     ) -> None:
-        """The workload is over. `reason`: why, when nobody wanted that and it was waiting; `by`:
-        who wanted it, to be written down when it is somebody else's.
+        """Ends the workload. `reason`: why, if the service ended it while it was pending; `by`: the
+        user who ended it, audited if it is another user's.
         """
         with self.transaction() as write:
             self.end_workload(write, record, kind, message, by=by)
@@ -303,7 +302,7 @@ class UnitOfWork:
         write.ended(record.id, self.clock(), message)
         if by and by != record.user:
             whose = f"workload {record.id} of {record.user} in {record.project}"
-            audit(write, self.clock(), by, "end", whose, message, **about(record))
+            audit(write, self.clock(), by, "end", whose, message, **log_fields(record))
 
     def workload_ended(
         self, record: WorkloadRecord, message: str, *, reason: m.ReasonBody | None = None
@@ -317,7 +316,7 @@ class UnitOfWork:
             }
         self.ended += 1
         for lease in record.leases.values():
-            self.fleet.send(lease.node, m.LeaseRevoked(revision=self.revision, lease=lease.id))
+            self.nodes.send(lease.node, m.LeaseRevoked(revision=self.revision, lease=lease.id))
         gone = m.WorkloadGone(
             revision=self.revision,
             id=record.id,
@@ -325,7 +324,7 @@ class UnitOfWork:
             message=message,
             reason=reason,
         )
-        self.hub.publish(gone, record.project, record.user)
+        self.listener.publish(gone, record.project, record.user)
         self.on_ended(record)
         self.wake()
 
@@ -347,7 +346,7 @@ class UnitOfWork:
             return record.trial
         return self.decisions.reasons.get(record.id), self.decisions.positions.get(record.id)
 
-    def take_back(
+    def evict_leases(
         self,
         record: WorkloadRecord,
         leases: Sequence[m.LeaseBody],
@@ -355,8 +354,8 @@ class UnitOfWork:
         message: str,
         notice_ms: int,
     ) -> None:
-        """Somebody outside of the cycle (`action`: who) wants these leases back: their agents walk
-        the ladder, after this notice.
+        """Evicts leases outside the cycle (`action`: why): agents reclaim their GPUs step by step
+        after this notice.
         """
         wanted = [
             replace(lease, wanted="evict", notice_ms=notice_ms, message=message, ends_at=None)
@@ -373,47 +372,49 @@ class UnitOfWork:
                     Evict(record.id, lease.pod, spot_of(lease), action, None, message),
                 )
             self.event(write, record, "evicted", message)
-        self.say(record, wanted)
+        self.publish_leases(record, wanted)
         self.wake()
 
-    def say(self, record: WorkloadRecord, leases: Sequence[m.LeaseBody]) -> None:
-        """Tells agents and owner of leases whose new form is committed."""
+    def publish_leases(self, record: WorkloadRecord, leases: Sequence[m.LeaseBody]) -> None:
+        """Sends committed versions of leases to their agents and publishes them."""
         for lease in leases:
             record.leases[lease.pod] = lease
-            self.fleet.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
-        self.changed(record)
+            self.nodes.send(lease.node, m.LeaseUpdated(revision=self.revision, lease=lease))
+        self.publish_change(record)
 
     # -- announcing --
 
-    def changed(self, record: WorkloadRecord) -> None:
+    def publish_change(self, record: WorkloadRecord) -> None:
         self.revision += 1
         record.revision = self.revision
         self.fresh.add(record.id)
-        self.hub.publish(
+        self.listener.publish(
             m.WorkloadChanged(revision=self.revision, workload=view(record, self.cluster)),
             record.project,
             record.user,
         )
 
-    def _tell(self, record: WorkloadRecord, event: m.Event) -> None:
+    def _publish_event(self, record: WorkloadRecord, event: m.Event) -> None:
         record.events.append(event)
-        log.info("workload %s: %s: %s", record.id, event.kind, event.message, extra=about(record))
+        log.info(
+            "workload %s: %s: %s", record.id, event.kind, event.message, extra=log_fields(record)
+        )
         frame = m.WorkloadEvent(
             revision=self.revision, id=record.id, kernel_id=record.kernel_id, event=event
         )
-        self.hub.publish(frame, record.project, record.user)
+        self.listener.publish(frame, record.project, record.user)
 
     def status_changed(self) -> None:
         self.revision += 1
-        self.hub.publish(
-            m.ServiceChanged(revision=self.revision, status=self.status_of_nobody()), None, None
+        self.listener.publish(
+            m.ServiceChanged(revision=self.revision, status=self.public_status()), None, None
         )
 
     def wake(self) -> None:
         self.needs_cycle = True
         self.on_change()
 
-    def holder(self, lease: str) -> WorkloadRecord | None:
+    def record_of_lease(self, lease: str) -> WorkloadRecord | None:
         record = self.records.get(lease.rpartition("@")[0])
         return (
             record

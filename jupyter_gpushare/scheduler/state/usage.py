@@ -1,8 +1,8 @@
-"""GPU-hours by project, person and notebook: folded per hour as agents report, summed by the
-database when somebody asks.
+"""GPU-hours by project, user and notebook: summed per hour as agents report, and by the database
+for queries.
 
-Periods are whole hours of the wall clock: an hour that has begun counts with what was used in it so
-far. Knows no callers.
+Periods are whole hours of the wall clock: a started hour counts with its usage so far. Callers'
+permissions are not checked here.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class UsageTotals:
 
 @dataclass(slots=True)
 class _UnwrittenUsage:
-    """What was reported of one lease and is not written yet. `device_mib`: the size of the GPU, as
-    a part of which memory counts.
+    """Reported usage of one lease that is not written yet. `device_mib`: the size of the GPU, of
+    which memory counts as a fraction.
     """
 
     project: str
@@ -85,7 +85,7 @@ class _UnwrittenUsage:
 
 @dataclass(slots=True)
 class _NodeUsage:
-    """What one node's agent reported and is not written yet, up to this report of its."""
+    """Reported usage of one node that is not written yet, up to this report."""
 
     leases: dict[str, _UnwrittenUsage] = field(default_factory=dict)
     last: tuple[str, int] = ("", 0)
@@ -102,19 +102,18 @@ class _NodeUsage:
 
 
 class UsageAccounting:
-    """What was reported and not written yet, by node; which waits longest is written first. A
-    report is counted once, however often it is said: its number is written down together with what
-    it says.
+    """Reported usage that is not written yet, by node; the oldest is written first. A report counts
+    once, however often it is sent: its number is written together with its contents.
     """
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._open: dict[str, _NodeUsage] = {}
         self._written = store.usage_taken()
-        """Node -> its last report that is on the disk."""
+        """Node -> its last written report."""
 
     def is_written(self, node: str, report: m.UsageReport) -> bool:
-        """It is on the disk."""
+        """Whether the report has been written."""
         return report.number > 0 and _is_in(report, self._written.get(node))
 
     def add(
@@ -124,9 +123,7 @@ class UsageAccounting:
         whose: Mapping[str, tuple[m.LeaseBody, str]],
         device_mib: int,
     ) -> None:
-        """Takes one report in, once. `whose`: the leases of this node that it speaks of, with the
-        names of their users; others are passed over.
-        """
+        """Adds a report once. `whose`: leases of this node and their users; others are ignored."""
         known = self._open.get(node)
         if self.is_written(node, report) or (
             report.number and known is not None and _is_in(report, known.last)
@@ -140,8 +137,9 @@ class UsageAccounting:
                 known.add(*whose[row.lease], device_mib, row)
 
     def write(self, now: int, most: int | None = None) -> list[tuple[str, m.UsageAcknowledged]]:
-        """Writes the reports of so many leases (whole nodes, one at least; None: all) in one
-        transaction; what could not be written is kept. Gives what is to be answered to which node.
+        """Writes the reports of up to `most` leases (whole nodes, at least one; None: all) in one
+        transaction; on failure they are kept. Returns the answers to send to nodes.
+
         Raises StoreUnavailable.
         """
         batch = self._next(most)
@@ -185,7 +183,7 @@ def _is_in(report: m.UsageReport, last: tuple[str, int] | None) -> bool:
 
 
 def _hour_rows(batch: Iterable[_UnwrittenUsage], hour: int) -> list[dict[str, Any]]:
-    """A row per project, person and notebook of this hour."""
+    """A row per project, user and notebook of this hour."""
     found: dict[tuple[int, str, str, str], UsageTotals] = {}
     for one in batch:
         sums, more = (
@@ -210,8 +208,8 @@ def _hour_rows(batch: Iterable[_UnwrittenUsage], hour: int) -> list[dict[str, An
 def report(
     store: Store, by: str, since: int, until: int, may_see: Callable[[Mapping[str, str]], bool]
 ) -> list[m.UsageRow]:
-    """Sums of the hours that begin in the period, the most held first. `may_see` is asked with
-    project and user of each row.
+    """Sums of the hours that begin in the period, the largest first. `may_see` gets project and
+    user of each row.
     """
     columns = [s.usage_hours.c[name] for name in BY[by]]
     everybody = [
@@ -238,7 +236,7 @@ def report(
 
 
 def period_in(since: str | None, until: str | None, now: int) -> tuple[int, int]:
-    """Both ends in ms: a time (ISO 8601), or how long ago (`7d`); by default the last seven days.
+    """Both ends in ms. Each is a time (ISO 8601) or an age (`7d`); default: the last seven days.
     Raises InvalidInput.
     """
     first, last = (
@@ -258,7 +256,7 @@ def _moment(text: str, now: int, what: str) -> int:
             return now - read_duration(text, what=what)
         except InvalidInput:
             raise InvalidInput(
-                f"{what} must be a time such as 2026-11-21T08:00, or how long ago: 5m, 7d; got {text!r}",
+                f"{what} must be a time (2026-11-21T08:00) or an age (5m, 7d), got {text!r}",
                 field=what,
             ) from None
     return round((moment if moment.tzinfo else moment.astimezone()).timestamp() * 1000)

@@ -1,5 +1,5 @@
-"""One workload as the service knows it: what was asked, its leases, what its agent says, why it
-waits; and how that is shown.
+"""One workload in the service: its request, leases, reports of its agent, why it is pending; and
+how it is displayed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .admission import share_of
 
 __all__ = [
     "WorkloadRecord",
-    "about",
+    "log_fields",
     "lease_body",
-    "over_view",
+    "ended_view",
     "reason_of",
     "spot_of",
     "state_of",
     "view",
-    "words",
+    "request_text",
 ]
 
 
@@ -49,29 +49,26 @@ class WorkloadRecord:
     reason: Reason | None = None
     position: int | None = None
     trial: tuple[Reason | None, int | None] = None, None
-    """Reason and queue position of a workload that is to replace another one: those of its last
-    trial.
-    """
+    """Last trial of a workload that is to replace another one: reason and queue position."""
     expected: m.ExpectedWait | None = None
-    """How much longer it waits, as it was told last."""
-    look_again: int = 0
-    """When (ms) that is to be looked at again, whatever else happens."""
+    """The expected wait that was published last."""
+    estimate_due: int = 0
+    """When (ms) the expected wait is computed again if nothing else changes."""
     revision: int = 0
     started: dict[str, int] = field(default_factory=dict)
-    """When each lease was given (ms), by lease id."""
-    waits_since: int | None = None
-    """Since when it waits for a GPU (ms); None: it has one, or asks for none now."""
-    rests: bool = False
-    """The idle rule gave its GPU back: it is held until its owner works again."""
+    """When each lease was granted (ms), by lease id."""
+    pending_since: int | None = None
+    """Since when it has been waiting for a GPU (ms); None: it has one, or does not ask for one."""
+    is_held: bool = False
+    """The idle rule released its GPU: it is held until its owner works again."""
     exits: dict[str, int] = field(default_factory=dict)
-    """Exit codes of its commands that are over, by pod."""
-    look_at: int = 0
-    """Before this moment (ms) no rule about running and waiting times has anything to say about it.
-    """
-    told_end: int | None = None
+    """Exit codes of its commands that have ended, by pod."""
+    next_time_check: int = 0
+    """Time limits need not be checked before this time (ms)."""
+    announced_end: int | None = None
     """The end of its waiting (ms) that was announced last."""
     ending: str = ""
-    """Why it ends as soon as its last lease is let go; "": it asks again then."""
+    """Why it ends when its last lease is released; "": it becomes pending again."""
 
     @property
     def id(self) -> str:
@@ -86,12 +83,12 @@ class WorkloadRecord:
         return self.request.kernel_id
 
     def lease(self, id_: str) -> m.LeaseBody:
-        """The one with this id, which it has."""
+        """The lease with this id, which must exist."""
         return next(lease for lease in self.leases.values() if lease.id == id_)
 
 
-def about(record: WorkloadRecord) -> dict[str, str]:
-    """Whose this is, for a line of the log."""
+def log_fields(record: WorkloadRecord) -> dict[str, str]:
+    """Extra fields of log lines about it."""
     whose = {"workload": record.id, "project": record.project, "user": record.user}
     if len(record.leases) == 1:
         (lease,) = record.leases.values()
@@ -110,7 +107,7 @@ def spot_of(lease: m.LeaseBody) -> Spot:
 
 
 def reason_of(reason: Reason | None) -> m.ReasonBody | None:
-    """A reason as it crosses the wire."""
+    """A reason as sent to clients."""
     if reason is None:
         return None
     helps = [m.HelpBody(change=h.change, to=h.to, message=h.message) for h in reason.helps]
@@ -148,9 +145,7 @@ def view(record: WorkloadRecord, cluster: Cluster) -> m.WorkloadView:
 
 def _pod_view(record: WorkloadRecord, cluster: Cluster, name: str) -> m.PodView:
     lease = record.leases.get(name)
-    shown = (
-        None if lease is None else replace(lease, command=None)
-    )  # its environment is nobody's to read
+    shown = None if lease is None else replace(lease, command=None)  # its environment is private
     report = record.reports.get(lease.id) if lease else None
     return m.PodView(
         name=name,
@@ -161,8 +156,8 @@ def _pod_view(record: WorkloadRecord, cluster: Cluster, name: str) -> m.PodView:
     )
 
 
-def over_view(over: WorkloadOutcome) -> m.WorkloadView:
-    """Batch work that is over, as its owner sees it."""
+def ended_view(over: WorkloadOutcome) -> m.WorkloadView:
+    """Batch work that has ended, as its owner sees it."""
     request = over.row.request
     asked, limit = share_of(request.pods[0])
     assert request.command is not None
@@ -212,7 +207,7 @@ def lease_body(
     devices: tuple[int, ...],
     rules: m.LeaseRules,
 ) -> m.LeaseBody:
-    """The lease of a pod that was just given these planned GPUs. MiB per device: a fraction is
+    """The lease of a pod that was just bound to these planned GPUs. MiB per device; a fraction is
     truncated (docs/explanation/scheduling.md, Amounts).
     """
     asked = next(p for p in record.request.pods if p.name == pod)
@@ -246,13 +241,14 @@ def lease_body(
     )
 
 
-def words(record: WorkloadRecord) -> str:
-    """What was asked, in a person's words: `half a GPU` is `0.5 GPU`."""
+def request_text(record: WorkloadRecord) -> str:
+    """The request in words: `0.5 GPU`."""
     pods, first = record.workload.pods, record.workload.pods[0]
     if first.gpu_memory is not None:
         each = f"{memory_text(first.gpu_memory)} of GPU memory"
     elif first.gpu:
-        each = f"{gpu_text(first.gpu * first.gpu_devices)} GPU{'s' if first.gpu * first.gpu_devices > MILLI else ''}"
+        gpu = first.gpu * first.gpu_devices
+        each = f"{gpu_text(gpu)} GPU{'s' if gpu > MILLI else ''}"
     else:
         each = "no GPU"
     return each if len(pods) == 1 else f"{len(pods)} pods of {each}"
