@@ -28,7 +28,7 @@ from .reconcile.usage_sampler import UsageSampler
 from .socket.socket_server import SocketServer
 from .state.journal import AgentJournal
 from .state.node import AgentConfig, NodeRuntime, log
-from .system.pressure import lasting, look, pressed
+from .system.pressure import pressure_conditions, read_pressure, recent_conditions
 
 __all__ = ["Agent", "AgentConfig"]
 
@@ -145,9 +145,9 @@ class Agent:
             await asyncio.sleep(SAMPLE_S)
             self.usage.sample()
             # in a thread: a disk that hangs must not block the agent
-            reading = await asyncio.to_thread(look, self.config.state_dir)
-            found = pressed(reading, self.node.rules.pressure)
-            self.node.pressed = lasting(self.node.pressed, found, self.node.clock())
+            reading = await asyncio.to_thread(read_pressure, self.config.state_dir)
+            found = pressure_conditions(reading, self.node.rules.pressure)
+            self.node.pressed = recent_conditions(self.node.pressed, found, self.node.clock())
             self.session.report_node()
             count += 1
             if count % SAMPLES_PER_REPORT == 0:

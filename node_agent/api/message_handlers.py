@@ -51,7 +51,7 @@ from ..socket.kernel_tokens import token_matches
 from ..socket.socket_server import SocketConnection, SocketServer
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
-from ..system.processes import identify
+from ..system.processes import is_kernel_process
 from .user_actions import UserActions
 
 __all__ = ["MessageHandlers"]
@@ -99,7 +99,7 @@ class MessageHandlers:
             return "nobody registered it"
         if not token_matches(kernel, hello.token):
             return "its token is wrong"
-        if not identify(
+        if not is_kernel_process(
             line.pid, line.uid, kernel.process.launch, kernel.process.main, kernel.registration.uid
         ):
             return "it does not belong to the kernel's processes"

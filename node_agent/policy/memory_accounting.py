@@ -1,11 +1,11 @@
-"""Whose GPU memory is whose, from one look at the driver. Pure: who owns a process was found out
-before (`owners`).
+"""Attributes GPU memory to kernels, from one reading of the driver. Pure: the owner of each process
+was determined before (`devices.base.process_attribution`).
 
-Four kinds of memory are told apart on every device: what our kernels hold; what strangers hold
-(counted, never touched, never offered); what the dead have left and the driver is still taking back
-(it only lags); and what the driver counts without naming anybody. Of the last, what stays is a
-stranger's (a process of another namespace, or the driver's own), and what has just appeared lags
-too: a suspended or ended process leaves the list before its memory is free.
+Memory of a device is one of four kinds: held by kernels; held by other processes (counted, never
+touched, never offered); held by processes that ended, which the driver still reclaims (lagging);
+and memory that the driver attributes to no process. Of the last, the part that persists belongs to
+other processes (of another namespace, or the driver itself), and the part that appeared recently is
+lagging too: a suspended or ended process leaves the list before its memory is free.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-__all__ = ["GONE", "STRANGER", "MemoryAccount", "ListedProcess", "account"]
+__all__ = ["ENDED", "FOREIGN", "ListedProcess", "MemoryAccount", "attribute_memory"]
 
 MIB: Final = 1 << 20
-STRANGER: Final = ""
-"""The owner of a process that is no kernel's. A kernel's id is never empty."""
-GONE: Final = "\0gone"
-"""The owner of a process that has ended: nobody's. No kernel's id begins like this."""
+FOREIGN: Final = ""
+"""Owner of a process that belongs to no kernel. A kernel id is never empty."""
+ENDED: Final = "\0gone"
+"""Owner of a process that has ended. No kernel id begins like this."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListedProcess:
-    """One process on one device, as the driver lists it, and its owner. `size` in bytes; None: the
-    driver does not say how much.
+    """A process on a device, as the driver lists it, and its owner. `size` in bytes; None: the
+    driver does not say.
     """
 
     gpu: int
@@ -38,76 +38,93 @@ class ListedProcess:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAccount:
-    """MiB per device. `held` is rounded up, per kernel: one never holds more than we think.
-    `nameless`: bytes that nobody is named for.
+    """MiB per device. `held`: per kernel, rounded up; `per_process`: by (pid, start time);
+    `unattributed`: bytes that the driver attributes to no process.
 
-    `estimated`: devices on which the driver did not say who holds how much, so that it was divided
-    evenly.
+    `estimated`: devices whose driver does not report the memory of each process, so that it was
+    divided evenly.
     """
 
     held: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     processes: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
-    each: Mapping[tuple[int, int], Mapping[int, int]] = field(default_factory=dict)
+    per_process: Mapping[tuple[int, int], Mapping[int, int]] = field(default_factory=dict)
     foreign_mib: Mapping[int, int] = field(default_factory=dict)
     foreign_processes: Mapping[int, int] = field(default_factory=dict)
     lagging: Mapping[int, int] = field(default_factory=dict)
-    nameless: Mapping[int, int] = field(default_factory=dict)
+    unattributed: Mapping[int, int] = field(default_factory=dict)
     estimated: frozenset[int] = frozenset()
 
 
-def account(
-    used: Mapping[int, int], listed: Sequence[ListedProcess], settled: Mapping[int, int]
+class _Totals:
+    """Sums in bytes."""
+
+    def __init__(self, gpus: Mapping[int, int]) -> None:
+        self.held: dict[str, dict[int, int]] = {}
+        self.per_process: dict[tuple[int, int], dict[int, int]] = {}
+        self.processes: dict[str, set[tuple[int, int]]] = {}
+        self.foreign = dict.fromkeys(gpus, 0)
+        self.foreign_processes = dict.fromkeys(gpus, 0)
+        self.lagging = dict.fromkeys(gpus, 0)
+
+    def add(self, process: ListedProcess, size: int) -> None:
+        gpu = process.gpu
+        if process.owner == FOREIGN:
+            self.foreign[gpu] += size
+            self.foreign_processes[gpu] += 1
+        elif process.owner == ENDED:
+            self.lagging[gpu] += size
+        else:
+            kernel = self.held.setdefault(process.owner, {})
+            kernel[gpu] = kernel.get(gpu, 0) + size
+            key = process.pid, process.start
+            self.per_process.setdefault(key, {})[gpu] = _mib_up(size)
+            self.processes.setdefault(process.owner, set()).add(key)
+
+
+def attribute_memory(
+    used: Mapping[int, int], listed: Sequence[ListedProcess], persistent: Mapping[int, int]
 ) -> MemoryAccount:
-    """Divide what is `used` (bytes per device) among those who are `listed`. `settled`: how much of
-    what nobody is named for has been there for long (bytes per device); the rest lags.
+    """Divide the memory in use (bytes per device) among the listed processes. `persistent`: how
+    much of the unattributed memory (bytes per device) has been there for long; the rest is lagging.
     """
-    held: dict[str, dict[int, int]] = {}
-    each: dict[tuple[int, int], dict[int, int]] = {}
-    processes: dict[str, set[tuple[int, int]]] = {}
-    foreign, strangers, lagging, nameless = (dict.fromkeys(used, 0) for _ in range(4))
-    estimated = set()
+    totals, unattributed, estimated = _Totals(used), {}, set()
     for gpu, total in used.items():
-        here = [one for one in listed if one.gpu == gpu]
-        sizes, rest = _sizes(total, here)
-        if any(one.size is None for one in here):
+        processes = [process for process in listed if process.gpu == gpu]
+        sizes, rest = _sizes(total, processes)
+        if any(process.size is None for process in processes):
             estimated.add(gpu)
-        for one, size in zip(here, sizes, strict=True):
-            if one.owner == STRANGER:
-                foreign[gpu] += size
-                strangers[gpu] += 1
-            elif one.owner == GONE:
-                lagging[gpu] += size
-            else:
-                of = held.setdefault(one.owner, {})
-                of[gpu] = of.get(gpu, 0) + size
-                each.setdefault((one.pid, one.start), {})[gpu] = _up(size)
-                processes.setdefault(one.owner, set()).add((one.pid, one.start))
-        nameless[gpu] = rest
-        foreign[gpu] += min(rest, settled.get(gpu, 0))
-        lagging[gpu] += max(0, rest - settled.get(gpu, 0))
+        for process, size in zip(processes, sizes, strict=True):
+            totals.add(process, size)
+        unattributed[gpu] = rest
+        totals.foreign[gpu] += min(rest, persistent.get(gpu, 0))
+        totals.lagging[gpu] += max(0, rest - persistent.get(gpu, 0))
     return MemoryAccount(
-        {name: {gpu: _up(size) for gpu, size in of.items()} for name, of in held.items()},
-        {name: tuple(sorted(found)) for name, found in processes.items()},
-        each,
-        {gpu: _up(size) for gpu, size in foreign.items()},
-        strangers,
-        {gpu: _up(size) for gpu, size in lagging.items()},
-        nameless,
-        frozenset(estimated),
+        held={name: _in_mib(sizes) for name, sizes in totals.held.items()},
+        processes={name: tuple(sorted(found)) for name, found in totals.processes.items()},
+        per_process=totals.per_process,
+        foreign_mib=_in_mib(totals.foreign),
+        foreign_processes=totals.foreign_processes,
+        lagging=_in_mib(totals.lagging),
+        unattributed=unattributed,
+        estimated=frozenset(estimated),
     )
 
 
-def _sizes(total: int, here: Sequence[ListedProcess]) -> tuple[list[int], int]:
-    """What each one holds, and what is left over for nobody. Who is not told about shares the
-    difference evenly.
+def _sizes(total: int, processes: Sequence[ListedProcess]) -> tuple[list[int], int]:
+    """The memory of each process, and the unattributed rest. Processes of unknown size share the
+    rest evenly.
     """
-    known = sum(one.size or 0 for one in here)
-    unknown = sum(one.size is None for one in here)
-    rest = max(0, total - known)
+    sizes = [process.size for process in processes]
+    unknown = sizes.count(None)
+    rest = max(0, total - sum(size or 0 for size in sizes))
     if not unknown:
-        return [one.size or 0 for one in here], rest
-    return [rest // unknown if one.size is None else one.size for one in here], 0
+        return [size or 0 for size in sizes], rest
+    return [rest // unknown if size is None else size for size in sizes], 0
 
 
-def _up(size: int) -> int:
+def _in_mib(sizes: Mapping[int, int]) -> dict[int, int]:
+    return {gpu: _mib_up(size) for gpu, size in sizes.items()}
+
+
+def _mib_up(size: int) -> int:
     return -(-size // MIB)

@@ -26,7 +26,7 @@ from jupyter_gpushare.messages import CommandRequest, LeaseBody, LogAcknowledged
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime
 from ..state.wall_clock import wall_ms
-from ..system.processes import ProcessId, started
+from ..system.processes import ProcessId, process_at
 from .lifecycle import KernelLifecycle
 
 __all__ = ["BatchRunner"]
@@ -41,7 +41,7 @@ FLUSH_MS: Final = 30_000
 STOP_MS: Final = 5_000
 """How long a command that was cancelled may take to end by itself."""
 CANNOT_RUN: Final = 126
-"""Exit status for a command that could not be started, as a shell gives it."""
+"""Exit status for a command that could not be process_at, as a shell gives it."""
 KILLED: Final = 137
 THEIRS: Final = Path("/run/gpushare")
 """Where commands that run as somebody else leave their exit status: a folder that only root can
@@ -240,7 +240,7 @@ class BatchRunner:
             self._end(run, CANNOT_RUN, _why(error, lease.command, self._node.config.node))
             return
         self._children.add(pid)
-        ident = started(pid) or ProcessId(pid, 0)
+        ident = process_at(pid) or ProcessId(pid, 0)
         self._lifecycle.watch(kernel, ident)
         kernel.process.launched_at = self._node.clock()
         self._node.happened(kernel, "attached", f"Runs on {self._node.config.node}.")

@@ -27,7 +27,7 @@ from jupyter_gpushare.messages import (
 from ..socket.kernel_tokens import KernelTokens
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
-from ..system.processes import MARKER, ProcessId, WatchedProcess, here
+from ..system.processes import MARKER, ProcessId, WatchedProcess, find_launched
 from .process_groups import ProcessGroups
 
 __all__ = ["KernelLifecycle"]
@@ -153,7 +153,7 @@ class KernelLifecycle:
 
     def _adopt(self, kernel: KernelRecord, pid: int) -> None:
         process = kernel.process
-        ident = here(pid, process.launch, kernel.registration.uid)
+        ident = find_launched(pid, process.launch, kernel.registration.uid)
         process.starting = False
         if ident is None:
             process.gone_at = process.gone_at or self._node.clock()

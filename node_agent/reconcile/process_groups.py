@@ -14,7 +14,7 @@ from jupyter_gpushare.aio import BackgroundTasks
 from ..state.kernel_record import KernelRecord
 from ..state.node import NodeRuntime, log
 from ..system.cgroups import Cgroups
-from ..system.processes import ProcessId, kill_tree, others_of, tree_of
+from ..system.processes import ProcessId, foreign_descendants, kill_tree, tree_of
 
 __all__ = ["ProcessGroups"]
 
@@ -64,7 +64,7 @@ class ProcessGroups:
         """Kill all processes; True when none is left. A process that has changed its user is killed
         with the cgroup; without one it is left alone and logged.
         """
-        others = await asyncio.to_thread(others_of, launch, main, uid)
+        others = await asyncio.to_thread(foreign_descendants, launch, main, uid)
         inside = await asyncio.to_thread(self._cgroups.kill, cgroup, timeout_s)
         ended = await kill_tree(launch, main, uid, timeout_s=timeout_s) and inside
         if left := sorted(one.pid for one in others if one.is_alive()):

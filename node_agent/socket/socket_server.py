@@ -36,7 +36,7 @@ from jupyter_gpushare.messages import (
 )
 
 from ..state.node import log
-from ..system.run_directory import prepared
+from ..system.run_directory import prepare_public_directory
 
 __all__ = ["SocketServer", "SocketConnection", "SocketListener"]
 
@@ -120,7 +120,7 @@ class SocketServer:
                 field=str(self._path),
             )
         if self._for_all:
-            prepared(self._path.parent)
+            prepare_public_directory(self._path.parent)
         else:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         await self._make_way()

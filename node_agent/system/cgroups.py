@@ -1,16 +1,15 @@
-"""A cgroup v2 leaf for every launch of a kernel, where this agent may make some: whoever is in it
-is the kernel's, however it was forked.
+"""A cgroup v2 leaf for every launch of a kernel, where the agent may create cgroups: every process
+in it belongs to the kernel, however it was forked.
 
 Only below a subtree that was delegated to the agent (systemd's `Delegate=yes`, a container's own
-cgroup namespace, or one that was named): the root of the machine's hierarchy belongs to its init
-system. Kernels are started by Jupyter servers and moved here right after; what they fork later is
-born here. Where that is not allowed, the process tree in `processes` says who belongs to a kernel,
-as before.
+cgroup namespace, or a configured path): the root of the hierarchy belongs to the init system.
+Jupyter servers start kernels, which are moved to their leaf right afterwards; later forks are born
+there. Where cgroups are not allowed, the process tree (`processes`) defines the kernel.
 
-Rules of cgroup v2 that shape this file (https://docs.kernel.org/admin-guide/cgroup-v2.html): a
-process may be moved only by who may write the `cgroup.procs` of the common ancestor; controllers go
-to children only from a cgroup that has no processes of its own; `cgroup.kill` exists since Linux
-5.14, before that a frozen cgroup is killed one by one.
+Relevant rules of cgroup v2 (https://docs.kernel.org/admin-guide/cgroup-v2.html): moving a process
+requires write access to `cgroup.procs` of the common ancestor; controllers are delegated to
+children only by a cgroup without processes of its own; `cgroup.kill` exists since Linux 5.14, and
+before that, the processes of a frozen cgroup are killed one by one.
 """
 
 from __future__ import annotations
@@ -23,119 +22,50 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-__all__ = ["Cgroups", "find_subtree", "own_subtree"]
+from .subtree import AGENT_LEAF, FOLDER, SUBTREE_VARIABLE, find_subtree
 
-FOLDER: Final = "gpushare"
-OURS: Final = "agent"
-NAMED: Final = "GPUSHARE_CGROUP"
-"""Environment variable: the path of a subtree that belongs to the agent."""
+__all__ = ["Cgroups"]
+
 CONTROLLERS: Final = ("dmem", "misc")
-"""What the driver counts device memory with; both may be absent."""
-ROUNDS: Final = 20
-FREEZE_S: Final = 1.0
-GONE_S: Final = 5.0
-
-
-def own_subtree(mounts: str, own: str) -> Path | None:
-    """Where this process is in the unified hierarchy; None: there is none. `mounts`, `own`:
-    /proc/self/mountinfo and /proc/self/cgroup.
-    """
-    inside = next((line[3:] for line in own.splitlines() if line.startswith("0::")), None)
-    for line in mounts.splitlines():
-        left, _, right = line.partition(" - ")
-        if inside is not None and right.split()[:1] == ["cgroup2"]:
-            root, point = left.split()[3:5]
-            below = os.path.relpath(inside, root) if root != "/" else inside.lstrip("/")
-            return None if below.startswith("..") else Path(point) / below
-    return None
-
-
-def find_subtree(named: str = "", proc: Path = Path("/proc/self")) -> tuple[Path | None, str]:
-    """The subtree in which leaves may be made, or None and why not."""
-    if named:
-        return _usable(Path(named))
-    try:
-        own = own_subtree((proc / "mountinfo").read_text(), (proc / "cgroup").read_text())
-    except OSError as error:
-        return None, f"/proc cannot be read ({error.strerror})"
-    if own is None:
-        return (
-            None,
-            "this machine has no cgroup v2 hierarchy; boot with systemd.unified_cgroup_hierarchy=1",
-        )
-    if own.name == OURS and (own.parent / "cgroup.events").exists():
-        own = own.parent  # systemd's DelegateSubgroup, or where an earlier agent put itself
-    if not (own / "cgroup.events").exists():
-        return (
-            None,
-            f"the agent runs in the root cgroup, which is the init system's; start it as a service with Delegate=yes, or set {NAMED}",
-        )
-    return _usable(own)
-
-
-def _usable(subtree: Path) -> tuple[Path | None, str]:
-    folder = subtree / FOLDER
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        return (
-            None,
-            f"the agent may not make cgroups below {subtree} ({error.strerror}); delegate it: Delegate=yes in its service",
-        )
-    if not os.access(folder / "cgroup.procs", os.W_OK):
-        return (
-            None,
-            f"the agent may not move processes into {folder}; delegate {subtree} to its user",
-        )
-    return subtree, ""
+"""Controllers by which the driver accounts device memory; both are optional."""
+KILL_ROUNDS: Final = 20
+FREEZE_TIMEOUT_S: Final = 1.0
+KILL_TIMEOUT_S: Final = 5.0
 
 
 class Cgroups:
-    """The leaves of this agent. `subtree` None: none can be made, and `problem` says why. Every
-    method is harmless then.
+    """The leaves of this agent. Without a `subtree`, `problem` says why, and no method has an
+    effect.
     """
 
     def __init__(self, subtree: Path | None, problem: str = "") -> None:
         self._folder = None if subtree is None else subtree / FOLDER
         self.problem = problem
         if subtree is not None and self._folder is not None:
-            _step_aside(subtree)
-            self._pass_on(subtree, self._folder)
+            _move_agent_to_leaf(subtree)
+            _delegate_controllers(subtree, self._folder)
 
     @classmethod
-    def here(cls) -> Cgroups:
-        """Of this machine."""
-        return cls(*find_subtree(os.environ.get(NAMED, "")))
-
-    @staticmethod
-    def _pass_on(*chain: Path) -> None:
-        """Give the controllers to the leaves. Not being able to is no problem yet: the driver says
-        whether it needs them.
-        """
-        for cgroup in chain:
-            for name in CONTROLLERS:
-                with contextlib.suppress(OSError):
-                    if name in (cgroup / "cgroup.controllers").read_text().split():
-                        _write(cgroup / "cgroup.subtree_control", f"+{name}")
+    def detect(cls) -> Cgroups:
+        """Those of this machine."""
+        return cls(*find_subtree(os.environ.get(SUBTREE_VARIABLE, "")))
 
     # ---- leaves ----------------------------------------------------------------------------------
 
     def make(self, launch: str) -> str:
-        """A fresh leaf for a launch, as an absolute path; "" where that is not possible."""
+        """Create a leaf for a launch; returns its absolute path, or "" when that is impossible."""
         if self._folder is None or not launch or "/" in launch:
             return ""
         leaf = self._folder / launch
         try:
             leaf.mkdir(exist_ok=True)
         except OSError as error:
-            self.problem = f"no cgroup could be made in {self._folder} ({error.strerror})"
+            self.problem = f"no cgroup can be created in {self._folder} ({error.strerror})"
             return ""
         return str(leaf)
 
     def join(self, leaf: str, pids: Iterable[int]) -> bool:
-        """Move processes in; whether all who still live are there now. What is forked from now on
-        is born inside.
-        """
+        """Move processes to the leaf; returns whether all living ones are there now."""
         moved = bool(leaf)
         for pid in pids if leaf else ():
             try:
@@ -145,28 +75,28 @@ class Cgroups:
             except OSError as error:
                 moved = False
                 self.problem = (
-                    f"the agent may not move a kernel into {leaf} ({error.strerror}): it must run as root, or in the same delegated cgroup "
-                    "as the Jupyter server"
+                    f"the agent may not move a kernel to {leaf} ({error.strerror}): it must run as "
+                    "root, or in the same delegated cgroup as the Jupyter server"
                 )
         return moved
 
     def members(self, leaf: str) -> list[int]:
-        """Pids of everybody in it and below it, by number."""
+        """Sorted pids of all processes in the leaf and below it."""
         return sorted(_listed(leaf) - {0, os.getpid()}) if leaf else []
 
     def leaves(self) -> list[str]:
-        """Every leaf there is, also those of an earlier life."""
+        """All leaves, including those of an earlier agent."""
         if self._folder is None:
             return []
         return sorted(entry.path for entry in os.scandir(self._folder) if entry.is_dir())
 
     def leaf_of(self, pid: int) -> str:
-        """The leaf that a process is in already; "" for none."""
+        """The leaf that contains a process; "" without one."""
         return next((leaf for leaf in self.leaves() if pid in _listed(leaf)), "")
 
     def remove(self, leaf: str) -> bool:
-        """Take an empty leaf away; False: somebody is still inside. The driver's limits must be
-        zeroed before (`limits`).
+        """Delete a leaf; False while it contains processes. Limits of the driver must be removed
+        first.
         """
         if not leaf:
             return True
@@ -179,41 +109,36 @@ class Cgroups:
                 return False
         return True
 
-    # ---- the end ---------------------------------------------------------------------------------
+    # ---- killing ---------------------------------------------------------------------------------
 
-    def kill(self, leaf: str, timeout_s: float = GONE_S) -> bool:
-        """SIGKILL to everybody inside, also those who are being forked; whether nobody is left.
-        Blocks: called in a thread.
+    def kill(self, leaf: str, timeout_s: float = KILL_TIMEOUT_S) -> bool:
+        """SIGKILL to all processes in the leaf, also those that are being forked; returns whether
+        none is left. Blocks; call it in a thread.
         """
         if not leaf or not Path(leaf).is_dir():
             return True
         deadline = time.monotonic() + timeout_s
-        for _ in range(ROUNDS):
-            if not self._kill_at_once(Path(leaf)):
+        for _ in range(KILL_ROUNDS):
+            if not _kill_at_once(Path(leaf)):
                 self._kill_frozen(Path(leaf))
-            while (
-                (left := self._alive(leaf))
-                and time.monotonic() < deadline
-                and (Path(leaf) / "cgroup.kill").exists()
-            ):
-                time.sleep(0.005)
-            if not left:
+            if self._all_ended(leaf, deadline):
                 return True
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.005)
         return not self._alive(leaf)
 
-    @staticmethod
-    def _kill_at_once(leaf: Path) -> bool:
-        try:
-            _write(leaf / "cgroup.kill", "1")
-        except OSError:
-            return False
-        return True
+    def _all_ended(self, leaf: str, deadline: float) -> bool:
+        """Waits only where `cgroup.kill` reached every process."""
+        has_kill = (Path(leaf) / "cgroup.kill").exists()
+        while alive := self._alive(leaf):
+            if not has_kill or time.monotonic() >= deadline:
+                break
+            time.sleep(0.005)
+        return not alive
 
     def _kill_frozen(self, leaf: Path) -> None:
-        """Nobody forks while frozen, so a list of everybody is a list of everybody."""
+        """A frozen cgroup cannot fork, so the list of its processes is complete."""
         with contextlib.suppress(OSError):
             _write(leaf / "cgroup.freeze", "1")
             _until_frozen(leaf)
@@ -225,30 +150,47 @@ class Cgroups:
                 _write(leaf / "cgroup.freeze", "0")
 
     def _alive(self, leaf: str) -> list[int]:
-        """A zombie is listed until its parent takes notice; it holds nothing any more."""
+        """Zombies are listed until their parent reaps them, but hold no resources."""
         return [pid for pid in self.members(leaf) if not _is_zombie(pid)]
 
 
-def _step_aside(subtree: Path) -> None:
-    """A cgroup with processes of its own passes no controllers on; if it is only us, we go into a
-    leaf, as systemd's DelegateSubgroup does.
+def _delegate_controllers(*chain: Path) -> None:
+    """Make the controllers available in the leaves. A failure is not a problem yet: whether the
+    controllers are needed depends on the driver.
+    """
+    for cgroup in chain:
+        for name in CONTROLLERS:
+            with contextlib.suppress(OSError):
+                if name in (cgroup / "cgroup.controllers").read_text().split():
+                    _write(cgroup / "cgroup.subtree_control", f"+{name}")
+
+
+def _move_agent_to_leaf(subtree: Path) -> None:
+    """A cgroup with processes of its own delegates no controllers. If the agent is the only one, it
+    moves to a leaf, like systemd's DelegateSubgroup.
     """
     with contextlib.suppress(OSError):
         if (subtree / "cgroup.procs").read_text().split() == [str(os.getpid())]:
-            (subtree / OURS).mkdir(exist_ok=True)
-            _write(subtree / OURS / "cgroup.procs", str(os.getpid()))
+            (subtree / AGENT_LEAF).mkdir(exist_ok=True)
+            _write(subtree / AGENT_LEAF / "cgroup.procs", str(os.getpid()))
+
+
+def _kill_at_once(leaf: Path) -> bool:
+    try:
+        _write(leaf / "cgroup.kill", "1")
+    except OSError:
+        return False
+    return True
 
 
 def _until_frozen(leaf: Path) -> None:
-    deadline = time.monotonic() + FREEZE_S
+    deadline = time.monotonic() + FREEZE_TIMEOUT_S
     while "frozen 1" not in (leaf / "cgroup.events").read_text() and time.monotonic() < deadline:
         time.sleep(0.002)
 
 
 def _kill_in(pid: int, leaf: Path) -> None:
-    """The pidfd is opened first and the membership asked after, so that a pid used again by a
-    stranger is never hit.
-    """
+    """The pidfd is opened before membership is checked, so that a reused pid is never hit."""
     with contextlib.suppress(OSError):
         fd = os.pidfd_open(pid)
         try:
@@ -275,8 +217,8 @@ def _is_zombie(pid: int) -> bool:
 
 
 def _write(path: Path, text: str) -> None:
-    """Appended: in a cgroup it makes no difference, and a folder that stands in for one remembers
-    everybody. Never makes the file.
+    """Appends and never creates the file. A cgroup ignores the difference; in tests, a directory
+    that replaces a cgroup keeps all processes.
     """
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
     try:

@@ -1,13 +1,12 @@
-"""The host's memory as a budget for saved GPU memory: one ledger, which is the books, and what the
-machine says it has left.
+"""Host memory as a budget for saved GPU memory.
 
-A saved image lives in the suspended process itself: it counts against the machine and against every
+A saved image is memory of the suspended process: it counts against the machine and against every
 cgroup above that process. A container with 16 GiB whose kernel holds 40 GiB on the GPU would be
-killed by saving it. So before anything is saved: what it holds on GPUs (an upper bound of the
-image) must fit into the budget of the administrator, into what the machine can give without
-swapping, less a reserve, and into every ancestor cgroup; copies under way count as if they were
-done. The page cache of files can be given up, and counts as free; memory shared between processes
-cannot, although the kernel files it under "cache".
+killed by saving it. Before anything is saved, the memory held on GPUs (an upper bound of the image)
+must therefore fit into the administrator's budget, into the memory that the machine can provide
+without swapping, less a reserve, and into every ancestor cgroup; copies in progress count as
+complete. The page cache of files can be reclaimed and counts as free; shared memory cannot,
+although Linux lists it as "cache".
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ from jupyter_gpushare.core.model.units import memory_text
 __all__ = ["CgroupMemory", "HostReading", "read_host", "refusal", "reserve_of"]
 
 MIB: Final = 1 << 20
-RESERVE_PART: Final = 20
-"""A twentieth of the machine's memory, at least 1 GiB, is left to others unless the administrator
-says otherwise.
-"""
+RESERVE_FRACTION: Final = 20
+"""Default reserve: a twentieth of the machine's memory, at least 1 GiB."""
 V2: Final = ("memory.max", "memory.current", ("inactive_file", "active_file"))
 V1: Final = (
     "memory.limit_in_bytes",
@@ -38,68 +35,70 @@ NO_LIMIT: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class CgroupMemory:
-    """One cgroup with a bound, in MiB; `cache`: of `used`, what the kernel would give up for us."""
+    """A cgroup with a memory limit, in MiB; `cache`: reclaimable part of `used`."""
 
     path: str
-    bound: int
+    limit: int
     used: int
     cache: int
 
     def room(self) -> int:
-        """What may still be taken inside it."""
-        return self.bound - self.used + self.cache
+        """Memory that is still available inside it."""
+        return self.limit - self.used + self.cache
 
 
 @dataclass(frozen=True, slots=True)
 class HostReading:
-    """The machine at one moment, and the bounded cgroups above some processes. MiB."""
+    """Memory of the machine, and the limited cgroups above some processes. MiB."""
 
     total: int
     available: int
     groups: tuple[CgroupMemory, ...] = ()
 
 
-def reserve_of(total: int, stated: int | None) -> int:
-    """What saved images must leave to others."""
-    return max(1024, total // RESERVE_PART) if stated is None else stated
+def reserve_of(total: int, configured: int | None) -> int:
+    """MiB that saved images must leave free."""
+    return max(1024, total // RESERVE_FRACTION) if configured is None else configured
 
 
 def refusal(
     need: int,
     saved: int,
-    on_the_way: int,
-    bound: int | None,
+    in_flight: int,
+    budget: int | None,
     host: HostReading | None,
     reserve: int | None = None,
 ) -> str:
-    """Why `need` MiB cannot be saved now; "" when they can. `saved` images exist already (the
-    machine has counted them), those `on_the_way` are promised. `bound`: the budget for all of them;
-    None: none. `host`: None where saving takes no host memory.
+    """Why `need` MiB cannot be saved now; "" when they can. `saved`: existing images (the machine
+    counts them already); `in_flight`: copies in progress. `budget`: limit for all images; None:
+    none. `host`: None where images use no host memory.
     """
-    if bound is not None and saved + on_the_way + need > bound:
-        taken = f"{memory_text(saved + on_the_way)} of {memory_text(bound)} are taken"
+    if budget is not None and saved + in_flight + need > budget:
+        taken = f"{memory_text(saved + in_flight)} of {memory_text(budget)} are taken"
         return f"{memory_text(need)} do not fit into the host memory for saved GPU state: {taken}"
     if host is None:
         return ""
-    left = host.available - reserve_of(host.total, reserve) - on_the_way
+    left = host.available - reserve_of(host.total, reserve) - in_flight
     if need > left:
-        return f"the machine has not enough free memory to save it ({memory_text(max(0, left))} can be used)"
+        room = memory_text(max(0, left))
+        return f"the machine has not enough free memory to save it ({room} available)"
     for group in host.groups:
-        if need > group.room() - on_the_way:
-            return f"its container has not enough memory to save it ({memory_text(max(0, group.room() - on_the_way))} left in {group.path})"
+        if need > group.room() - in_flight:
+            room = memory_text(max(0, group.room() - in_flight))
+            return f"its container has not enough memory to save it ({room} left in {group.path})"
     return ""
 
 
 def read_host(
     pids: Iterable[int], proc: Path = Path("/proc"), cgroups: Path = Path("/sys/fs/cgroup")
 ) -> HostReading:
-    """What the machine has, and the bounds above these processes. A process that is gone has none;
-    raises OSError without /proc.
+    """The machine, and the limits above these processes; processes that ended have none. Raises
+    OSError without /proc.
     """
     memory = dict(_numbers((proc / "meminfo").read_text()))
     found: dict[str, CgroupMemory] = {}
     for pid in pids:
-        for group in _bounds(pid, proc, cgroups):
+        for group in _limits(pid, proc, cgroups):
             found[group.path] = group
     return HostReading(
         memory["MemTotal:"] // 1024, memory["MemAvailable:"] // 1024, tuple(found.values())
@@ -113,7 +112,7 @@ def _numbers(text: str) -> Iterator[tuple[str, int]]:
             yield words[0], int(words[1])
 
 
-def _bounds(pid: int, proc: Path, cgroups: Path) -> Iterator[CgroupMemory]:
+def _limits(pid: int, proc: Path, cgroups: Path) -> Iterator[CgroupMemory]:
     try:
         lines = (proc / str(pid) / "cgroup").read_text().splitlines()
     except OSError:
@@ -129,19 +128,19 @@ def _bounds(pid: int, proc: Path, cgroups: Path) -> Iterator[CgroupMemory]:
 def _ancestors(
     root: Path, path: str, names: tuple[str, str, tuple[str, str]]
 ) -> Iterator[CgroupMemory]:
-    """From the process's own cgroup up to the root that we see (in a container, the container's)."""
+    """From the process's own cgroup to the visible root (in a container, the container's)."""
     limit, usage, caches = names
     folder = root / path.strip("/")
     for at in (folder, *folder.parents):
         if not at.is_relative_to(root):
             return
         try:
-            bound = (at / limit).read_text().strip()
-            if bound != "max" and int(bound) < NO_LIMIT:
+            value = (at / limit).read_text().strip()
+            if value != "max" and int(value) < NO_LIMIT:
                 stat = dict(_numbers((at / "memory.stat").read_text()))
                 cache = sum(stat.get(name, 0) for name in caches)
                 yield CgroupMemory(
-                    str(at), int(bound) // MIB, int((at / usage).read_text()) // MIB, cache // MIB
+                    str(at), int(value) // MIB, int((at / usage).read_text()) // MIB, cache // MIB
                 )
         except (OSError, ValueError):
-            continue  # the root of all has none of these files; a cgroup may go away while we read
+            continue  # the root cgroup lacks these files, and a cgroup may be removed meanwhile

@@ -1,8 +1,8 @@
-"""Whether this machine is under pressure, and takes nothing new therefore. Pure, but for `look`,
-which reads what the kernel says of itself.
+"""Whether this machine is under pressure, so that it accepts nothing new. Pure except for
+`read_pressure`.
 
-What cannot be read (no pressure stall information, another operating system) is not claimed. A
-reason stays until it has been gone for `CALM_MS`: a node that flickers helps nobody.
+Values that cannot be read (no pressure stall information, another operating system) raise no
+condition. A condition ends after it has been absent for `CALM_MS`, so that nodes do not flap.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from typing import Final
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import Pressure
 
-__all__ = ["CALM_MS", "PressureReading", "look", "lasting", "pressed"]
+__all__ = [
+    "CALM_MS",
+    "PressureReading",
+    "pressure_conditions",
+    "read_pressure",
+    "recent_conditions",
+]
 
 CALM_MS: Final = 30_000
 MIB: Final = 1 << 20
@@ -25,8 +31,8 @@ MIB: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class PressureReading:
-    """One look at the machine; None: not known. `memory_stall`: per cent of the last ten seconds in
-    which every process stood still for memory. `pids`: process ids and threads that are left.
+    """The machine at one moment; None: not known. `memory_stall`: percentage of the last ten seconds
+    in which all processes waited for memory. `pids`: available process ids.
     """
 
     disk_mib: int | None = None
@@ -35,42 +41,43 @@ class PressureReading:
     pids: int | None = None
 
 
-def pressed(vitals: PressureReading, bounds: Pressure) -> frozenset[NodeCondition]:
-    """The reasons that hold at this moment."""
+def pressure_conditions(reading: PressureReading, bounds: Pressure) -> frozenset[NodeCondition]:
+    """The conditions at this moment."""
     found = {
-        NodeCondition.DISK_PRESSURE: _below(vitals.disk_mib, bounds.disk_mib),
-        NodeCondition.MEMORY_PRESSURE: _below(vitals.memory_mib, bounds.memory_mib)
-        or (vitals.memory_stall is not None and vitals.memory_stall > bounds.memory_stall_percent),
-        NodeCondition.PID_PRESSURE: _below(vitals.pids, bounds.pids),
+        NodeCondition.DISK_PRESSURE: _below(reading.disk_mib, bounds.disk_mib),
+        NodeCondition.MEMORY_PRESSURE: _below(reading.memory_mib, bounds.memory_mib)
+        or (
+            reading.memory_stall is not None and reading.memory_stall > bounds.memory_stall_percent
+        ),
+        NodeCondition.PID_PRESSURE: _below(reading.pids, bounds.pids),
     }
-    return frozenset(reason for reason, holds in found.items() if holds)
+    return frozenset(condition for condition, holds in found.items() if holds)
 
 
 def _below(left: int | None, bound: int) -> bool:
     return left is not None and left < bound
 
 
-def lasting(
-    known: Mapping[NodeCondition, int], now_pressed: frozenset[NodeCondition], now: int
+def recent_conditions(
+    known: Mapping[NodeCondition, int], current: frozenset[NodeCondition], now: int
 ) -> dict[NodeCondition, int]:
-    """Reason -> when (ms) it held last; those that have been gone for long enough are dropped."""
-    seen = {**known, **dict.fromkeys(now_pressed, now)}
-    return {
-        reason: last
-        for reason, last in seen.items()
-        if now - last < CALM_MS or reason in now_pressed
-    }
+    """Condition -> when (ms) it was last true, without those that ended `CALM_MS` ago."""
+    recent = dict.fromkeys(current, now)
+    for condition, last in known.items():
+        if now - last < CALM_MS:
+            recent.setdefault(condition, last)
+    return recent
 
 
-def look(
+def read_pressure(
     folder: Path, proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")
 ) -> PressureReading:
-    """The machine now. `folder`: where the agent writes."""
+    """The machine now. `folder`: where the agent writes. Blocks for as long as the disk does."""
     return PressureReading(_disk(folder), _memory(proc), _stall(proc), _pids(proc, cgroup))
 
 
 def _disk(folder: Path) -> int | None:
-    """What is left for whom the agent runs as; root's reserve does not count."""
+    """Free space for the agent's user, without the reserve for root."""
     with contextlib.suppress(OSError):
         disk = os.statvfs(folder)
         return disk.f_bavail * disk.f_frsize // MIB
@@ -78,7 +85,7 @@ def _disk(folder: Path) -> int | None:
 
 
 def _memory(proc: Path) -> int | None:
-    """`MemAvailable`: what can be had without swapping."""
+    """`MemAvailable`: memory that is available without swapping."""
     for line in _lines(proc / "meminfo"):
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) // 1024
@@ -93,13 +100,12 @@ def _stall(proc: Path) -> float | None:
 
 
 def _pids(proc: Path, cgroup: Path) -> int | None:
-    """The least of what the machine and this cgroup have left. Every thread takes a process id."""
-    load, bounds = (
-        _lines(proc / "loadavg"),
-        [_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")],
-    )
+    """Process ids that are left in the machine and this cgroup. Threads use process ids too."""
+    load = _lines(proc / "loadavg")
+    bounds = [_number(proc / "sys/kernel" / name) for name in ("pid_max", "threads-max")]
+    known = [bound for bound in bounds if bound is not None]
     left = []
-    if load and (known := [bound for bound in bounds if bound is not None]):
+    if load and known:
         left.append(min(known) - int(load[0].split()[3].partition("/")[2]))
     most, used = _number(cgroup / "pids.max"), _number(cgroup / "pids.current")
     if most is not None and used is not None:

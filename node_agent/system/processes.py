@@ -1,10 +1,10 @@
-"""Which processes are a kernel's, and how they are ended. A process is (pid, start time) and a
-pidfd, never a pid alone.
+"""Which processes belong to a kernel, and how they are ended. A process is identified by (pid, start
+time) and signalled by a pidfd, never by a pid alone.
 
-Jupyter signals only the kernel's process group; children that called `setsid` and workers that
-outlive their parent would keep GPU memory. So a kernel's tree is: its main process, everything
-below it by parent, and every process that carries the mark of this launch in its environment; of
-these, those of its user. Nothing outside that tree is ever signalled.
+Jupyter signals only the kernel's process group; children that called `setsid`, and workers that
+outlive their parent, would keep GPU memory. The process tree of a kernel is therefore: its main
+process, all descendants, and every process that carries the marker of this launch in its
+environment; of these, the processes of the kernel's user. Nothing else is ever signalled.
 """
 
 from __future__ import annotations
@@ -25,132 +25,124 @@ __all__ = [
     "SELF_TEST",
     "ProcessId",
     "WatchedProcess",
-    "belongs",
-    "here",
-    "identify",
+    "find_launched",
+    "foreign_descendants",
+    "is_kernel_process",
+    "is_owned_by",
+    "kill_process",
     "kill_tree",
-    "others_of",
-    "parent_of",
-    "started",
+    "process_at",
     "tree_of",
 ]
 
 MARKER: Final = "GPUSHARE_LAUNCH"
-"""Environment variable; one value per launch, so that what is left of an old launch is never mixed
-up with the new kernel.
+"""Environment variable with one value per launch, so that the remains of an old launch are never
+attributed to the new kernel.
 """
 SELF_TEST: Final = "gpushare-self-test"
-"""The mark of the agent's own toys: nobody's memory, and gone in a moment."""
+"""Marker of the agent's own test processes, which belong to no kernel."""
 YOUNG_S: Final = 60.0
-ROUNDS: Final = 20
-"""A process may fork while its tree is killed: look again until nothing is left, but not for ever.
-"""
+KILL_ROUNDS: Final = 20
+"""Processes may fork while their tree is killed: repeat until none is left, but not endlessly."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessId:
-    """One process for good: the pid may be used again, the pair may not."""
+    """Identifies one process: pids are reused, pairs of pid and start time are not."""
 
     pid: int
     start: int
 
     def is_alive(self) -> bool:
-        """Whether exactly this process still runs (a zombie does not)."""
+        """Whether this process still runs (a zombie does not)."""
         return start_of(self.pid) == self.start
 
 
-def started(pid: int) -> ProcessId | None:
-    """The process that has this pid now; None when there is none."""
+def process_at(pid: int) -> ProcessId | None:
+    """The process that has this pid now; None without one."""
     start = start_of(pid)
     return None if start is None else ProcessId(pid, start)
 
 
-def here(pid: int, launch: str, uid: int | None = None) -> ProcessId | None:
-    """The process that its server calls `pid`: ours by that number when it carries the mark of this
-    launch (or none can be asked for), else the marked one that has the number in its own pid
-    namespace: a server in a container counts differently.
+def find_launched(pid: int, launch: str, uid: int | None = None) -> ProcessId | None:
+    """The process that its server reported as `pid`: the one with this pid here if it carries the
+    marker of the launch (or there is no marker), otherwise the marked one with this pid in its own
+    pid namespace, as for a server in a container.
 
-    Only a process of the user `uid` (None: ours) is ever found, whatever number is named.
+    Finds only processes of the user `uid` (None: the agent's), whatever pid was reported.
     """
-    found = _here(pid, launch, uid)
-    return found if found is not None and belongs(found, uid) else None
+    found = _find_launched(pid, launch, uid)
+    return found if found is not None and is_owned_by(found, uid) else None
 
 
-def _here(pid: int, launch: str, uid: int | None) -> ProcessId | None:
-    mark = f"{MARKER}={launch}".encode()
-    if not launch or _carries(pid, mark):
-        return started(pid)
-    inside = [
-        one
-        for one in _pids()
-        if _carries(one, mark) and _numbers(one)[-1:] == [pid] and _is_of(one, uid)
-    ]
-    return (
-        started(inside[0])
-        if len(inside) == 1
-        else started(pid)
-        if not inside and _is_unmarked(pid)
-        else None
-    )
+def _find_launched(pid: int, launch: str, uid: int | None) -> ProcessId | None:
+    marker = _marker(launch)
+    if not launch or _carries(pid, marker):
+        return process_at(pid)
+    in_namespaces = [pid_here for pid_here in _pids() if _is_launched(pid_here, pid, marker, uid)]
+    if len(in_namespaces) == 1:
+        return process_at(in_namespaces[0])
+    if not in_namespaces and _is_young_and_unmarked(pid):
+        return process_at(pid)
+    return None
 
 
-def belongs(ident: ProcessId, uid: int | None = None) -> bool:
-    """Whether this process is one of the user's (None: ours) that still runs."""
-    return _is_of(ident.pid, uid) and ident.is_alive()
+def _is_launched(pid: int, pid_in_namespace: int, marker: bytes, uid: int | None) -> bool:
+    """Whether this process carries the marker, and has this pid in its own namespace."""
+    is_same = _namespace_pids(pid)[-1:] == [pid_in_namespace]
+    return is_same and _carries(pid, marker) and _has_uid(pid, uid)
 
 
-def _is_of(pid: int, uid: int | None) -> bool:
-    """As the operating system judges who may signal whom: by real and saved user id (kill(2)). Not
-    by the owner of its folder in /proc, which is root's as soon as a process may not be dumped, nor
-    by the effective one alone: a program that is root's for a moment stays its caller's. What
-    `sudo` has made root's in all three is not.
+def is_owned_by(process: ProcessId, uid: int | None = None) -> bool:
+    """Whether this process runs and belongs to the user (None: the agent's)."""
+    return _has_uid(process.pid, uid) and process.is_alive()
+
+
+def _has_uid(pid: int, uid: int | None) -> bool:
+    """By the rule of kill(2): real or saved user id. Not by the owner of its directory in /proc,
+    which is root for every process that cannot be dumped, nor by the effective user id alone: a
+    setuid program still belongs to its caller. After `sudo`, all three are root.
     """
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return False
-    ids = next((line.split()[1:] for line in lines if line.startswith("Uid:")), [])
-    return len(ids) == 4 and str(os.getuid() if uid is None else uid) in (ids[0], ids[2])
+    for line in _status(pid):
+        if line.startswith("Uid:"):
+            real, _effective, saved, _filesystem = line.split()[1:]
+            return str(os.getuid() if uid is None else uid) in (real, saved)
+    return False
 
 
-def _is_unmarked(pid: int) -> bool:
-    """A launcher that empties the environment (`env -i`, `sudo`) takes the mark away: the number
-    has to do, but only for a process of our own namespace that has just begun. Another machine's or
-    container's number would hit somebody who has been here for long.
+def _is_young_and_unmarked(pid: int) -> bool:
+    """A launcher that clears the environment (`env -i`, `sudo`) removes the marker. The pid alone
+    is accepted then, but only for a process of this namespace that has just started: a pid of
+    another machine or container would name an unrelated process.
     """
     start = start_of(pid)
-    age = (
-        None
-        if start is None
-        else time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
-    )
+    if start is None:
+        return False
+    age = time.clock_gettime(time.CLOCK_BOOTTIME) - start / os.sysconf("SC_CLK_TCK")
     try:
         marked = f"{MARKER}=".encode() in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         marked = False
-    return age is not None and age < YOUNG_S and len(_numbers(pid)) == 1 and not marked
+    return age < YOUNG_S and len(_namespace_pids(pid)) == 1 and not marked
 
 
-def _numbers(pid: int) -> list[int]:
-    """Its pids from our namespace inwards, as the kernel of the operating system says; empty when
-    it is gone.
-    """
+def _namespace_pids(pid: int) -> list[int]:
+    """Its pids from this namespace to its own; empty for a process that has ended."""
+    for line in _status(pid):
+        if line.startswith("NSpid:"):
+            return [int(number) for number in line.split()[1:]]
+    return []
+
+
+def _status(pid: int) -> list[str]:
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
+        return Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:
         return []
-    return next(
-        (
-            [int(number) for number in line.split()[1:]]
-            for line in lines
-            if line.startswith("NSpid:")
-        ),
-        [],
-    )
 
 
-def parent_of(pid: int) -> int:
-    """Parent pid; 0 when it cannot be read."""
+def _parent_of(pid: int) -> int:
+    """0 when it cannot be read."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
         return int(text[text.rindex(")") + 2 :].split()[1])
@@ -162,6 +154,10 @@ def _pids() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
 
 
+def _marker(launch: str) -> bytes:
+    return f"{MARKER}={launch}".encode()
+
+
 def _carries(pid: int, marker: bytes) -> bool:
     try:
         return marker in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -170,71 +166,66 @@ def _carries(pid: int, marker: bytes) -> bool:
 
 
 def tree_of(launch: str, main: ProcessId | None, uid: int | None = None) -> set[ProcessId]:
-    """Every living process of a launch that is the user's (None: ours): below its main process, or
-    marked (no mark: only those below). Never the caller itself.
+    """All living processes of a launch that belong to the user (None: the agent's): descendants of
+    its main process, and marked ones (without a launch: only descendants). Never the caller.
     """
-    return {ident for ident in _below(launch, main, uid) if belongs(ident, uid)}
+    return {process for process in _descendants(launch, main, uid) if is_owned_by(process, uid)}
 
 
-def others_of(launch: str, main: ProcessId | None, uid: int | None = None) -> set[ProcessId]:
-    """Those below its main process that are somebody else's by now (`sudo`): not ours to signal,
-    but ours to speak of.
-    """
-    return {
-        ident
-        for ident in _below(launch, main, uid)
-        if ident.is_alive() and not _is_of(ident.pid, uid)
-    }
+def foreign_descendants(
+    launch: str, main: ProcessId | None, uid: int | None = None
+) -> set[ProcessId]:
+    """Descendants that run as another user by now (`sudo`): reported, but never signalled."""
+    found = set()
+    for process in _descendants(launch, main, uid):
+        if process.is_alive() and not _has_uid(process.pid, uid):
+            found.add(process)
+    return found
 
 
-def _below(launch: str, main: ProcessId | None, uid: int | None) -> set[ProcessId]:
-    """Whoever is marked and the user's, and all below: also through parents that are somebody
-    else's.
-    """
-    pids = _pids()
-    marker = f"{MARKER}={launch}".encode()
-    members = {pid for pid in pids if launch and _carries(pid, marker) and _is_of(pid, uid)}
+def _descendants(launch: str, main: ProcessId | None, uid: int | None) -> set[ProcessId]:
+    """Marked processes of the user, and all their descendants, also those of other users."""
+    pids, own_pid = _pids(), os.getpid()
+    members = set()
+    for pid in pids:
+        if launch and _carries(pid, _marker(launch)) and _has_uid(pid, uid):
+            members.add(pid)
     if main is not None and main.is_alive():
         members.add(main.pid)
-    members.discard(os.getpid())
-    parents = {pid: parent_of(pid) for pid in pids}
-    grown = bool(members)
-    while grown:  # ends: every round but the last adds at least one pid
-        more = {
-            pid
-            for pid, parent in parents.items()
-            if parent in members and pid not in members and pid != os.getpid()
-        }
-        members |= more
-        grown = bool(more)
-    return {ident for pid in members if (ident := started(pid)) is not None}
+    members.discard(own_pid)
+    parents = {pid: _parent_of(pid) for pid in pids if pid != own_pid}
+    added = set(members)
+    while added:
+        added = {pid for pid, parent in parents.items() if parent in members} - members
+        members |= added
+    return {process for pid in members if (process := process_at(pid)) is not None}
 
 
-def identify(
+def is_kernel_process(
     pid: int, uid: int, launch: str, main: ProcessId | None, owner: int | None = None
 ) -> bool:
-    """Whether a peer of the socket is this kernel: its owner's (None: ours), and in the kernel's
-    process tree.
+    """Whether a peer of the socket is part of this kernel: a process of its owner (None: the
+    agent's user) in the kernel's process tree.
     """
     if uid != (os.getuid() if owner is None else owner):
         return False
     if main is not None and pid == main.pid:
         return main.is_alive()
-    if launch and _carries(pid, f"{MARKER}={launch}".encode()) and _is_of(pid, owner):
+    if launch and _carries(pid, _marker(launch)) and _has_uid(pid, owner):
         return True
     return any(member.pid == pid for member in tree_of(launch, main, owner))
 
 
-def kill_one(ident: ProcessId, uid: int | None = None) -> None:
-    """SIGKILL to exactly this process of the user (None: ours): the pidfd is opened first and
-    checked after, so that a pid used again is never hit, nor a process that became somebody else's.
+def kill_process(process: ProcessId, uid: int | None = None) -> None:
+    """SIGKILL to this process of the user (None: the agent's). The pidfd is opened first and
+    checked afterwards, so that neither a reused pid nor a process of another user is hit.
     """
     try:
-        fd = os.pidfd_open(ident.pid)
+        fd = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if belongs(ident, uid):
+        if is_owned_by(process, uid):
             signal.pidfd_send_signal(fd, signal.SIGKILL)
     except OSError:
         pass
@@ -245,51 +236,54 @@ def kill_one(ident: ProcessId, uid: int | None = None) -> None:
 async def kill_tree(
     launch: str, main: ProcessId | None, uid: int | None = None, *, timeout_s: float = 5.0
 ) -> bool:
-    """Kill the kernel's whole tree, as far as it is the user's (None: ours); True when nothing of
-    it is left.
-
-    Looks again after each round, for what was forked meanwhile.
+    """Kill all processes of a kernel that belong to the user (None: the agent's); True when none is
+    left. Repeats for processes that were forked meanwhile.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
-    for _ in range(ROUNDS):
+    for _ in range(KILL_ROUNDS):
         tree = await asyncio.to_thread(tree_of, launch, main, uid)
         if not tree:
             return True
-        for ident in tree:
-            kill_one(ident, uid)
-        while any(ident.is_alive() for ident in tree) and loop.time() < deadline:  # noqa: ASYNC110 - processes are no events
-            await asyncio.sleep(0.005)
+        for process in tree:
+            kill_process(process, uid)
+        await _until_ended(tree, deadline)
         if loop.time() >= deadline:
             break
     return not await asyncio.to_thread(tree_of, launch, main, uid)
 
 
-class WatchedProcess:
-    """A process whose end is announced by its pidfd. `gone` is called once, in the event loop."""
+async def _until_ended(processes: set[ProcessId], deadline: float) -> None:
+    loop = asyncio.get_running_loop()
+    while any(process.is_alive() for process in processes) and loop.time() < deadline:  # noqa: ASYNC110 - processes are no events
+        await asyncio.sleep(0.005)
 
-    def __init__(self, ident: ProcessId, gone: Callable[[], None]) -> None:
+
+class WatchedProcess:
+    """Calls `ended` once, in the event loop, when a process ends."""
+
+    def __init__(self, ident: ProcessId, ended: Callable[[], None]) -> None:
         self.ident = ident
-        self._gone = gone
+        self._ended = ended
         self._loop = asyncio.get_running_loop()
         self._fd = -1
         try:
             self._fd = os.pidfd_open(ident.pid)
         except OSError:
-            self._loop.call_soon(gone)
+            self._loop.call_soon(ended)
             return
         if ident.is_alive():
             self._loop.add_reader(self._fd, self._readable)
         else:
             self.close()
-            self._loop.call_soon(gone)
+            self._loop.call_soon(ended)
 
     def _readable(self) -> None:
         self.close()
-        self._gone()
+        self._ended()
 
     def close(self) -> None:
-        """Stop watching; the process goes on."""
+        """Stop watching; the process continues."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

@@ -1,5 +1,5 @@
-"""The folder that every user of the machine can pass through and only root can change: for the
-socket, the tokens, the simulated GPUs.
+"""A directory that all users can traverse and only root can change: for the socket, the tokens and
+the simulated GPUs.
 """
 
 from __future__ import annotations
@@ -10,28 +10,28 @@ from typing import Final
 
 from jupyter_gpushare.core.model.errors import InvalidInput
 
-__all__ = ["prepared"]
+__all__ = ["prepare_public_directory"]
 
-PASS: Final = 0o001
+TRAVERSE: Final = 0o001
 OTHERS_WRITE: Final = 0o022
 
 
-def prepared(folder: Path) -> None:
-    """Make it if there is none. Raises InvalidInput: somebody else could change what is in it, or
-    could not reach it.
+def prepare_public_directory(folder: Path) -> None:
+    """Create it if necessary. Raises InvalidInput when other users can change its content, or cannot
+    reach it.
     """
     folder.mkdir(mode=0o711, parents=True, exist_ok=True)
     if not os.listdir(folder):
-        folder.chmod(folder.stat().st_mode | 0o711)  # whatever the umask was
+        folder.chmod(folder.stat().st_mode | 0o711)  # independent of the umask
     found = folder.stat()
     if found.st_uid != os.geteuid() or found.st_mode & OTHERS_WRITE:
         raise InvalidInput(
-            f"with --users all the socket's folder must be root's, and writable by nobody else: {folder}",
+            f"with --users all, only root may own and write the directory of the socket: {folder}",
             field="--socket",
         )
     for above in (folder, *folder.resolve().parents):
-        if not above.stat().st_mode & PASS:
+        if not above.stat().st_mode & TRAVERSE:
             raise InvalidInput(
-                f"with --users all everybody must reach the socket, and {above} lets nobody through",
+                f"with --users all, every user must reach the socket, but cannot traverse {above}",
                 field="--socket",
             )

@@ -10,28 +10,28 @@ import pynvml
 import pytest
 
 from node_agent.devices.nvidia.nvml import Nvml
-from tests.fake_driver.fake_gpu_machine import GpuWorld
+from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
-__all__ = ["loaded", "machine"]
+__all__ = ["loaded", "fake_nvml"]
 
 
 @contextmanager
-def loaded(world: GpuWorld) -> Iterator[None]:
+def loaded(machine: FakeGpuMachine) -> Iterator[None]:
     """This process has this machine's driver."""
-    with pytest.MonkeyPatch.context() as patch, world.here():
-        patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(world.libraries / "libnvidia-ml.so.1")))
+    with pytest.MonkeyPatch.context() as patch, machine.active():
+        patch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(machine.libraries / "libnvidia-ml.so.1")))
         patch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-        for name, value in world.environment().items():
+        for name, value in machine.environment().items():
             patch.setenv(name, value)
         yield
 
 
 @contextmanager
-def machine(**options: object) -> Iterator[tuple[GpuWorld, Nvml]]:
+def fake_nvml(**options: object) -> Iterator[tuple[FakeGpuMachine, Nvml]]:
     """A machine, and its NVML."""
-    with GpuWorld(**options) as world, loaded(world):  # type: ignore[arg-type]
+    with FakeGpuMachine(**options) as machine, loaded(machine):  # type: ignore[arg-type]
         nvml = Nvml()
         try:
-            yield world, nvml
+            yield machine, nvml
         finally:
             nvml.close()

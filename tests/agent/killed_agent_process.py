@@ -11,23 +11,23 @@ from types import SimpleNamespace
 
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from node_agent.devices.nvidia.checkpoints import Checkpoints
-from tests.fake_driver.environment import TruthfulGround
-from tests.fake_driver.fake_gpu_machine import GpuWorld
+from tests.fake_driver.environment import ExactMemoryView
+from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
 
 def main() -> None:
     """Arguments: what to do, and a JSON object that says where."""
     told = json.loads(sys.argv[2])
-    world = GpuWorld.at(Path(told["path"]), told["driver"], told["memory"], told["uuids"])
+    machine = FakeGpuMachine.at(Path(told["path"]), told["driver"], told["memory"], told["uuids"])
     kernels = {
         name: [SimpleNamespace(pid=pid) for pid in pids] for name, pids in told["kernels"].items()
     }
     copies = Checkpoints(
         CheckpointClient(),
-        TruthfulGround(world, kernels),
+        ExactMemoryView(machine, kernels),
         Path(told["record"]),
-        world.uuids,
-        ["m"] * len(world.uuids),
+        machine.uuids,
+        ["m"] * len(machine.uuids),
     )
     getattr(copies, sys.argv[1])("k", (0,))
     sys.stdout.write("done\n")

@@ -11,8 +11,8 @@ import pytest
 from node_agent.devices.base.model import CopyFailed
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
 from node_agent.devices.nvidia.checkpoints import Checkpoints, CheckpointTimes
-from tests.fake_driver.environment import TruthfulGround
-from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld, Toy
+from tests.fake_driver.environment import ExactMemoryView
+from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Worker
 
 __all__ = ["CALM", "HASTY", "PATIENT", "Scene", "attempt", "scene_of"]
 
@@ -22,7 +22,7 @@ so long only makes one more hang.
 """
 CALM = Deadlines(state=3, lock=3, copy=3, unlock=3)
 PATIENT = Deadlines()
-QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, doubt_s=0)
+QUICK = CheckpointTimes(lock_ms=150, neighbour_ms=50, listed_s=0.3, retry_s=0)
 
 
 class Scene:
@@ -32,44 +32,44 @@ class Scene:
 
     def __init__(
         self,
-        world: GpuWorld,
+        machine: FakeGpuMachine,
         folder: Path,
         *,
         relocates: bool = False,
         deadlines: Deadlines = PATIENT,
     ) -> None:
-        self.world, self.folder, self.relocates, self.deadlines = (
-            world,
+        self.machine, self.folder, self.relocates, self.deadlines = (
+            machine,
             folder,
             relocates,
             deadlines,
         )
-        self.kernels: dict[str, list[Toy]] = {}
+        self.kernels: dict[str, list[Worker]] = {}
         self.texts: dict[int, tuple[str, str]] = {}
         for name, count in (("k", 2), ("n", 1)):
-            self.kernels[name] = [self.toy(name, 2 * GIB) for _ in range(count)]
-        self.ground = TruthfulGround(world, self.kernels)
+            self.kernels[name] = [self.worker(name, 2 * GIB) for _ in range(count)]
+        self.memory_view = ExactMemoryView(machine, self.kernels)
         self.start()
 
-    def toy(self, name: str, size: int, ordinal: int = 0) -> Toy:
+    def worker(self, name: str, size: int, ordinal: int = 0) -> Worker:
         """A process with memory and a text in it."""
-        toy = self.world.toy()
-        pointer, text = toy.do("alloc", ordinal, size), f"bytes-of-{name}-{toy.pid}"
-        assert toy.do("write", pointer, text) == "ok"
-        self.texts[toy.pid] = pointer, text
-        return toy
+        worker = self.machine.worker()
+        pointer, text = worker.do("alloc", ordinal, size), f"bytes-of-{name}-{worker.pid}"
+        assert worker.do("write", pointer, text) == "ok"
+        self.texts[worker.pid] = pointer, text
+        return worker
 
     def start(self) -> None:
         """The agent's part, anew: as after its restart."""
-        with self.world.here():
+        with self.machine.active():
             self.driver = CheckpointClient(self.deadlines)
             self.copies = Checkpoints(
                 self.driver,
-                self.ground,
+                self.memory_view,
                 self.folder / "parked.json",
-                self.world.uuids,
-                [self.world.model] * len(self.world.uuids),
-                relocates=lambda: self.relocates,
+                self.machine.uuids,
+                [self.machine.model] * len(self.machine.uuids),
+                can_relocate=lambda: self.relocates,
                 times=QUICK,
             )
 
@@ -80,58 +80,60 @@ class Scene:
         self.copies.close()
         self.start()
         for name in self.kernels:
-            self.copies.settle(name)
+            self.copies.recover(name)
 
     def close(self) -> None:
         self.copies.close()
 
     def renew(self) -> None:
         """As at the beginning, for the next test: nothing goes wrong, everybody lives and runs."""
-        self.world.clear()
+        self.machine.clear()
         self.driver.deadlines = PATIENT
-        for name, toys in self.kernels.items():
-            self.copies.settle(name)
+        for name, workers in self.kernels.items():
+            self.copies.recover(name)
             if self.suspended() and name == "k":
                 self.copies.resume("k", (0,))
-            toys[:] = [toy if toy.is_alive() else self.toy(name, 2 * GIB) for toy in toys]
-        self.check_books()
+            workers[:] = [
+                worker if worker.is_alive() else self.worker(name, 2 * GIB) for worker in workers
+            ]
+        self.check_consistent()
         self.driver.deadlines = self.deadlines
 
-    def alive(self, name: str = "k") -> list[Toy]:
-        return [toy for toy in self.kernels[name] if toy.is_alive()]
+    def alive(self, name: str = "k") -> list[Worker]:
+        return [worker for worker in self.kernels[name] if worker.is_alive()]
 
     def states(self, name: str = "k") -> set[str]:
-        return {self.world.state(toy.pid) for toy in self.alive(name)}
+        return {self.machine.state(worker.pid) for worker in self.alive(name)}
 
     def suspended(self) -> bool:
-        parked = self.copies.parked().get("k")
-        return parked is not None and parked.suspended
+        saved = self.copies.saved().get("k")
+        return saved is not None and saved.suspended
 
-    def set_right(self) -> None:
+    def recover_all(self) -> None:
         """What the desk does: settle whoever is half done, until nobody is."""
         for _ in range(5):
-            doubtful = [name for name, parked in self.copies.parked().items() if parked.half_done]
+            doubtful = [name for name, saved in self.copies.saved().items() if saved.half_done]
             for name in doubtful:
-                self.copies.settle(name)
+                self.copies.recover(name)
             if not doubtful:
                 return
-        raise AssertionError(f"still in doubt: {self.copies.parked()}")
+        raise AssertionError(f"still in doubt: {self.copies.saved()}")
 
     def check_values(self) -> None:
         """Every living process of both kernels reads back what it wrote; so it runs, too."""
-        for toy in [*self.alive("k"), *self.alive("n")]:
-            pointer, text = self.texts[toy.pid]
-            assert toy.do("read", pointer, len(text)) == text
+        for worker in [*self.alive("k"), *self.alive("n")]:
+            pointer, text = self.texts[worker.pid]
+            assert worker.do("read", pointer, len(text)) == text
 
-    def check_books(self) -> None:
+    def check_consistent(self) -> None:
         """Nothing is left behind: who is parked is checkpointed, who is not runs; the neighbour
         runs; no lock is held.
         """
         assert self.states("n") <= {"running"}
         assert self.states() <= ({"checkpointed"} if self.suspended() else {"running"}), (
-            self.copies.parked()
+            self.copies.saved()
         )
-        assert set(self.copies.parked()) <= {"k"}
+        assert set(self.copies.saved()) <= {"k"}
         locks = [self.copies._locks.kernel(name) for name in self.kernels] + [
             self.copies._locks.gpu(gpu) for gpu in (0, 1)
         ]
@@ -148,10 +150,10 @@ def scene_of(tmp_path: Path, **options: object) -> Iterator[Scene]:
     relocates = bool(options.pop("relocates", False))
     deadlines = options.pop("deadlines", PATIENT)
     assert isinstance(deadlines, Deadlines)
-    with GpuWorld(**{"gpus": 2, **options}) as world, pytest.MonkeyPatch.context() as patch:  # type: ignore[arg-type]
-        for name, value in world.environment().items():
+    with FakeGpuMachine(**{"gpus": 2, **options}) as machine, pytest.MonkeyPatch.context() as patch:  # type: ignore[arg-type]
+        for name, value in machine.environment().items():
             patch.setenv(name, value)
-        scene = Scene(world, tmp_path, relocates=relocates, deadlines=deadlines)
+        scene = Scene(machine, tmp_path, relocates=relocates, deadlines=deadlines)
         try:
             yield scene
         finally:

@@ -18,7 +18,7 @@ from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.system.host_memory import HostReading
 from tests.agent.simulated_node import World
-from tests.fake_driver.fake_gpu_machine import GIB, MIB, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, FakeGpuMachine
 
 __all__ = ["PREPARE", "GpuNode"]
 
@@ -44,7 +44,7 @@ class GpuNode(World):
         super().__init__(gpus=gpus, **more)
         self.deadlines = deadlines or Deadlines()
         self._patch = pytest.MonkeyPatch()
-        self.machine = GpuWorld(gpus=gpus, driver=driver, memory=80 * GIB, context=256 * MIB)
+        self.machine = FakeGpuMachine(gpus=gpus, driver=driver, memory=80 * GIB, context=256 * MIB)
 
     async def __aenter__(self) -> GpuNode:
         for name, value in self.machine.environment().items():

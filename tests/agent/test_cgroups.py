@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.system.cgroups import Cgroups, find_subtree, own_subtree
-from node_agent.system.processes import ProcessId, started
+from node_agent.system.cgroups import Cgroups
+from node_agent.system.processes import ProcessId, process_at
+from node_agent.system.subtree import find_subtree, own_subtree
 
 MOUNTS = Path("/proc/self/mountinfo").read_text()
 FORKS = """
@@ -106,11 +107,11 @@ def alive(idents: list[ProcessId]) -> list[ProcessId]:
 def test_who_is_moved_in_is_a_member_and_a_kill_ends_all_and_nobody_else(cgroups, spawn):
     inside, other = [spawn("sleep", "600") for _ in range(3)], spawn("sleep", "600")
     leaf = leaf_with(cgroups, *(one.pid for one in inside))
-    idents = [started(one.pid) for one in inside]
+    idents = [process_at(one.pid) for one in inside]
     assert cgroups.members(leaf) == sorted(one.pid for one in inside)
     assert cgroups.kill(leaf)
     assert alive(idents) == []
-    assert started(other.pid) is not None
+    assert process_at(other.pid) is not None
     assert other.poll() is None
 
 
@@ -129,7 +130,7 @@ def test_children_that_left_their_session_and_those_being_forked_die_too():
         deadline = time.monotonic() + 30
         while len(cgroups.members(leaf)) < 20 and time.monotonic() < deadline:
             time.sleep(0.01)
-        idents = [one for pid in cgroups.members(leaf) if (one := started(pid))]
+        idents = [one for pid in cgroups.members(leaf) if (one := process_at(pid))]
         assert len(idents) >= 10
         assert cgroups.kill(leaf)
         assert alive(idents) == []
@@ -158,7 +159,7 @@ def test_a_machine_without_kill_freezes_kills_each_and_thaws(cgroups, spawn):
     cgroups.__class__ = BeforeLinux514
     inside = [spawn("sleep", "600") for _ in range(3)]
     leaf = leaf_with(cgroups, *(one.pid for one in inside))
-    idents = [started(one.pid) for one in inside]
+    idents = [process_at(one.pid) for one in inside]
     assert cgroups.kill(leaf)
     assert alive(idents) == []
     assert (Path(leaf) / "cgroup.freeze").read_text().strip().endswith("0"), "thawed again"

@@ -26,38 +26,38 @@ def scene(tmp_path):
 
 
 def test_a_kernel_goes_to_host_memory_with_all_its_processes_and_comes_back(scene: Scene):
-    before = scene.world.used(0)
+    before = scene.machine.used(0)
     assert scene.copies.suspend("k", (0,)) == 2 * (2048 + CONTEXT)
     assert scene.states() == {"checkpointed"}
-    assert before - scene.world.used(0) == 2 * (2048 + CONTEXT) * MIB
-    parked = scene.copies.parked()["k"]
-    assert parked.suspended
-    assert parked.image == (2 * (2048 + CONTEXT),)
-    assert not parked.half_done
+    assert before - scene.machine.used(0) == 2 * (2048 + CONTEXT) * MIB
+    saved = scene.copies.saved()["k"]
+    assert saved.suspended
+    assert saved.image == (2 * (2048 + CONTEXT),)
+    assert not saved.half_done
     assert scene.copies.resume("k", (0,)) == 2 * (2048 + CONTEXT)
-    assert scene.world.used(0) == before
+    assert scene.machine.used(0) == before
     scene.check_values()
-    scene.check_books()
+    scene.check_consistent()
 
 
 def test_python_goes_on_while_its_memory_is_away_and_its_calls_wait(scene: Scene):
     scene.copies.suspend("k", (0,))
-    toy = scene.alive()[0]
-    assert toy.do("alive") == "yes"
-    pointer, text = scene.texts[toy.pid]
-    toy.start("read", pointer, len(text))
+    worker = scene.alive()[0]
+    assert worker.do("alive") == "yes"
+    pointer, text = scene.texts[worker.pid]
+    worker.start("read", pointer, len(text))
     scene.copies.resume("k", (0,))
-    assert toy.answer() == text
+    assert worker.answer() == text
 
 
 def test_a_busy_process_keeps_the_whole_kernel_on_the_gpu(scene: Scene):
     scene.alive()[1].do("launch", 0, 60_000)
-    with pytest.raises(CopyFailed, match="did not come to rest") as caught:
+    with pytest.raises(CopyFailed, match="did not become idle") as caught:
         scene.copies.suspend("k", (0,))
     assert not caught.value.for_good
     assert not caught.value.lost
     assert scene.states() == {"running"}
-    scene.check_books()
+    scene.check_consistent()
 
 
 def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brought_back(
@@ -68,7 +68,7 @@ def test_a_process_with_unified_memory_cannot_be_saved_and_the_other_one_is_brou
         scene.copies.suspend("k", (0,))
     assert caught.value.for_good
     assert not caught.value.lost
-    scene.check_books()
+    scene.check_consistent()
     scene.check_values()
 
 
@@ -80,12 +80,12 @@ def test_a_process_that_its_failed_copy_has_spoilt_is_lost_and_the_other_one_is_
     """
     first, second = scene.alive()
     second.do("managed", 0, GIB)
-    scene.world.set("spoils", 1)
-    with pytest.raises(CopyFailed, match="given up") as caught:
+    scene.machine.set("spoils", 1)
+    with pytest.raises(CopyFailed, match="has lost") as caught:
         scene.copies.suspend("k", (0,))
     assert caught.value.lost
-    assert [scene.world.state(toy.pid) for toy in (first, second)] == ["running", "failed"]
-    assert scene.copies.parked() == {}
+    assert [scene.machine.state(worker.pid) for worker in (first, second)] == ["running", "failed"]
+    assert scene.copies.saved() == {}
 
 
 def test_no_restore_without_the_room(scene: Scene):
@@ -95,7 +95,7 @@ def test_no_restore_without_the_room(scene: Scene):
         scene.copies.resume("k", (0,))
     assert not caught.value.lost
     assert scene.states() == {"checkpointed"}
-    scene.check_books()
+    scene.check_consistent()
     scene.alive("n")[0].do("free", taken)
     scene.copies.resume("k", (0,))
     scene.check_values()
@@ -106,25 +106,25 @@ def test_a_neighbour_that_takes_memory_in_the_middle_of_a_restore_has_to_wait(sc
     of room.
     """
     scene.copies.suspend("k", (0,))
-    scene.world.fault("cuCheckpointProcessRestore", Faults.DELAY, delay_ms=300)
+    scene.machine.fault("cuCheckpointProcessRestore", Faults.DELAY, delay_ms=300)
     back = threading.Thread(target=scene.copies.resume, args=("k", (0,)))
     back.start()
     neighbour = scene.alive("n")[0]
-    while scene.world.state(neighbour.pid) != "locked":
+    while scene.machine.state(neighbour.pid) != "locked":
         time.sleep(0.002)
     neighbour.start("alloc", 0, 75 * GIB)
     back.join()
     assert neighbour.answer() == "error 2"
     scene.check_values()
-    scene.check_books()
+    scene.check_consistent()
 
 
 def test_a_neighbour_that_cannot_hold_still_counts_with_all_that_it_may_take(scene: Scene):
     scene.copies.suspend("k", (0,))
     scene.alive("n")[0].do("launch", 0, 60_000)
-    with pytest.raises(CopyFailed, match="do not hold still"):
+    with pytest.raises(CopyFailed, match="may allocate more"):
         scene.copies.resume("k", (0,))
-    scene.ground.growth["n"] = 70 * 1024
+    scene.memory_view.growth["n"] = 70 * 1024
     scene.copies.resume("k", (0,))
     assert scene.states() == {"running"}
 
@@ -132,28 +132,28 @@ def test_a_neighbour_that_cannot_hold_still_counts_with_all_that_it_may_take(sce
 def test_strangers_are_never_locked_and_leave_a_margin(scene: Scene):
     scene.copies.suspend("k", (0,))
     need = 2 * (2048 + CONTEXT)
-    scene.world.occupy(os.getpid(), 0, (80 * 1024 - need - 2048 - 2 * CONTEXT) * MIB)
-    scene.ground.strangers = frozenset({0})
+    scene.machine.occupy(os.getpid(), 0, (80 * 1024 - need - 2048 - 2 * CONTEXT) * MIB)
+    scene.memory_view.foreign_gpus = frozenset({0})
     with pytest.raises(CopyFailed):
         scene.copies.resume("k", (0,))
-    assert scene.world.state(os.getpid()) == "running"
+    assert scene.machine.state(os.getpid()) == "running"
 
 
 def test_an_image_that_filled_the_gpu_beside_a_stranger_comes_back(scene: Scene):
-    scene.world.occupy(os.getpid(), 0, GIB)
-    scene.ground.strangers = frozenset({0})
+    scene.machine.occupy(os.getpid(), 0, GIB)
+    scene.memory_view.foreign_gpus = frozenset({0})
     scene.alive("n")[0].kill()
-    rest = 80 * GIB - scene.world.used(0)
+    rest = 80 * GIB - scene.machine.used(0)
     scene.alive()[0].do("alloc", 0, rest)
     scene.copies.suspend("k", (0,))
     scene.copies.resume("k", (0,))
-    assert scene.world.used(0) == 80 * GIB
+    assert scene.machine.used(0) == 80 * GIB
     scene.check_values()
 
 
 def test_a_state_that_ran_out_of_room_is_lost_and_said_to_be(scene: Scene):
     scene.copies.suspend("k", (0,))
-    scene.world.fault("cuCheckpointProcessRestore", Faults.FAIL, 2)
+    scene.machine.fault("cuCheckpointProcessRestore", Faults.FAIL, 2)
     with pytest.raises(CopyFailed, match="OUT_OF_MEMORY") as caught:
         scene.copies.resume("k", (0,))
     assert caught.value.lost
@@ -161,18 +161,18 @@ def test_a_state_that_ran_out_of_room_is_lost_and_said_to_be(scene: Scene):
 
 
 def test_a_failed_process_is_lost(scene: Scene):
-    scene.world.set_state(scene.alive()[0].pid, "failed")
-    with pytest.raises(CopyFailed, match="given up") as caught:
+    scene.machine.set_state(scene.alive()[0].pid, "failed")
+    with pytest.raises(CopyFailed, match="has lost") as caught:
         scene.copies.suspend("k", (0,))
     assert caught.value.lost
-    assert scene.world.state(scene.alive()[1].pid) == "running"
+    assert scene.machine.state(scene.alive()[1].pid) == "running"
 
 
 def test_a_process_that_starts_while_the_others_are_locked_is_saved_too(scene: Scene):
-    scene.world.fault("cuCheckpointProcessLock", Faults.DELAY, delay_ms=400)
+    scene.machine.fault("cuCheckpointProcessLock", Faults.DELAY, delay_ms=400)
     out = threading.Thread(target=scene.copies.suspend, args=("k", (0,)))
     out.start()
-    scene.kernels["k"].append(scene.toy("k", GIB))
+    scene.kernels["k"].append(scene.worker("k", GIB))
     out.join()
     assert scene.states() == {"checkpointed"}
     assert len(scene.alive()) == 3
@@ -183,57 +183,57 @@ def test_a_process_that_starts_while_the_others_are_locked_is_saved_too(scene: S
 def test_a_process_that_ends_while_it_is_saved_leaves_nothing_behind(scene: Scene):
     scene.copies.suspend("k", (0,))
     scene.alive()[0].kill()
-    assert scene.copies.parked()["k"].image == (2048 + CONTEXT,)
+    assert scene.copies.saved()["k"].image == (2048 + CONTEXT,)
     scene.alive()[0].kill()
-    assert "k" not in scene.copies.parked()
+    assert "k" not in scene.copies.saved()
 
 
 def test_a_kernel_moves_to_another_gpu_when_this_is_proved(tmp_path):
     with scene_of(tmp_path, relocates=True, gpus=3) as scene:
         scene.copies.suspend("k", (0,))
         scene.copies.resume("k", (2,))
-        assert scene.world.used_by(scene.alive()[0].pid, 2) == (2048 + CONTEXT) * MIB
-        assert [toy.do("uuid", 0) for toy in scene.alive()] == [scene.world.uuids[2]] * 2
+        assert scene.machine.used_by(scene.alive()[0].pid, 2) == (2048 + CONTEXT) * MIB
+        assert [worker.do("uuid", 0) for worker in scene.alive()] == [scene.machine.uuids[2]] * 2
         scene.check_values()
         scene.copies.suspend("k", (2,))
         scene.copies.resume("k", (0,))
-        assert [toy.do("uuid", 0) for toy in scene.alive()] == [scene.world.uuids[0]] * 2
+        assert [worker.do("uuid", 0) for worker in scene.alive()] == [scene.machine.uuids[0]] * 2
         scene.check_values()
-        scene.check_books()
+        scene.check_consistent()
 
 
 @pytest.mark.parametrize(
-    ("world", "why"),
-    [({"remap_is_noop": 1}, "did not do it"), ({}, "cannot move")],
+    ("quirks", "why"),
+    [({"remap_is_noop": 1}, "did not make it"), ({}, "cannot move")],
     ids=["no-op", "not proved"],
 )
 def test_a_move_that_the_driver_does_not_make_loses_the_state_and_takes_no_memory(
-    tmp_path, world, why
+    tmp_path, quirks, why
 ):
-    with scene_of(tmp_path, relocates=bool(world)) as scene:
-        for name, value in world.items():
-            scene.world.set(name, value)
+    with scene_of(tmp_path, relocates=bool(quirks)) as scene:
+        for name, value in quirks.items():
+            scene.machine.set(name, value)
         scene.copies.suspend("k", (0,))
         with pytest.raises(CopyFailed, match=why) as caught:
             scene.copies.resume("k", (1,))
         assert caught.value.lost
-        assert scene.world.used(0) == (2048 + CONTEXT) * MIB
-        assert scene.world.used(1) == 0
-        scene.check_books()
+        assert scene.machine.used(0) == (2048 + CONTEXT) * MIB
+        assert scene.machine.used(1) == 0
+        scene.check_consistent()
 
 
 def test_a_masked_process_cannot_be_moved(tmp_path):
     with scene_of(tmp_path, relocates=True) as scene:
-        toy = scene.world.toy(CUDA_VISIBLE_DEVICES="0")
-        toy.do("alloc", 0, GIB)
-        scene.kernels["m"] = [toy]
+        worker = scene.machine.worker(CUDA_VISIBLE_DEVICES="0")
+        worker.do("alloc", 0, GIB)
+        scene.kernels["m"] = [worker]
         scene.copies.suspend("m", (0,))
         with pytest.raises(CopyFailed, match="refuses to move") as caught:
             scene.copies.resume("m", (1,))
         assert caught.value.lost
-        assert scene.world.state(toy.pid) == "checkpointed"
+        assert scene.machine.state(worker.pid) == "checkpointed"
         scene.copies.resume("m", (0,))
-        assert scene.world.state(toy.pid) == "running"
+        assert scene.machine.state(worker.pid) == "running"
 
 
 def test_an_old_driver_says_why_it_cannot(tmp_path):
@@ -247,16 +247,16 @@ def test_an_old_driver_says_why_it_cannot(tmp_path):
 
 @pytest.mark.parametrize("state", ["locked", "checkpointed"])
 def test_a_lost_record_costs_nothing_but_the_size(scene: Scene, state):
-    for toy in scene.alive():
-        scene.driver.lock(toy.pid, 100)
+    for worker in scene.alive():
+        scene.driver.lock(worker.pid, 100)
         if state == "checkpointed":
-            scene.driver.checkpoint(toy.pid)
+            scene.driver.checkpoint(worker.pid)
     scene.restart()
     assert scene.states() == ({"checkpointed"} if state == "checkpointed" else {"running"})
     if state == "checkpointed":
         scene.copies.resume("k", (0,))
     scene.check_values()
-    scene.check_books()
+    scene.check_consistent()
 
 
 def test_a_half_saved_kernel_is_saved_wholly_after_a_restart(scene: Scene):
@@ -287,12 +287,14 @@ def test_an_agent_that_sees_no_gpu_itself_still_copies(scene: Scene, monkeypatch
 @pytest.mark.parametrize("code", [3, 304, 801])
 def test_a_child_without_cuda_does_not_keep_its_kernel_in_doubt(scene: Scene, code: int):
     """What a driver answers about such a process is not written anywhere."""
-    bystander = scene.world.toy()
+    bystander = scene.machine.worker()
     assert bystander.do("alive") == "yes"
     scene.kernels["k"].append(bystander)
-    scene.world.fault("cuCheckpointProcessGetState", Faults.FAIL, code, times=-1, pid=bystander.pid)
+    scene.machine.fault(
+        "cuCheckpointProcessGetState", Faults.FAIL, code, times=-1, pid=bystander.pid
+    )
     scene.restart()
-    assert scene.copies.parked() == {}
+    assert scene.copies.saved() == {}
 
 
 @pytest.mark.parametrize("name", ["k", "n"])
@@ -300,20 +302,20 @@ def test_who_is_listed_with_nothing_is_no_part_of_a_copy(scene: Scene, name: str
     """A program that has only counted the GPUs: NVML lists it, CUDA refuses to lock it. In the
     kernel, or in its neighbour at the resume.
     """
-    counter = scene.world.toy()
+    counter = scene.machine.worker()
     assert counter.do("count") == "2"
-    scene.world.set("lists_bare", 1)
+    scene.machine.set("lists_bare", 1)
     scene.kernels[name].append(counter)
-    scene.ground.bare.append(counter)
+    scene.memory_view.empty.append(counter)
     assert scene.copies.suspend("k", (0,)) == 2 * (2048 + CONTEXT)
-    scene.ground.growth = {"n": 80 * 1024}
+    scene.memory_view.growth = {"n": 80 * 1024}
     scene.copies.resume("k", (0,))
     assert scene.states() == {"running"}
 
 
 def test_the_helper_ends_with_its_agent(scene: Scene):
     assert scene.driver.problem() == ""
-    pid = scene.driver.helper_pid()
+    pid = scene.driver.worker_pid()
     assert pid
     scene.copies.close()
     with pytest.raises(ProcessLookupError):
@@ -326,9 +328,9 @@ def test_a_call_that_hangs_costs_the_helper(tmp_path):
     """
     with scene_of(tmp_path, deadlines=HASTY) as scene:
         assert scene.driver.problem() == ""
-        pid = scene.driver.helper_pid()
+        pid = scene.driver.worker_pid()
         assert pid
-        scene.world.fault("cuCheckpointProcessLock", Faults.HANG, pid=scene.alive()[0].pid)
+        scene.machine.fault("cuCheckpointProcessLock", Faults.HANG, pid=scene.alive()[0].pid)
         with pytest.raises(CopyFailed, match="did not return"):
             scene.copies.suspend("k", (0,))
         with pytest.raises(ProcessLookupError):
@@ -337,12 +339,12 @@ def test_a_call_that_hangs_costs_the_helper(tmp_path):
 
 def test_a_dead_helper_is_replaced_without_a_word(scene: Scene):
     assert scene.driver.problem() == ""
-    pid = scene.driver.helper_pid()
+    pid = scene.driver.worker_pid()
     assert pid
     os.kill(pid, signal.SIGKILL)
-    while scene.driver.helper_pid() is not None:
+    while scene.driver.worker_pid() is not None:
         time.sleep(0.002)
     scene.copies.suspend("k", (0,))
-    assert scene.driver.helper_pid() != pid
+    assert scene.driver.worker_pid() != pid
     scene.copies.resume("k", (0,))
     scene.check_values()

@@ -38,16 +38,16 @@ CODES = [1, 3, 201, 401, 600, 800, 801, 999]
 
 
 @pytest.fixture(scope="module")
-def machine(tmp_path_factory):
+def shared_scene(tmp_path_factory):
     with scene_of(tmp_path_factory.mktemp("gpus"), deadlines=HASTY) as made:
         yield made
 
 
 @pytest.fixture
-def scene(machine):
+def scene(shared_scene):
     """One machine for all of them: what a fault leaves behind would spoil the next test too."""
-    machine.renew()
-    return machine
+    shared_scene.renew()
+    return shared_scene
 
 
 def go_through(scene: Scene, phase: str) -> bool:
@@ -59,21 +59,21 @@ def go_through(scene: Scene, phase: str) -> bool:
     else:
         failure = attempt(scene.copies.resume, "k", (0,))
     scene.driver.deadlines = CALM
-    scene.set_right()
-    scene.check_books()
+    scene.recover_all()
+    scene.check_consistent()
     return failure is not None and failure.lost
 
 
 def works_again(scene: Scene) -> None:
     """The driver behaves: there and back."""
-    scene.world.clear()
+    scene.machine.clear()
     scene.driver.deadlines = PATIENT
     if not scene.suspended():
         scene.copies.suspend("k", (0,))
-    scene.check_books()
+    scene.check_consistent()
     assert scene.states() <= {"checkpointed"}
     scene.copies.resume("k", (0,))
-    scene.check_books()
+    scene.check_consistent()
     scene.check_values()
 
 
@@ -85,7 +85,7 @@ def works_again(scene: Scene) -> None:
 def test_whatever_a_call_does_once(scene: Scene, phase: str, call: str, kind: str, skip: int):
     if phase == "resume":
         scene.copies.suspend("k", (0,))
-    scene.world.fault(call, KINDS[kind], skip=skip)
+    scene.machine.fault(call, KINDS[kind], skip=skip)
     lost = go_through(scene, phase)
     assert not lost
     assert len(scene.alive()) + len(scene.alive("n")) == 3 or kind == "meets a dead process"
@@ -98,7 +98,7 @@ def test_whatever_a_call_answers_once(scene: Scene, call: str, code: int):
     phase = "resume" if call in ("Restore", "Unlock") else "suspend"
     if phase == "resume":
         scene.copies.suspend("k", (0,))
-    scene.world.fault(f"cuCheckpointProcess{call}", Faults.FAIL, code)
+    scene.machine.fault(f"cuCheckpointProcess{call}", Faults.FAIL, code)
     assert not go_through(scene, phase)
     works_again(scene)
 
@@ -109,11 +109,11 @@ def test_a_driver_that_fails_for_a_long_time(scene: Scene, phase: str, call: str
     """Nothing can be done while it lasts; nothing is forgotten, and all is well when it is over."""
     if phase == "resume":
         scene.copies.suspend("k", (0,))
-    scene.world.fault(f"cuCheckpointProcess{call}", Faults.FAIL, 999, times=-1)
+    scene.machine.fault(f"cuCheckpointProcess{call}", Faults.FAIL, 999, times=-1)
     attempt(scene.copies.suspend if phase == "suspend" else scene.copies.resume, "k", (0,))
-    scene.world.clear()
-    scene.set_right()
-    scene.check_books()
+    scene.machine.clear()
+    scene.recover_all()
+    scene.check_consistent()
     works_again(scene)
 
 
@@ -122,6 +122,6 @@ def test_faults_about_one_process_only(scene: Scene, target: str):
     """The second process of the kernel, or the neighbour that holds still, is the one in trouble."""
     scene.copies.suspend("k", (0,))
     pid = scene.alive()[1].pid if target == "own" else scene.alive("n")[0].pid
-    scene.world.fault("cuCheckpointProcessUnlock", Faults.HANG, pid=pid)
+    scene.machine.fault("cuCheckpointProcessUnlock", Faults.HANG, pid=pid)
     go_through(scene, "resume")
     works_again(scene)

@@ -26,12 +26,14 @@ STEPS = [
 def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
     """Start it, wait until it hangs in the call, kill it."""
     told = {
-        "path": str(scene.world.path),
-        "driver": scene.world.driver,
-        "memory": scene.world.total,
-        "uuids": scene.world.uuids,
+        "path": str(scene.machine.path),
+        "driver": scene.machine.driver,
+        "memory": scene.machine.total,
+        "uuids": scene.machine.uuids,
         "record": str(scene.folder / "parked.json"),
-        "kernels": {name: [toy.pid for toy in toys] for name, toys in scene.kernels.items()},
+        "kernels": {
+            name: [worker.pid for worker in workers] for name, workers in scene.kernels.items()
+        },
     }
     agent = subprocess.Popen(
         [sys.executable, "-m", "tests.agent.killed_agent_process", verb, json.dumps(told)],
@@ -40,7 +42,7 @@ def kill_in_the_middle(scene: Scene, verb: str, fault: int) -> None:
     )
     try:
         deadline = time.monotonic() + 30
-        while not scene.world.hits(fault) and time.monotonic() < deadline:
+        while not scene.machine.hits(fault) and time.monotonic() < deadline:
             assert agent.poll() is None, "it never came to this call"
             time.sleep(0.002)
         time.sleep(0.005)  # a fault that strikes after the call: let the call be made
@@ -59,16 +61,16 @@ def test_an_agent_that_dies_at_any_step_is_recovered(tmp_path, verb, call, skip,
             scene.copies.suspend("k", (0,))
         scene.copies.close()
         kind = Faults.HANG if moment == "before" else Faults.HANG_AFTER
-        fault = scene.world.fault(f"cuCheckpointProcess{call}", kind, skip=skip)
+        fault = scene.machine.fault(f"cuCheckpointProcess{call}", kind, skip=skip)
         kill_in_the_middle(scene, verb, fault)
-        scene.world.clear()
+        scene.machine.clear()
         scene.restart()
-        scene.set_right()
-        scene.check_books()
-        image = scene.copies.parked()["k"].image if scene.suspended() else ()
+        scene.recover_all()
+        scene.check_consistent()
+        image = scene.copies.saved()["k"].image if scene.suspended() else ()
         assert image in ((), (2 * (2048 + 256),)), "the size of what is saved is known"
         if not scene.suspended():
             scene.copies.suspend("k", (0,))
         scene.copies.resume("k", (0,))
-        scene.check_books()
+        scene.check_consistent()
         scene.check_values()

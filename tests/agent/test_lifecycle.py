@@ -19,7 +19,7 @@ from jupyter_gpushare.messages import (
     LeaseReleased,
     Share,
 )
-from node_agent.system.processes import ProcessId, kill_one, started, tree_of
+from node_agent.system.processes import ProcessId, kill_process, process_at, tree_of
 from tests.agent.simulated_node import GIB, FakeServer, World, play
 
 HALF = 40 * GIB
@@ -34,7 +34,7 @@ def let_gos(world: World) -> list[LeaseReleased]:
 
 
 def is_gone(pid: int) -> bool:
-    return started(pid) is None
+    return process_at(pid) is None
 
 
 def test_a_killed_kernel_is_let_go_with_everything_it_started():
@@ -343,10 +343,10 @@ def test_only_the_launch_itself_is_in_its_tree():
         env=os.environ | {"GPUSHARE_LAUNCH": "k.1"},
     )
     try:
-        ident = started(child.pid)
+        ident = process_at(child.pid)
         assert ident is not None
-        kill_one(ProcessId(child.pid, ident.start - 1))
-        kill_one(ProcessId(child.pid, ident.start + 1))
+        kill_process(ProcessId(child.pid, ident.start - 1))
+        kill_process(ProcessId(child.pid, ident.start + 1))
         assert child.poll() is None
         deadline = time.monotonic() + 5
         while (
@@ -355,8 +355,8 @@ def test_only_the_launch_itself_is_in_its_tree():
             time.sleep(0.01)
         assert ident in tree_of("k.1", None)
         assert ident not in tree_of("k.2", None)
-        assert os.getpid() not in {one.pid for one in tree_of("", started(os.getppid()))}
-        kill_one(ident)
+        assert os.getpid() not in {one.pid for one in tree_of("", process_at(os.getppid()))}
+        kill_process(ident)
         assert child.wait(5) == -signal.SIGKILL
     finally:
         child.kill()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from node_agent.devices.nvidia.gpu_map import full_map, moved, placed
+from node_agent.devices.nvidia.gpu_map import gpus_in_use, moves_between, permutation
 
 PLACES = {
     "as attached": ((0, 1), {0, 1}, (0, 1)),
@@ -19,7 +19,7 @@ PLACES = {
 
 @pytest.mark.parametrize(("places", "held", "where"), PLACES.values(), ids=PLACES)
 def test_what_is_held_counts_more_than_what_was_noted(places, held, where):
-    assert placed(places, held) == where
+    assert gpus_in_use(places, held) == where
 
 
 @given(st.data())
@@ -27,11 +27,11 @@ def test_every_gpu_is_named_once_and_goes_to_one(data):
     count = data.draw(st.integers(1, 8))
     where = data.draw(st.lists(st.integers(0, count - 1), unique=True))
     gpus = data.draw(st.permutations(range(count)))[: len(where)]
-    moves = moved(where, gpus)
-    full = full_map(count, moves)
+    moves = moves_between(where, gpus)
+    full = permutation(count, moves)
     assert sorted(full) == sorted(full.values()) == list(range(count))
     assert moves.items() <= full.items()
 
 
 def test_two_gpus_change_places_and_the_others_stay():
-    assert full_map(4, {1: 3}) == {0: 0, 1: 3, 2: 2, 3: 1}
+    assert permutation(4, {1: 3}) == {0: 0, 1: 3, 2: 2, 3: 1}

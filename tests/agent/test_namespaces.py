@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from node_agent.system.processes import started
+from node_agent.system.processes import process_at
 from tests.agent.nvidia_node import GpuNode
 from tests.agent.simulated_node import GIB, play
-from tests.fake_driver.fake_gpu_machine import GpuWorld
+from tests.fake_driver.fake_gpu_machine import FakeGpuMachine
 
 CONTAINER = 'mount --bind /proc "$0" && exec unshare --pid --fork --kill-child --mount-proc "$@"'
 """The machine's /proc stays visible for the played driver alone, which knows its processes by the
@@ -52,7 +52,7 @@ def test_kernels_in_containers_are_known_saved_brought_back_and_ended(boxed):
             a = await world.kernel("a", request=40 * GIB)
             main = world.record("a").process.main
             assert main is not None
-            assert started(main.pid) == main, "by the machine's number"
+            assert process_at(main.pid) == main, "by the machine's number"
             assert (await a.run("import os\nresult = os.getpid()"))["result"] == 1
             assert "error" not in await a.run(FILL.format(gib=60))
             await world.until(
@@ -80,7 +80,7 @@ def test_an_agent_in_a_pid_namespace_of_its_own_says_that_it_cannot_tell_whose_m
     boxed, tmp_path
 ):
     prefix, environ = boxed
-    with GpuWorld(gpus=1) as machine:
+    with FakeGpuMachine(gpus=1) as machine:
         argv = [
             *prefix,
             sys.executable,

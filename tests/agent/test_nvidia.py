@@ -19,7 +19,7 @@ from node_agent.devices.nvidia.nvml import Nvml
 from node_agent.reconcile.tenants import placed_tenant, tenant
 from node_agent.system.processes import ProcessId
 from tests.agent.fake_driver_kernels import loaded
-from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Faults
 
 CONTEXT = 256
 SLACK = 16
@@ -28,31 +28,31 @@ SLACK = 16
 
 @contextmanager
 def devices(tmp_path, **options):
-    with GpuWorld(**{"gpus": 2, "memory": 8 * GIB, **options}) as world, loaded(world):
+    with FakeGpuMachine(**{"gpus": 2, "memory": 8 * GIB, **options}) as machine, loaded(machine):
         found = NvidiaDevices(Nvml(), tmp_path)
         kernels = {}
 
         def kernel(name, gib, ordinal=0):
-            toy = world.toy()
-            toy.do("alloc", ordinal, int(gib * GIB))
-            kernels[name] = KernelProcesses((toy.pid, start_of(toy.pid)), "")
+            worker = machine.worker()
+            worker.do("alloc", ordinal, int(gib * GIB))
+            kernels[name] = KernelProcesses((worker.pid, start_of(worker.pid)), "")
             found.track_kernels(kernels)
-            found.look()
-            return toy
+            found.read_memory()
+            return worker
 
         found.kernel = kernel
         try:
-            yield world, found
+            yield machine, found
         finally:
             found.close()
 
 
 def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
-    with devices(tmp_path) as (world, found):
+    with devices(tmp_path) as (machine, found):
         found.kernel("a", 2)
-        stranger = world.toy()
+        stranger = machine.worker()
         stranger.do("alloc", 0, GIB)
-        found.look()
+        found.read_memory()
         reading = found.read()
         assert {name: dict(one.held) for name, one in reading.kernels.items()} == {
             "a": {0: 2048 + CONTEXT}
@@ -69,26 +69,26 @@ def test_a_reading_is_offered_memory_strangers_and_kernels(tmp_path):
 
 
 def test_a_little_of_the_drivers_own_stands_in_nobodys_way(tmp_path):
-    with devices(tmp_path, context=0) as (world, found):
-        stranger = world.toy()
+    with devices(tmp_path, context=0) as (machine, found):
+        stranger = machine.worker()
         stranger.do("alloc", 0, SLACK << 20)
-        found.look()
+        found.read_memory()
         assert found.read().foreign[0] == 0
 
 
 def test_what_lags_is_used_and_nobodys(tmp_path):
-    with devices(tmp_path) as (world, found):
+    with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
-        world.set("lag_ms", 60_000)
+        machine.set("lag_ms", 60_000)
         a.kill()
-        found.look()
+        found.read_memory()
         reading = found.read()
         assert (reading.kernels, reading.foreign[0]) == ({}, 0)
         assert reading.used[0] == 2048 + CONTEXT - SLACK
 
 
 def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
-    with devices(tmp_path) as (world, found):
+    with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
         found.attach({"a": [(0, 8000)]})
         assert found.attached() == {"a"}
@@ -100,7 +100,7 @@ def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
             True,
             ((a.pid, start_of(a.pid)),),
         )
-        assert world.state(a.pid) == "checkpointed"
+        assert machine.state(a.pid) == "checkpointed"
         assert found.resume("a", [0]) == 2048 + CONTEXT
         holding = found.read().kernels["a"]
         assert (dict(holding.held), holding.image, holding.suspended) == (
@@ -111,7 +111,7 @@ def test_a_saved_kernel_is_known_by_its_image_and_comes_back(tmp_path):
 
 
 def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_path):
-    with devices(tmp_path) as (world, found):
+    with devices(tmp_path) as (machine, found):
         a = found.kernel("a", 2)
         found.suspend(
             "a", lambda _mib: ""
@@ -124,28 +124,28 @@ def test_an_agent_that_starts_again_finds_what_is_saved_and_where_it_was(tmp_pat
             again.recover("a")
             assert again.read().kernels["a"].suspended
             assert again.resume("a", [0]) == 2048 + CONTEXT
-            assert world.state(a.pid) == "running"
+            assert machine.state(a.pid) == "running"
         finally:
             again.close()
 
 
 def test_one_lost_gpu_does_not_stop_copies_on_the_others(tmp_path):
-    with devices(tmp_path) as (world, found):
+    with devices(tmp_path) as (machine, found):
         found.kernel("a", 1, 1)
-        world.set("healthy", 0, gpu=0)
-        assert set(found.look().free) == {1}
+        machine.set("healthy", 0, gpu=0)
+        assert set(found.read_memory().free) == {1}
         assert [one.healthy for one in found.reports()] == [False, True]
-        world.set("healthy", 0, gpu=1)
+        machine.set("healthy", 0, gpu=1)
         with pytest.raises(DevicesBusy):
-            found.look()
+            found.read_memory()
 
 
 def test_who_may_still_grow_is_told_to_the_copies(tmp_path):
     with devices(tmp_path) as (_, found):
         found.kernel("a", 2)
         found.attach({"a": [(0, 4096)]})
-        look = found.look()
-        assert (look.growth, look.strangers) == ({"a": 2048 - CONTEXT}, frozenset())
+        reading = found.read_memory()
+        assert (reading.growth, reading.foreign_gpus) == ({"a": 2048 - CONTEXT}, frozenset())
         found.attach({"a": []})
         assert found.attached() == set()
 
@@ -157,9 +157,9 @@ def test_a_kernel_sees_no_gpu_before_it_has_a_share(tmp_path):
 
 
 def test_a_node_with_instances_only_says_that_they_cannot_be_saved(tmp_path):
-    with GpuWorld(gpus=1) as world:
-        world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
-        with loaded(world):
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        with loaded(machine):
             found = NvidiaDevices(Nvml(), tmp_path)
             try:
                 found.probe()
@@ -182,12 +182,12 @@ def suspend_is(found, expected):
 
 
 def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypatch):
-    monkeypatch.setattr("node_agent.devices.nvidia.nvidia_devices.TRY_AGAIN_S", 0.1)
-    with devices(tmp_path, gpus=1) as (world, found):
-        stranger = world.toy()
+    monkeypatch.setattr("node_agent.devices.nvidia.capability_probe.RETRY_S", 0.1)
+    with devices(tmp_path, gpus=1) as (machine, found):
+        stranger = machine.worker()
         stranger.do("alloc", 0, 7 * GIB + GIB // 2)
         found.start(lambda: None)
-        suspend_is(found, "no GPU has the room for a test process")
+        suspend_is(found, "no GPU has 1 GiB of free memory")
         stranger.kill()
         suspend_is(found, "")
 
@@ -195,19 +195,19 @@ def test_an_agent_that_finds_no_room_tests_when_there_is_some(tmp_path, monkeypa
 def test_an_agent_that_comes_back_tries_nothing_beside_kernels_and_believes_what_was_proven(
     tmp_path,
 ):
-    with devices(tmp_path, gpus=1) as (world, found):
+    with devices(tmp_path, gpus=1) as (machine, found):
         found.probe()
         kernel = found.kernel("a", 5)
-        fault = world.fault("cuCheckpointProcessLock", Faults.FAIL, 999, times=-1)
+        fault = machine.fault("cuCheckpointProcessLock", Faults.FAIL, 999, times=-1)
         again = NvidiaDevices(Nvml(), tmp_path)
         try:
             again.track_kernels({"a": KernelProcesses((kernel.pid, start_of(kernel.pid)), "")})
-            again.look()
+            again.read_memory()
             again.start(lambda: None)
             suspend_is(again, "")
             again.probe()
             assert "suspend" in again.capabilities()[0]
-            assert world.hits(fault) == 0
+            assert machine.hits(fault) == 0
         finally:
             again.close()
 
@@ -235,7 +235,7 @@ def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(
     with devices(tmp_path) as (_, found):
         agent = Agent(AgentConfig("n0", tmp_path), found)
         assert agent.node.binds(), "nothing is proven yet"
-        toy = found.kernel("a", 2)
+        worker = found.kernel("a", 2)
         kernel = agent.node.open_kernel("a")
         kernel.assignment.lease, kernel.assignment.assigned_gpus, kernel.assignment.bound_gpus = (
             lease("a", 0),
@@ -243,7 +243,7 @@ def test_a_process_that_settled_on_a_gpu_is_not_moved_and_not_saved_to_be_moved(
             (0,),
         )
         kernel.process.main, kernel.memory.usage = (
-            ProcessId(toy.pid, start_of(toy.pid)),
+            ProcessId(worker.pid, start_of(worker.pid)),
             found.read().kernels["a"],
         )
         assert not placed_tenant(kernel, 0).movable
@@ -278,7 +278,7 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
             async def __aexit__(self, *_):
                 return None
 
-        with devices(tmp_path) as (world, found):
+        with devices(tmp_path) as (machine, found):
             now = 1_000_000
             agent = Agent(AgentConfig("n0", tmp_path), found, Opened, clock=lambda: now)
             found.probe()
@@ -299,8 +299,8 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
                         await asyncio.sleep(0.01)
                 return told()
 
-            world.toy().do("alloc", 0, GIB)
-            found.look()
+            machine.worker().do("alloc", 0, GIB)
+            found.read_memory()
             agent.session.report_node()
             await asyncio.sleep(0.05)
             assert told() == [], "a measurement alone waits"
@@ -308,8 +308,8 @@ def test_the_scheduler_hears_at_once_of_a_gpu_that_fell_ill_and_rarely_of_measur
             agent.session.report_node()
             assert (await settled(1))[0].devices[0].foreign_processes == 1
             agent.session.report_node()
-            world.event(1, 8, 79)
-            found.look()
+            machine.event(1, 8, 79)
+            found.read_memory()
             agent.session.report_node()
             assert "fallen off the bus" in (await settled(2))[1].devices[1].health
             link.cancel()

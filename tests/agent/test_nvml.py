@@ -14,26 +14,26 @@ from node_agent.devices.base.protocols import DiscoveryRequest
 from node_agent.devices.nvidia.nvml import Nvml, NvmlFailed
 from node_agent.devices.nvidia.nvml_types import GpuEvent, ProcessUse
 from node_agent.discovery.inventory import find_devices
-from tests.agent.fake_driver_kernels import loaded, machine
-from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults, GpuWorld
+from tests.agent.fake_driver_kernels import fake_nvml, loaded
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, FakeGpuMachine, Faults
 
 DRIVERS = (535, 550, 570, 580, 615)
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
 def test_every_driver_lists_gpus_memory_and_processes(driver):
-    with machine(gpus=2, driver=driver) as (world, nvml):
-        world.set("reserved", 512 * MIB, gpu=0)
-        toys = [world.toy() for _ in range(3)]
-        for size, toy in enumerate(toys, 1):
-            toy.do("alloc", 0, size * GIB)
+    with fake_nvml(gpus=2, driver=driver) as (machine, nvml):
+        machine.set("reserved", 512 * MIB, gpu=0)
+        workers = [machine.worker() for _ in range(3)]
+        for size, worker in enumerate(workers, 1):
+            worker.do("alloc", 0, size * GIB)
         context = 256 * MIB
-        assert nvml.driver_version() == f"{driver}.65.06"
+        assert nvml.driver == f"{driver}.65.06"
         assert [(gpu.index, gpu.uuid, gpu.model) for gpu in nvml.gpus] == [
-            (i, uuid, world.model) for i, uuid in enumerate(world.uuids)
+            (i, uuid, machine.model) for i, uuid in enumerate(machine.uuids)
         ]
         assert nvml.processes(0) == [
-            ProcessUse(toy.pid, size * GIB + context) for size, toy in enumerate(toys, 1)
+            ProcessUse(worker.pid, size * GIB + context) for size, worker in enumerate(workers, 1)
         ]
         assert nvml.processes(1) == []
         memory = nvml.memory(0)
@@ -43,101 +43,101 @@ def test_every_driver_lists_gpus_memory_and_processes(driver):
 
 
 def test_a_process_in_both_lists_is_counted_once_and_hidden_sizes_are_unknown():
-    with machine() as (world, nvml):
-        toy = world.toy()
-        toy.do("alloc", 0, GIB)
+    with fake_nvml() as (machine, nvml):
+        worker = machine.worker()
+        worker.do("alloc", 0, GIB)
         for lists in (0, 1, 2):
-            world.process(toy.pid, graphics=lists)
-            assert nvml.processes(0) == [ProcessUse(toy.pid, GIB + 256 * MIB)]
-        world.set("hidden", 1, gpu=0)
-        assert nvml.processes(0) == [ProcessUse(toy.pid, None)]
+            machine.process(worker.pid, graphics=lists)
+            assert nvml.processes(0) == [ProcessUse(worker.pid, GIB + 256 * MIB)]
+        machine.set("hidden", 1, gpu=0)
+        assert nvml.processes(0) == [ProcessUse(worker.pid, None)]
 
 
 def test_who_has_only_counted_the_gpus_may_be_listed_with_nothing():
-    with machine() as (world, nvml):
-        toy = world.toy()
-        toy.do("count")
+    with fake_nvml() as (machine, nvml):
+        worker = machine.worker()
+        worker.do("count")
         assert nvml.processes(0) == []
-        world.set("lists_bare", 1)
-        assert nvml.processes(0) == [ProcessUse(toy.pid, 0)]
+        machine.set("lists_bare", 1)
+        assert nvml.processes(0) == [ProcessUse(worker.pid, 0)]
 
 
 def test_missing_third_lists_are_read_by_the_second():
-    with machine() as (world, nvml):
-        toy = world.toy()
-        toy.do("alloc", 0, GIB)
-        world.fault(
+    with fake_nvml() as (machine, nvml):
+        worker = machine.worker()
+        worker.do("alloc", 0, GIB)
+        machine.fault(
             "nvmlDeviceGetComputeRunningProcesses_v3",
             Faults.FAIL,
             pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             times=-1,
         )
-        assert [one.pid for one in nvml.processes(0)] == [toy.pid]
+        assert [one.pid for one in nvml.processes(0)] == [worker.pid]
 
 
 def test_instances_are_devices_of_their_own_and_a_cut_gpu_is_none():
-    with GpuWorld(gpus=2) as world:
+    with FakeGpuMachine(gpus=2) as machine:
         for _ in range(2):
-            world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
-        toy = world.toy(CUDA_VISIBLE_DEVICES=world.uuids[3])
-        toy.do("alloc", 0, GIB)
-        with loaded(world):
+            machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        worker = machine.worker(CUDA_VISIBLE_DEVICES=machine.uuids[3])
+        worker.do("alloc", 0, GIB)
+        with loaded(machine):
             nvml = Nvml()
             assert [(gpu.uuid, gpu.mig, gpu.board) for gpu in nvml.gpus] == [
-                (world.uuids[2], True, 0),
-                (world.uuids[3], True, 0),
-                (world.uuids[1], False, 1),
+                (machine.uuids[2], True, 0),
+                (machine.uuids[3], True, 0),
+                (machine.uuids[1], False, 1),
             ]
             assert [gpu.index for gpu in nvml.gpus] == [0, 1, 2]
             assert nvml.gpus[0].total_mib == (40 * GIB - 40 * GIB // 512) // MIB
-            assert ([one.pid for one in nvml.processes(1)], nvml.processes(0)) == ([toy.pid], [])
+            assert ([one.pid for one in nvml.processes(1)], nvml.processes(0)) == ([worker.pid], [])
             with pytest.raises(NvmlFailed) as failed:
                 nvml.process_utilization(1, 0)
             assert failed.value.is_missing
-            happened = nvml.listen()
-            world.event(0, 8, 79)
+            happened = nvml.subscribe()
+            machine.event(0, 8, 79)
             assert happened() == [GpuEvent((0, 1), "xid", 79)]
             assert nvml.recovery_action(0) == 0
             nvml.close()
 
 
 def test_a_cut_gpu_without_instances_and_a_lost_one_are_said_and_not_offered():
-    with GpuWorld(gpus=3) as world:
-        world.set("mig_mode", 1, gpu=0)
-        world.set("healthy", 0, gpu=1)
-        with loaded(world):
+    with FakeGpuMachine(gpus=3) as machine:
+        machine.set("mig_mode", 1, gpu=0)
+        machine.set("healthy", 0, gpu=1)
+        with loaded(machine):
             nvml = Nvml()
-            assert [gpu.uuid for gpu in nvml.gpus] == [world.uuids[2]]
+            assert [gpu.uuid for gpu in nvml.gpus] == [machine.uuids[2]]
             assert "MIG is on" in nvml.notes[0]
             assert "GPU 1 is not offered: it does not answer (GPU is lost)" in nvml.notes[1]
             nvml.close()
 
 
 def test_utilisation_is_per_process_and_nobody_working_is_no_failure():
-    with machine(gpus=1) as (world, nvml):
-        toy, idle = world.toy(), world.toy()
-        for one in (toy, idle):
+    with fake_nvml(gpus=1) as (machine, nvml):
+        worker, idle = machine.worker(), machine.worker()
+        for one in (worker, idle):
             one.do("alloc", 0, GIB)
         assert nvml.process_utilization(0, 0) == ({}, 0)
-        world.process(toy.pid, sm_util=40, busy_ms=60_000)
+        machine.process(worker.pid, sm_util=40, busy_ms=60_000)
         shares, seen = nvml.process_utilization(0, 0)
-        assert shares == {toy.pid: 0.4}
+        assert shares == {worker.pid: 0.4}
         assert seen > 0
         assert nvml.utilization(0) == 0.4
 
 
 def test_somebody_who_starts_to_work_between_the_two_halves_is_waited_for():
-    with machine() as (world, nvml):
-        toy = world.toy()
-        toy.do("alloc", 0, GIB)
-        world.process(toy.pid, sm_util=40, busy_ms=60_000)
-        world.fault(
+    with fake_nvml() as (machine, nvml):
+        worker = machine.worker()
+        worker.do("alloc", 0, GIB)
+        machine.process(worker.pid, sm_util=40, busy_ms=60_000)
+        machine.fault(
             "nvmlDeviceGetProcessUtilization",
             Faults.FAIL,
             pynvml.NVML_ERROR_INSUFFICIENT_SIZE,
             skip=1,
         )
-        assert nvml.process_utilization(0, 0)[0] == {toy.pid: 0.4}
+        assert nvml.process_utilization(0, 0)[0] == {worker.pid: 0.4}
 
 
 FAILURES = {
@@ -152,8 +152,8 @@ FAILURES = {
 
 @pytest.mark.parametrize(("code", "kind"), FAILURES.values(), ids=FAILURES)
 def test_each_failure_says_of_which_kind_it_is(code, kind):
-    with machine() as (world, nvml):
-        world.fault("nvmlDeviceGetUtilizationRates", Faults.FAIL, code)
+    with fake_nvml() as (machine, nvml):
+        machine.fault("nvmlDeviceGetUtilizationRates", Faults.FAIL, code)
         with pytest.raises(NvmlFailed) as failed:
             nvml.utilization(0)
         kinds = [
@@ -173,39 +173,39 @@ BROKEN = {
 
 @pytest.mark.parametrize(("code", "words"), BROKEN.values(), ids=BROKEN)
 def test_a_broken_driver_is_named_with_what_to_do(tmp_path, code, words):
-    with GpuWorld() as world, loaded(world):
-        world.fault("nvmlInitWithFlags", Faults.FAIL, code)
+    with FakeGpuMachine() as machine, loaded(machine):
+        machine.fault("nvmlInitWithFlags", Faults.FAIL, code)
         with pytest.raises(Unavailable, match=words) as refused:
             find_devices(DiscoveryRequest("n0", tmp_path))
         assert "--simulate MODEL:N" in refused.value.message
 
 
 def test_a_driver_that_fails_after_its_start_is_named_too(tmp_path):
-    with GpuWorld() as world, loaded(world):
-        world.fault("nvmlSystemGetDriverVersion", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
+    with FakeGpuMachine() as machine, loaded(machine):
+        machine.fault("nvmlSystemGetDriverVersion", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN)
         with pytest.raises(Unavailable, match="does not answer"):
             find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_a_machine_without_gpus_says_so(tmp_path):
     with (
-        GpuWorld(gpus=0) as world,
-        loaded(world),
+        FakeGpuMachine(gpus=0) as machine,
+        loaded(machine),
         pytest.raises(Unavailable, match="no GPU to share"),
     ):
         find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_a_machine_whose_only_gpu_cannot_be_offered_says_why(tmp_path):
-    with GpuWorld(gpus=1) as world, loaded(world):
-        world.set("mig_mode", 1, gpu=0)
+    with FakeGpuMachine(gpus=1) as machine, loaded(machine):
+        machine.set("mig_mode", 1, gpu=0)
         with pytest.raises(Unavailable, match="MIG is on, but it has no instances"):
             find_devices(DiscoveryRequest("n0", tmp_path))
 
 
 def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
-    with GpuWorld(gpus=2) as world, loaded(world):
-        world.fault(
+    with FakeGpuMachine(gpus=2) as machine, loaded(machine):
+        machine.fault(
             "nvmlDeviceGetComputeRunningProcesses_v3",
             Faults.FAIL,
             pynvml.NVML_ERROR_NOT_SUPPORTED,
@@ -216,10 +216,10 @@ def test_gpus_whose_users_cannot_be_seen_are_not_shared(tmp_path):
 
 
 def test_limits_go_round_in_bytes(tmp_path):
-    with machine(gpus=2, driver=615) as (world, nvml):
+    with fake_nvml(gpus=2, driver=615) as (machine, nvml):
         leaf = str(tmp_path)
         nvml.set_memory_limits(0, leaf, GIB, 2 * GIB)
-        assert (nvml.memory_limits(0, leaf), world.limits(leaf, 0)) == (
+        assert (nvml.memory_limits(0, leaf), machine.limits(leaf, 0)) == (
             (GIB, 2 * GIB, 0),
             (GIB, 2 * GIB),
         )
@@ -227,7 +227,7 @@ def test_limits_go_round_in_bytes(tmp_path):
         assert nvml.memory_limits(0, leaf) == (0, None, 0)
         with pytest.raises(NvmlFailed) as failed:
             nvml.set_memory_limits(0, f"{leaf}/nobody", 0, None)
-        assert failed.value.is_shut
+        assert failed.value.is_os_error
         with pytest.raises(NvmlFailed) as failed:
             nvml.memory_limits(1, leaf)
         assert failed.value.is_not_found, "none was ever set there"
@@ -235,7 +235,7 @@ def test_limits_go_round_in_bytes(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_may_not_use_its_parents_handles():
-    with machine() as (_, nvml):
+    with fake_nvml() as (_, nvml):
         child = os.fork()
         if child == 0:
             try:

@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from jupyter_gpushare.core.model.node_conditions import NodeCondition
 from jupyter_gpushare.messages import NodeChangedReport, Pressure
-from node_agent.system.pressure import CALM_MS, PressureReading, lasting, look, pressed
+from node_agent.system.pressure import (
+    CALM_MS,
+    PressureReading,
+    pressure_conditions,
+    read_pressure,
+    recent_conditions,
+)
 from tests.agent.simulated_node import World, play
 
 BOUNDS = Pressure(disk_mib=1024, memory_mib=256, memory_stall_percent=50, pids=200)
@@ -34,7 +40,7 @@ BOUNDS = Pressure(disk_mib=1024, memory_mib=256, memory_stall_percent=50, pids=2
     ],
 )
 def test_bounds(vitals: PressureReading, reasons: set[str]) -> None:
-    assert pressed(vitals, BOUNDS) == reasons
+    assert pressure_conditions(vitals, BOUNDS) == reasons
 
 
 @given(
@@ -49,7 +55,7 @@ def test_a_reason_stays_until_it_has_been_gone_for_long(
     for passed, reasons in course:
         now += passed
         last |= dict.fromkeys(reasons, now)
-        known = lasting(known, reasons, now)
+        known = recent_conditions(known, reasons, now)
         assert set(known) == {
             reason for reason, when in last.items() if when == now or now - when < CALM_MS
         }
@@ -70,14 +76,14 @@ def test_what_the_kernel_says_is_read(tmp_path: Path) -> None:
     }
     for name, text in written.items():
         (tmp_path / name).write_text(text)
-    seen = look(tmp_path, tmp_path / "proc", tmp_path / "cgroup")
+    seen = read_pressure(tmp_path, tmp_path / "proc", tmp_path / "cgroup")
     assert (seen.memory_mib, seen.memory_stall, seen.pids) == (512, 3.5, 500)
     assert seen.disk_mib is not None
     (tmp_path / "cgroup/pids.max").write_text("100\n")
-    assert look(tmp_path, tmp_path / "proc", tmp_path / "cgroup").pids == 88
-    nothing = look(tmp_path / "none", tmp_path / "none", tmp_path / "none")
+    assert read_pressure(tmp_path, tmp_path / "proc", tmp_path / "cgroup").pids == 88
+    nothing = read_pressure(tmp_path / "none", tmp_path / "none", tmp_path / "none")
     assert nothing == PressureReading()
-    assert pressed(nothing, BOUNDS) == set(), "what is not known is not claimed"
+    assert pressure_conditions(nothing, BOUNDS) == set(), "what is not known is not claimed"
 
 
 def test_an_agent_tells_and_what_runs_stays() -> None:

@@ -14,8 +14,8 @@ import pytest
 from jupyter_gpushare.simnode import start_of
 from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
-from node_agent.policy.memory_accounting import GONE, STRANGER
-from node_agent.system.processes import MARKER, SELF_TEST, ProcessId, here
+from node_agent.policy.memory_accounting import ENDED, FOREIGN
+from node_agent.system.processes import MARKER, SELF_TEST, ProcessId, find_launched
 
 FAMILY = """
 import os, subprocess, sys
@@ -62,55 +62,55 @@ def running(code, *args, launch="", **options):
 def test_children_are_their_kernels_by_parent_mark_and_session():
     with running(FAMILY, launch="k.1") as (main, children), running(FAMILY) as (other, strangers):
         owners = ProcessAttribution()
-        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
-        assert [owners.of(pid)[1] for pid in (main.pid, *children)] == ["k"] * 4
-        assert [owners.of(pid)[1] for pid in (other.pid, *strangers)] == [STRANGER] * 4
+        owners.track({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
+        assert [owners.owner_of(pid)[1] for pid in (main.pid, *children)] == ["k"] * 4
+        assert [owners.owner_of(pid)[1] for pid in (other.pid, *strangers)] == [FOREIGN] * 4
         assert {one.pid for one in owners.members("k")} == {main.pid, *children}
 
 
 def test_an_orphan_with_an_empty_environment_is_found_by_its_session(tmp_path):
     with running(ORPHAN, str(tmp_path / "pid"), launch="k.1") as (main, (orphan,)):
         owners = ProcessAttribution()
-        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
-        assert owners.of(orphan)[1] == "k"
+        owners.track({"k": KernelProcesses((main.pid, start_of(main.pid)), "k.1")})
+        assert owners.owner_of(orphan)[1] == "k"
 
 
 def test_a_mark_without_its_main_process_is_enough_and_an_old_mark_is_a_strangers():
     with running(FAMILY, launch="k.2") as (main, _):
         owners = ProcessAttribution()
-        owners.follow({"k": KernelProcesses(None, "k.2")})
-        assert owners.of(main.pid)[1] == "k"
-        owners.follow({"k": KernelProcesses(None, "k.3")})
-        assert owners.of(main.pid)[1] == STRANGER
+        owners.track({"k": KernelProcesses(None, "k.2")})
+        assert owners.owner_of(main.pid)[1] == "k"
+        owners.track({"k": KernelProcesses(None, "k.3")})
+        assert owners.owner_of(main.pid)[1] == FOREIGN
 
 
 def test_the_agents_own_toys_are_nobodys():
     with running(FAMILY, launch=SELF_TEST) as (main, _):
-        assert ProcessAttribution().of(main.pid)[1] == GONE
+        assert ProcessAttribution().owner_of(main.pid)[1] == ENDED
 
 
 def test_a_stranger_becomes_a_kernels_when_it_is_registered():
     with running(FAMILY) as (main, children):
         owners = ProcessAttribution()
-        assert owners.of(main.pid)[1] == STRANGER
-        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid)), "")})
-        assert owners.of(children[0])[1] == "k"
+        assert owners.owner_of(main.pid)[1] == FOREIGN
+        owners.track({"k": KernelProcesses((main.pid, start_of(main.pid)), "")})
+        assert owners.owner_of(children[0])[1] == "k"
 
 
 def test_a_pid_used_again_is_not_the_kernel():
     with running(FAMILY) as (main, _):
         owners = ProcessAttribution()
-        owners.follow({"k": KernelProcesses((main.pid, start_of(main.pid) - 1), "k.1")})
-        assert owners.of(main.pid)[1] == STRANGER
+        owners.track({"k": KernelProcesses((main.pid, start_of(main.pid) - 1), "k.1")})
+        assert owners.owner_of(main.pid)[1] == FOREIGN
 
 
 def test_the_dead_are_gone_and_the_never_seen_are_strangers():
     owners = ProcessAttribution()
     with running(FAMILY) as (main, _):
-        start = owners.of(main.pid)[0]
+        start = owners.owner_of(main.pid)[0]
         assert start == start_of(main.pid)
-    assert owners.of(main.pid) == (start, GONE)
-    assert owners.of(2**22 + 1) == (0, STRANGER)
+    assert owners.owner_of(main.pid) == (start, ENDED)
+    assert owners.owner_of(2**22 + 1) == (0, FOREIGN)
 
 
 def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
@@ -118,18 +118,18 @@ def test_a_server_s_number_is_believed_with_the_mark_of_the_launch():
         running(FAMILY, launch="k.1") as (main, _),
         running(FAMILY, launch="other.1") as (other, _),
     ):
-        assert here(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
-        assert here(other.pid, "k.1") is None, (
+        assert find_launched(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
+        assert find_launched(other.pid, "k.1") is None, (
             "the process of another launch, whatever number its server gave"
         )
-    assert here(1, "k.1") is None, (
+    assert find_launched(1, "k.1") is None, (
         "a process that has been here for long is not what was launched just now"
     )
 
 
 def test_a_kernel_whose_launcher_emptied_the_environment_is_believed_while_it_is_young():
     with running(FAMILY) as (main, _):
-        assert here(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
+        assert find_launched(main.pid, "k.1") == ProcessId(main.pid, start_of(main.pid))
 
 
 def may_unshare():
@@ -153,12 +153,12 @@ def test_a_server_in_a_container_counts_differently():
     )
     try:
         inner = [1, *map(int, process.stdout.readline().split())]
-        found = [here(pid, "k.1") for pid in inner[:3]]  # the last one carries no mark
+        found = [find_launched(pid, "k.1") for pid in inner[:3]]  # the last one carries no mark
         assert None not in found
         assert len({one.pid for one in found}) == 3
         assert process.pid not in {one.pid for one in found}
         owners = ProcessAttribution()
-        owners.follow({"k": KernelProcesses((found[0].pid, found[0].start), "k.1")})
+        owners.track({"k": KernelProcesses((found[0].pid, found[0].start), "k.1")})
         assert {one.pid for one in found} <= {one.pid for one in owners.members("k")}
     finally:
         process.stdin.close()

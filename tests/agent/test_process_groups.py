@@ -13,8 +13,9 @@ import pytest
 
 from node_agent.app import Agent
 from node_agent.devices.simulated.simulated_devices import SimulatedDevices
-from node_agent.system.cgroups import Cgroups, find_subtree
-from node_agent.system.processes import started
+from node_agent.system.cgroups import Cgroups
+from node_agent.system.processes import process_at
+from node_agent.system.subtree import find_subtree
 from tests.agent.simulated_node import GIB, World, play
 from tests.agent.test_cgroups import real_subtree
 
@@ -94,7 +95,7 @@ def test_a_child_that_hid_from_everybody_ends_with_its_kernel_and_the_cgroup_goe
             hidden = await world.escape(a, "hidden")
             assert hidden in world.devices.cgroups.members(leaf)
             await a.end()
-            await world.until(lambda: started(hidden) is None, "the hidden child is ended")
+            await world.until(lambda: process_at(hidden) is None, "the hidden child is ended")
             await world.until(lambda: world.leaves() == [], "the cgroup is gone")
             assert world.devices.released == [(leaf, True)]
 
@@ -109,7 +110,7 @@ def test_a_relaunch_has_a_cgroup_of_its_own_and_nothing_of_the_old_one_is_left(s
             hidden = await world.escape(a, "hidden")
             await world.server.relaunch("a")
             await world.attached("a")
-            assert started(hidden) is None
+            assert process_at(hidden) is None
             await world.until(
                 lambda: world.leaves() == [world.record("a").process.cgroup], "one is left"
             )
@@ -130,7 +131,7 @@ def test_an_agent_that_comes_back_keeps_the_living_and_tidies_up_after_the_dead(
             await world.start_agent()
             await world.until(lambda: world.leaves() == [leaf], "tidied up")
             assert world.devices.released == [(other, True)]
-            assert started(a.pid) is not None
+            assert process_at(a.pid) is not None
             await world.server.connect()
             await world.server.register("a", pid=a.pid)
             await world.until(

@@ -14,8 +14,9 @@ import pytest
 from jupyter_gpushare.simnode import start_of
 from node_agent.devices.base.model import KernelProcesses
 from node_agent.devices.base.process_attribution import ProcessAttribution
-from node_agent.devices.nvidia.sampler import SETTLED_MS, SILENT_MS, GpuSampler, monotonic_ms
-from tests.agent.fake_driver_kernels import machine
+from node_agent.devices.nvidia.sampler import SILENT_MS, GpuSampler, monotonic_ms
+from node_agent.devices.nvidia.unattributed_memory import PERSISTENT_MS
+from tests.agent.fake_driver_kernels import fake_nvml
 from tests.fake_driver.fake_gpu_machine import GIB, MIB, Faults
 
 CONTEXT = 256
@@ -24,48 +25,48 @@ CONTEXT = 256
 @contextmanager
 def watched(**options):
     """A machine, somebody who looks at it, and a way to make toys kernels."""
-    with machine(**{"gpus": 1, **options}) as (world, nvml):
+    with fake_nvml(**{"gpus": 1, **options}) as (machine, nvml):
         owners = ProcessAttribution()
         sampler = GpuSampler(nvml, owners)
         kernels = {}
 
         def kernel(name, gib, ordinal=0):
-            toy = world.toy()
-            toy.do("alloc", ordinal, gib * GIB)
-            kernels[name] = KernelProcesses((toy.pid, start_of(toy.pid)), "")
-            owners.follow(kernels)
-            return toy
+            worker = machine.worker()
+            worker.do("alloc", ordinal, gib * GIB)
+            kernels[name] = KernelProcesses((worker.pid, start_of(worker.pid)), "")
+            owners.track(kernels)
+            return worker
 
         sampler.kernel = kernel
         try:
-            yield world, sampler
+            yield machine, sampler
         finally:
             sampler.stop()
 
 
 @pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
 def test_kernels_and_strangers_on_every_driver(driver):
-    with watched(driver=driver, gpus=2) as (world, sampler):
+    with watched(driver=driver, gpus=2) as (machine, sampler):
         sampler.kernel("a", 3)
         sampler.kernel("b", 2, 1)
-        stranger = world.toy()
+        stranger = machine.worker()
         stranger.do("alloc", 0, GIB)
-        account = sampler.look().account
+        account = sampler.sample().account
         assert account.held == {"a": {0: 3072 + CONTEXT}, "b": {1: 2048 + CONTEXT}}
         assert account.foreign_mib == {0: 1024 + CONTEXT, 1: 0}
         assert account.foreign_processes == {0: 1, 1: 0}
         assert account.lagging == {0: 0, 1: 0}
-        assert sampler.health(0, monotonic_ms()) == ""
+        assert sampler.health_problem(0, monotonic_ms()) == ""
         assert stranger.is_alive()
 
 
 def test_what_the_dead_held_lags_until_the_driver_has_it_back():
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         a = sampler.kernel("a", 3)
-        assert sampler.look().account.held == {"a": {0: 3072 + CONTEXT}}
-        world.set("lag_ms", 60_000)
+        assert sampler.sample().account.held == {"a": {0: 3072 + CONTEXT}}
+        machine.set("lag_ms", 60_000)
         a.kill()
-        account = sampler.look().account
+        account = sampler.sample().account
         assert (account.held, account.lagging, account.foreign_mib) == (
             {},
             {0: 3072 + CONTEXT},
@@ -74,73 +75,73 @@ def test_what_the_dead_held_lags_until_the_driver_has_it_back():
 
 
 def test_a_checkpointed_process_leaves_the_list():
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         a = sampler.kernel("a", 3)
-        world.set_state(a.pid, "checkpointed")
-        account = sampler.look().account
+        machine.set_state(a.pid, "checkpointed")
+        account = sampler.sample().account
         assert (account.held, account.lagging, account.foreign_mib) == ({}, {0: 0}, {0: 0})
 
 
 def test_memory_that_nobody_is_named_for_is_a_strangers_once_it_has_stayed(monkeypatch):
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         now = monotonic_ms()
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
-        sampler.look()
-        world.set("reserved", 0, gpu=0)
-        world.fault(
+        sampler.sample()
+        machine.set("reserved", 0, gpu=0)
+        machine.fault(
             "nvmlDeviceGetMemoryInfo_v2",
             Faults.FAIL,
             pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             times=-1,
         )  # then the driver's own is in `used`
-        world.set("reserved", 2 * GIB, gpu=0)
-        account = sampler.look().account
+        machine.set("reserved", 2 * GIB, gpu=0)
+        account = sampler.sample().account
         assert (account.lagging, account.foreign_mib) == ({0: 2048}, {0: 0})
-        now += SETTLED_MS + 1
-        sampler.look()
+        now += PERSISTENT_MS + 1
+        sampler.sample()
         now += 1
-        account = sampler.look().account
+        account = sampler.sample().account
         assert (account.lagging, account.foreign_mib) == ({0: 0}, {0: 2048})
 
 
 def test_what_was_there_before_us_is_a_strangers_at_once():
-    with watched() as (world, sampler):
-        world.fault(
+    with watched() as (machine, sampler):
+        machine.fault(
             "nvmlDeviceGetMemoryInfo_v2",
             Faults.FAIL,
             pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
             times=-1,
         )
-        world.set("reserved", 2 * GIB, gpu=0)
-        assert sampler.look().account.foreign_mib == {0: 2048}
+        machine.set("reserved", 2 * GIB, gpu=0)
+        assert sampler.sample().account.foreign_mib == {0: 2048}
 
 
 def test_sizes_that_the_driver_hides_are_estimated_and_it_is_said_once(caplog):
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         sampler.kernel("a", 3)
-        world.set("hidden", 1, gpu=0)
-        account = sampler.look().account
+        machine.set("hidden", 1, gpu=0)
+        account = sampler.sample().account
         assert (account.held, account.estimated) == ({"a": {0: 3072 + CONTEXT}}, {0})
-        sampler.look()
-        assert caplog.text.count("does not say how much each process holds") == 1
+        sampler.sample()
+        assert caplog.text.count("does not report the memory of each process") == 1
 
 
 def test_how_long_a_kernel_computed_is_added_up(monkeypatch):
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         a = sampler.kernel("a", 1)
         now = monotonic_ms()
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
-        sampler.look()
-        world.process(a.pid, sm_util=50, busy_ms=600_000)
+        sampler.sample()
+        machine.process(a.pid, sm_util=50, busy_ms=600_000)
         now += 1000
-        assert sampler.look().busy_ms == {"a": 500}
+        assert sampler.sample().busy_ms == {"a": 500}
         now += 1000
-        sample = sampler.look()
+        sample = sampler.sample()
         assert (sample.busy_ms, sample.utilization) == ({"a": 1000}, {0: 0.5})
 
 
 SICK = {
-    48: "two bits",
+    48: "double bit",
     63: "next reset",
     64: "could not be replaced",
     74: "NVLink",
@@ -152,83 +153,85 @@ SICK = {
 
 @pytest.mark.parametrize(("xid", "words"), SICK.items())
 def test_errors_of_the_gpu_make_it_unhealthy_until_the_agent_starts_again(xid, words):
-    with watched(gpus=2) as (world, sampler):
-        sampler.look()
-        world.event(1, 8, xid)
-        sampler.look()
-        sampler.look()
-        assert sampler.health(0, monotonic_ms()) == ""
-        assert words in sampler.health(1, monotonic_ms())
-        assert f"XID {xid}" in sampler.health(1, monotonic_ms())
+    with watched(gpus=2) as (machine, sampler):
+        sampler.sample()
+        machine.event(1, 8, xid)
+        sampler.sample()
+        sampler.sample()
+        assert sampler.health_problem(0, monotonic_ms()) == ""
+        assert words in sampler.health_problem(1, monotonic_ms())
+        assert f"XID {xid}" in sampler.health_problem(1, monotonic_ms())
         assert sampler.take_faults() == []
 
 
 @pytest.mark.parametrize("xid", [13, 31, 43, 45])
 def test_errors_of_a_program_are_told_to_its_kernel_and_the_gpu_is_well(xid):
-    with watched(gpus=2) as (world, sampler):
+    with watched(gpus=2) as (machine, sampler):
         sampler.kernel("a", 1)
-        sampler.look()
-        world.event(0, 8, xid)
-        sampler.look()
+        sampler.sample()
+        machine.event(0, 8, xid)
+        sampler.sample()
         [fault] = sampler.take_faults()
         assert (fault.gpu, fault.kernel_id) == (0, "a")
         assert f"XID {xid}" in fault.message
         assert sampler.take_faults() == []
-        assert sampler.health(0, monotonic_ms()) == ""
+        assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
 def test_nobody_is_blamed_on_a_guess():
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         sampler.kernel("a", 1)
         b = sampler.kernel("b", 1)
-        sampler.look()
-        world.event(0, 8, 31)
-        sampler.look()
+        sampler.sample()
+        machine.event(0, 8, 31)
+        sampler.sample()
         assert [fault.kernel_id for fault in sampler.take_faults()] == [""]
-        world.process(b.pid, sm_util=100, busy_ms=600_000)
-        sampler._timed -= 1000  # a second later
-        world.event(0, 8, 31)
-        sampler.look()
+        machine.process(b.pid, sm_util=100, busy_ms=600_000)
+        sampler._utilization_read -= 1000  # a second later
+        machine.event(0, 8, 31)
+        sampler.sample()
         assert [fault.kernel_id for fault in sampler.take_faults()] == ["b"]
 
 
 def test_an_unknown_error_is_only_logged():
-    with watched() as (world, sampler):
-        world.event(0, 8, 155)
-        sampler.look()
-        assert (sampler.health(0, monotonic_ms()), sampler.take_faults()) == ("", [])
+    with watched() as (machine, sampler):
+        machine.event(0, 8, 155)
+        sampler.sample()
+        assert (sampler.health_problem(0, monotonic_ms()), sampler.take_faults()) == ("", [])
 
 
 def test_a_lost_gpu_keeps_the_others_and_comes_back_when_it_answers():
-    with watched(gpus=2) as (world, sampler):
+    with watched(gpus=2) as (machine, sampler):
         sampler.kernel("a", 1, 1)
-        world.set("healthy", 0, gpu=0)
-        sample = sampler.look()
-        assert sampler.health(0, monotonic_ms()) == "It does not answer (NVML: GPU is lost)."
+        machine.set("healthy", 0, gpu=0)
+        sample = sampler.sample()
+        assert (
+            sampler.health_problem(0, monotonic_ms()) == "It does not answer (NVML: GPU is lost)."
+        )
         assert (set(sample.memory), sample.account.held) == ({1}, {"a": {1: 1024 + CONTEXT}})
-        world.set("healthy", 1, gpu=0)
-        sampler.look()
-        assert sampler.health(0, monotonic_ms()) == ""
+        machine.set("healthy", 1, gpu=0)
+        sampler.sample()
+        assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
 def test_a_driver_that_asks_for_a_reset_is_passed_on_and_so_is_its_all_clear(monkeypatch):
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         now = monotonic_ms()
         monkeypatch.setattr("node_agent.devices.nvidia.sampler.monotonic_ms", lambda: now)
-        world.set("recovery", 1, gpu=0)
-        sampler.look()
-        assert "reset it" in sampler.health(0, now)
-        world.set("recovery", 0, gpu=0)
+        machine.set("recovery", 1, gpu=0)
+        sampler.sample()
+        assert "reset it" in sampler.health_problem(0, now)
+        machine.set("recovery", 0, gpu=0)
         now += 20_000
-        sampler.look()
-        assert sampler.health(0, now) == ""
+        sampler.sample()
+        assert sampler.health_problem(0, now) == ""
 
 
 def test_memory_rows_that_cannot_be_replaced():
-    with watched() as (world, sampler):
-        world.set("remap_failure", 1, gpu=0)
-        sampler.look()
-        assert "could not be replaced" in sampler.health(0, monotonic_ms())
+    with watched() as (machine, sampler):
+        machine.set("remap_failure", 1, gpu=0)
+        sampler.sample()
+        assert "could not be replaced" in sampler.health_problem(0, monotonic_ms())
 
 
 CALLS = [
@@ -250,70 +253,72 @@ CODES = [
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("code", CODES)
 def test_a_call_that_fails_costs_that_ability_alone(call, code):
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         sampler.kernel("a", 1)
-        world.fault(call, Faults.FAIL, code, times=-1)
+        machine.fault(call, Faults.FAIL, code, times=-1)
         for _ in range(3):
-            assert sampler.look().account.held == {"a": {0: 1024 + CONTEXT}}
-        assert sampler.health(0, monotonic_ms()) == ""
+            assert sampler.sample().account.held == {"a": {0: 1024 + CONTEXT}}
+        assert sampler.health_problem(0, monotonic_ms()) == ""
 
 
 def test_what_a_driver_does_not_have_is_asked_for_once():
-    with watched() as (world, sampler):
-        fault = world.fault(
+    with watched() as (machine, sampler):
+        fault = machine.fault(
             "nvmlDeviceGetRemappedRows", Faults.FAIL, pynvml.NVML_ERROR_NOT_SUPPORTED, times=-1
         )
         for _ in range(3):
-            sampler._checked -= 60_000
-            sampler.look()
-        assert world.hits(fault) == 1
+            sampler._health._checked -= 60_000
+            sampler.sample()
+        assert machine.hits(fault) == 1
 
 
 def test_a_list_that_fails_for_a_moment_is_believed_as_it_was():
-    with watched() as (world, sampler):
+    with watched() as (machine, sampler):
         sampler.kernel("a", 1)
-        sampler.look()
-        world.fault(
+        sampler.sample()
+        machine.fault(
             "nvmlDeviceGetComputeRunningProcesses_v3", Faults.FAIL, pynvml.NVML_ERROR_UNKNOWN
         )
-        assert sampler.look().account.held == {"a": {0: 1024 + CONTEXT}}
+        assert sampler.sample().account.held == {"a": {0: 1024 + CONTEXT}}
 
 
 def test_a_driver_that_does_not_list_processes_cannot_be_observed():
-    with watched() as (world, sampler):
-        world.fault(
+    with watched() as (machine, sampler):
+        machine.fault(
             "nvmlDeviceGetComputeRunningProcesses_v3",
             Faults.FAIL,
             pynvml.NVML_ERROR_NOT_SUPPORTED,
             times=-1,
         )
-        sampler.look()
-        assert sampler.unlisted() == "Not Supported"
+        sampler.sample()
+        assert sampler.attribution_problem() == "Not Supported"
 
 
 def test_a_driver_that_hangs_is_said_to_be_silent_and_nobody_waits_for_it():
-    with watched() as (world, sampler):
-        sampler.look()
-        world.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
+    with watched() as (machine, sampler):
+        sampler.sample()
+        machine.fault("nvmlDeviceGetMemoryInfo_v2", Faults.HANG, times=-1)
         sampler.start(lambda: None)
-        sampler.hurry()
+        sampler.refresh()
         deadline = time.monotonic() + 20
-        while not sampler._looking.locked() and time.monotonic() < deadline:
+        while not sampler._sampling.locked() and time.monotonic() < deadline:
             time.sleep(0.005)
         assert sampler.last.account.held == {}, "what was seen last is still there"
-        assert "has not answered for" in sampler.health(0, sampler.last.taken + SILENT_MS + 1)
+        assert "has not answered for" in sampler.health_problem(
+            0, sampler.last.taken + SILENT_MS + 1
+        )
         assert sampler.stop() is False
-        world.clear()
+        machine.clear()
 
 
 def test_a_hurry_is_answered_with_a_newer_look_and_a_wake():
     with watched() as (_, sampler):
         woken = threading.Event()
-        sampler.look()
+        sampler.sample()
         before = sampler.last.taken
         time.sleep(0.002)
         sampler.start(woken.set)
-        sampler.hurry()
+        sampler.refresh()
         assert woken.wait(20)
         assert sampler.last.taken > before
 
@@ -321,8 +326,8 @@ def test_a_hurry_is_answered_with_a_newer_look_and_a_wake():
 def test_a_change_is_woken_for_and_no_change_is_not():
     with watched() as (_, sampler):
         woken = threading.Event()
-        sampler.look()
-        sampler.pace(True)
+        sampler.sample()
+        sampler.sample_fast(True)
         sampler.start(woken.set)
         assert woken.wait(20), "the first of the closer looks is a hurried one"
         woken.clear()

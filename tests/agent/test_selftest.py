@@ -22,18 +22,18 @@ from jupyter_gpushare.core.model.errors import Unavailable
 from node_agent.devices.base.call_tracker import CallTracker, hang_problem
 from node_agent.devices.base.hang_detection import run_watched
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient, Deadlines
-from node_agent.devices.nvidia.mps import mps_runs
-from node_agent.devices.nvidia.selftest import ADVICE, advised
+from node_agent.devices.nvidia.mps import mps_is_running
+from node_agent.devices.nvidia.selftest import REMEDIES, reason_and_remedy
 from node_agent.devices.nvidia.selftest_cache import SelfTestCache
 from tests.agent.test_cgroups import real_subtree
-from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Faults
 
 pytestmark = pytest.mark.slow
 TIERS = ("observe", "cooperate", "limit", "suspend", "relocate")
 
 
 def self_test(
-    world: GpuWorld, state: Path | None = None, **environ: str
+    machine: FakeGpuMachine, state: Path | None = None, **environ: str
 ) -> dict[str, tuple[str, str]]:
     """tier -> (yes or no, why not and what to do), read off what `agent --self-test` prints.
     `state`: its state directory, else a new one.
@@ -51,7 +51,7 @@ def self_test(
         ],
         capture_output=True,
         text=True,
-        env=os.environ | world.environment() | environ,
+        env=os.environ | machine.environment() | environ,
         timeout=100,
         check=False,
     )
@@ -87,9 +87,9 @@ def printed(
 
 def test_a_driver_that_does_not_start_says_what_is_missing():
     """CUDA_ERROR_SYSTEM_NOT_READY: an H200 behind NVSwitch whose fabric manager does not run."""
-    with GpuWorld(gpus=1) as world:
-        world.fault("cuInit", Faults.FAIL, 802, times=-1)
-        found = self_test(world)
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.fault("cuInit", Faults.FAIL, 802, times=-1)
+        found = self_test(machine)
     assert has(found) == ["observe", "cooperate"]
     assert "CUDA_ERROR_SYSTEM_NOT_READY (802)" in found["suspend"][1]
     assert "nvidia-fabricmanager" in found["suspend"][1]
@@ -116,9 +116,9 @@ def test_a_machine_without_a_driver_has_no_tier_and_the_table_says_why(tmp_path)
     ["nvmlInitWithFlags", "nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3"],
 )
 def test_a_call_that_hangs_is_named_with_its_time_and_the_self_test_ends(call, tmp_path):
-    with GpuWorld(gpus=1) as world:
-        world.fault(call, Faults.HANG, times=-1)
-        done = printed(os.environ | world.environment(), tmp_path, hung_s=6)
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.fault(call, Faults.HANG, times=-1)
+        done = printed(os.environ | machine.environment(), tmp_path, hung_s=6)
         assert done.returncode == 0, done.stderr
         named = {
             "nvmlInitWithFlags": "nvmlInit",
@@ -146,22 +146,24 @@ MACHINES = {
 }
 
 
-@pytest.mark.parametrize(("machine", "expected"), MACHINES.values(), ids=MACHINES)
-def test_what_a_machine_has_and_for_the_rest_a_reason_and_what_to_do(machine, expected):
-    with GpuWorld(**machine) as world:
-        found = self_test(world)
+@pytest.mark.parametrize(("options", "expected"), MACHINES.values(), ids=MACHINES)
+def test_what_a_machine_has_and_for_the_rest_a_reason_and_what_to_do(options, expected):
+    with FakeGpuMachine(**options) as machine:
+        found = self_test(machine)
         assert has(found) == expected
         for tier in TIERS:
             assert (found[tier][0] == "yes") == (found[tier][1] == ""), found[tier]
             assert found[tier][0] == "yes" or "→" in found[tier][1]
-        assert all(world.used(gpu) == 0 for gpu in range(machine["gpus"])), "the toy is gone"
+        assert all(machine.used(gpu) == 0 for gpu in range(len(machine.uuids))), (
+            "the test process has ended"
+        )
 
 
 def test_driver_615_with_a_cgroup_of_its_own_limits_and_leaves_nothing(tmp_path):
     subtree = real_subtree() or tmp_path
     try:
-        with GpuWorld(gpus=2, driver=615) as world:
-            found = self_test(world, GPUSHARE_CGROUP=str(subtree))
+        with FakeGpuMachine(gpus=2, driver=615) as machine:
+            found = self_test(machine, GPUSHARE_CGROUP=str(subtree))
             if (
                 subtree == tmp_path
             ):  # a folder has no cgroup.procs: nobody could be moved in, and it says so
@@ -176,67 +178,69 @@ def test_driver_615_with_a_cgroup_of_its_own_limits_and_leaves_nothing(tmp_path)
 
 
 def test_a_move_that_the_driver_only_pretends_is_no_tier():
-    with GpuWorld(gpus=2) as world:
-        world.set("remap_is_noop", 1)
-        found = self_test(world)
+    with FakeGpuMachine(gpus=2) as machine:
+        machine.set("remap_is_noop", 1)
+        found = self_test(machine)
         assert has(found) == ["observe", "cooperate", "suspend"]
         assert "did not make it" in found["relocate"][1]
 
 
 def test_a_driver_that_may_not_touch_other_processes():
-    with GpuWorld(gpus=1) as world:
-        world.fault("cuCheckpointProcessLock", Faults.FAIL, 800, times=-1)
-        found = self_test(world)
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.fault("cuCheckpointProcessLock", Faults.FAIL, 800, times=-1)
+        found = self_test(machine)
         assert "suspend" not in has(found)
         assert "ptrace_scope" in found["suspend"][1]
-        assert world.used(0) == 0
+        assert machine.used(0) == 0
 
 
 def test_a_checkpoint_that_fails_names_the_call():
-    with GpuWorld(gpus=1) as world:
-        world.fault("cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1)
-        assert "cuCheckpointProcessCheckpoint" in self_test(world)["suspend"][1]
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.fault("cuCheckpointProcessCheckpoint", Faults.FAIL, 801, times=-1)
+        assert "cuCheckpointProcessCheckpoint" in self_test(machine)["suspend"][1]
 
 
 def test_a_gpu_that_is_cut_into_instances_shares_and_does_not_suspend():
-    with GpuWorld(gpus=1) as world:
-        world.set("mig_mode", 1, gpu=0)
-        world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
-        found = self_test(world)
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.set("mig_mode", 1, gpu=0)
+        machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        found = self_test(machine)
         assert has(found) == ["observe", "cooperate"]
         assert "MIG" in found["suspend"][1]
 
 
 def test_beside_whole_gpus_the_instances_are_named_as_what_cannot_be_suspended():
-    with GpuWorld(gpus=2) as world:
-        world.set("mig_mode", 1, gpu=0)
+    with FakeGpuMachine(gpus=2) as machine:
+        machine.set("mig_mode", 1, gpu=0)
         for _ in range(2):
-            world.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
-        found = self_test(world)
+            machine.add_gpu("NVIDIA A100-SXM4-80GB MIG 3g.40gb", 40 * GIB, mig_parent=0)
+        found = self_test(machine)
         assert has(found) == ["observe", "cooperate", "suspend"]
         assert "MIG" in found["relocate"][1]
         assert re.search(
-            r"suspend on GPU 0, 1 +no +instances of a GPU \(MIG\)",
-            printed(os.environ | world.environment(), world.folder / "state").stdout,
+            r"suspend on GPU 0, 1 +no +MIG instances",
+            printed(os.environ | machine.environment(), machine.folder / "state").stdout,
         )
 
 
 def test_a_driver_that_does_not_tell_states_or_tells_others_suspends_nobody():
     """Every suspend is judged by the state that the driver tells."""
-    with GpuWorld(gpus=1) as world:
-        world.fault("cuCheckpointProcessGetState", Faults.FAIL, 999, times=-1)
-        assert "cuCheckpointProcessGetState" in self_test(world)["suspend"][1]
-        world.clear()
-        world.fault("cuCheckpointProcessUnlock", Faults.LIE, times=-1)
-        assert "left a test process locked that should be running" in self_test(world)["suspend"][1]
-        assert world.used(0) == 0
+    with FakeGpuMachine(gpus=1) as machine:
+        machine.fault("cuCheckpointProcessGetState", Faults.FAIL, 999, times=-1)
+        assert "cuCheckpointProcessGetState" in self_test(machine)["suspend"][1]
+        machine.clear()
+        machine.fault("cuCheckpointProcessUnlock", Faults.LIE, times=-1)
+        assert (
+            "left a test process locked that should be running" in self_test(machine)["suspend"][1]
+        )
+        assert machine.used(0) == 0
 
 
 @contextlib.contextmanager
-def filled(world: GpuWorld, gpu: int, size: int = 8 * GIB):
+def filled(machine: FakeGpuMachine, gpu: int, size: int = 8 * GIB):
     sleeper = subprocess.Popen(["sleep", "100"])
     try:
-        world.occupy(sleeper.pid, gpu, size)
+        machine.occupy(sleeper.pid, gpu, size)
         yield
     finally:
         sleeper.kill()
@@ -244,27 +248,27 @@ def filled(world: GpuWorld, gpu: int, size: int = 8 * GIB):
 
 
 def test_a_full_gpu_is_a_reason_and_what_was_proven_before_counts(tmp_path):
-    with GpuWorld(gpus=2, memory=8 * GIB) as world:
-        with filled(world, 0), filled(world, 1, 7 * GIB + GIB // 2):
-            found = self_test(world, tmp_path)
+    with FakeGpuMachine(gpus=2, memory=8 * GIB) as machine:
+        with filled(machine, 0), filled(machine, 1, 7 * GIB + GIB // 2):
+            found = self_test(machine, tmp_path)
             assert has(found) == ["observe", "cooperate"]
-            assert "room for a test process" in found["suspend"][1]
+            assert "free memory for a test process" in found["suspend"][1]
             assert "driver 5" not in found["suspend"][1] + found["relocate"][1]
-        assert has(self_test(world, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"]
-        with filled(world, 0), filled(world, 1):
-            assert has(self_test(world, tmp_path)) == [
+        assert has(self_test(machine, tmp_path)) == ["observe", "cooperate", "suspend", "relocate"]
+        with filled(machine, 0), filled(machine, 1):
+            assert has(self_test(machine, tmp_path)) == [
                 "observe",
                 "cooperate",
                 "suspend",
                 "relocate",
             ], "seen since the machine was started"
-            assert has(self_test(world)) == ["observe", "cooperate"], (
+            assert has(self_test(machine)) == ["observe", "cooperate"], (
                 "another agent has seen nothing"
             )
-        world.fault("cuCheckpointProcessRestore", Faults.FAIL, 999, times=-1)
-        assert "suspend" not in has(self_test(world, tmp_path)), "where there is room it is tried"
-        with filled(world, 0), filled(world, 1):
-            assert "suspend" not in has(self_test(world, tmp_path)), (
+        machine.fault("cuCheckpointProcessRestore", Faults.FAIL, 999, times=-1)
+        assert "suspend" not in has(self_test(machine, tmp_path)), "where there is room it is tried"
+        with filled(machine, 0), filled(machine, 1):
+            assert "suspend" not in has(self_test(machine, tmp_path)), (
                 "and what failed is not proven any more"
             )
 
@@ -281,17 +285,17 @@ def test_what_another_machine_or_a_damaged_file_says_proves_nothing(tmp_path):
 
 
 def test_an_mps_server_is_seen(tmp_path):
-    assert not mps_runs()
+    assert not mps_is_running()
     server = tmp_path / "nvidia-cuda-mps-server"
     shutil.copy(Path("/bin/sleep").resolve(), server)
     running = subprocess.Popen([str(server), "100"])
     try:
         deadline = time.monotonic() + 20
-        while not mps_runs():  # it has its name a moment after it was started
+        while not mps_is_running():  # it has its name a moment after it was started
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        with GpuWorld(gpus=1) as world:
-            found = self_test(world)
+        with FakeGpuMachine(gpus=1) as machine:
+            found = self_test(machine)
             assert "suspend" not in has(found)
             assert "MPS" in found["suspend"][1]
     finally:
@@ -320,7 +324,7 @@ MPS = {
 @pytest.mark.parametrize(("uid", "opened", "counts"), MPS.values(), ids=MPS)
 def test_only_an_mps_server_that_can_be_ours_counts(tmp_path, uid, opened, counts):
     mps(tmp_path, 4711, uid=uid, opened=opened)
-    assert mps_runs({0, 1}, tmp_path) is counts
+    assert mps_is_running({0, 1}, tmp_path) is counts
 
 
 def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tmp_path):
@@ -334,8 +338,8 @@ def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tm
     shutil.copy(Path("/bin/sleep").resolve(), server)
     stranger = subprocess.Popen([str(server), "100"], user=65534)
     try:
-        with GpuWorld(gpus=1) as world:
-            assert "suspend" in has(self_test(world))
+        with FakeGpuMachine(gpus=1) as machine:
+            assert "suspend" in has(self_test(machine))
     finally:
         stranger.kill()
         stranger.wait()
@@ -343,37 +347,37 @@ def test_a_stranger_who_calls_a_program_like_an_mps_server_takes_no_tier_away(tm
 
 def test_a_driver_that_hangs_costs_a_deadline_not_the_agent():
     from node_agent.devices.nvidia.nvml_types import GpuFound
-    from node_agent.devices.nvidia.selftest import SelfTest, tested
+    from node_agent.devices.nvidia.selftest import SelfTest, run_self_test
     from node_agent.system.cgroups import Cgroups
 
     class NoLimits:
         def problem(self) -> str:
             return "none here"
 
-        def try_out(self, cgroup: str) -> None: ...
+        def test(self, cgroup: str) -> None: ...
 
         def clear(self, cgroup: str) -> None: ...
 
-    with GpuWorld(gpus=1) as world, pytest.MonkeyPatch.context() as patch:
-        for name, value in world.environment().items():
+    with FakeGpuMachine(gpus=1) as machine, pytest.MonkeyPatch.context() as patch:
+        for name, value in machine.environment().items():
             patch.setenv(name, value)
-        world.fault("cuCheckpointProcessCheckpoint", Faults.HANG, times=-1)
+        machine.fault("cuCheckpointProcessCheckpoint", Faults.HANG, times=-1)
         checkpointer = CheckpointClient(Deadlines(copy=0.5))
-        gpu = GpuFound(0, world.uuids[0], "A100", 81920)
+        gpu = GpuFound(0, machine.uuids[0], "A100", 81920)
         try:
-            found = tested(
+            found = run_self_test(
                 SelfTest([gpu], checkpointer, NoLimits(), Cgroups(None, "none"), "", {0: 81920})
             )
         finally:
             checkpointer.close()
         assert "did not return" in found["suspend"]
-        assert found["relocate"].startswith("it needs the tier suspend")
+        assert found["relocate"].startswith("it requires the tier suspend")
         assert found["cooperate"] == ""
 
 
 def test_a_reason_says_what_to_do_or_its_tier_does():
-    assert advised("limit", "too old; update it") == ("too old", "update it")
-    assert advised("limit", "too old") == ("too old", ADVICE["limit"])
+    assert reason_and_remedy("limit", "too old; update it") == ("too old", "update it")
+    assert reason_and_remedy("limit", "too old") == ("too old", REMEDIES["limit"])
 
 
 def test_work_that_hung_and_failed_is_tried_again_and_other_failures_are_the_callers():

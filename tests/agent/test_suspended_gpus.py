@@ -91,7 +91,7 @@ def test_nobody_is_let_in_beside_a_kernel_that_has_not_heard_from_the_new_agent(
                     "settled",
                 )
                 for _ in range(5):
-                    await asyncio.to_thread(world.devices._sampler.look)
+                    await asyncio.to_thread(world.devices._sampler.sample)
                     world.agent.reconciler.try_step()
                     assert world.record("b").gate.waiting, "let in beside one who may still grow"
                     assert not world.record("a").gate.connected
@@ -128,7 +128,7 @@ def test_a_state_that_the_driver_gave_up_restarts_the_kernel_and_says_so():
             await world.until(lambda: world.server.relaunches, "relaunched", 20)
             assert {"lost", "killed"} <= set(world.server.kinds("a"))
             await world.until(
-                lambda: world.devices._copies.parked() == {},
+                lambda: world.devices._checkpoints.saved() == {},
                 "nothing is booked for the old process",
             )
             await world.until(
@@ -181,7 +181,7 @@ def test_on_an_instance_beside_whole_gpus_nobody_tries_to_save_and_whoever_has_t
             assert kinds.index("notice") < kinds.index("killed")
             assert "suspended" not in kinds
             assert "is lost, because it cannot be saved here" in dict(events)["notice"]
-            assert "instances of a GPU (MIG)" in dict(events)["killed"]
+            assert "MIG instances" in dict(events)["killed"]
 
     play(story())
 
@@ -198,7 +198,7 @@ def test_a_helper_that_hangs_or_dies_costs_time_and_nothing_else():
             await world.until(lambda: world.record("a").memory.transit is None, "given up", 20)
             await asking
             assert world.state(a) == "running"
-            pid = world.devices.checkpointer.helper_pid()
+            pid = world.devices.checkpoint_client.worker_pid()
             if pid is not None:
                 os.kill(pid, signal.SIGKILL)
             assert (await a.run(READ, timeout=30))["result"] == "tensor of a"
@@ -240,8 +240,8 @@ def test_whoever_waits_for_a_copy_that_hangs_is_told_of_what_for_how_long_and_un
 
 def test_a_copy_has_the_time_of_its_bytes():
     patient = CheckpointClient()
-    assert patient.copy_s(512) < 25, "a small one does not keep an owner waiting"
-    assert patient.copy_s(80 * GIB) > 10 * 80 / 4.6, (
+    assert patient.copy_timeout_s(512) < 25, "a small one does not keep an owner waiting"
+    assert patient.copy_timeout_s(80 * GIB) > 10 * 80 / 4.6, (
         "ten times as long as the slowest that was ever published"
     )
 
@@ -346,7 +346,7 @@ def test_a_kernel_that_ends_while_it_is_saved_leaves_nothing():
             await a.ask("suspend")
             world.scheduler.end("a")
             await a.end()
-            await world.until(lambda: not world.devices._copies.parked(), "forgotten")
+            await world.until(lambda: not world.devices._checkpoints.saved(), "forgotten")
             await world.until(
                 lambda: (
                     sum(kernel.memory.saved_mib for kernel in world.agent.node.kernels.values())

@@ -46,14 +46,14 @@ class FileNode(World):
         self.agent = Agent(self.config, self.devices, self.scheduler.link)
         await self.agent.start()
         self.updates: list[KernelUpdate] = []
-        send = self.agent.gate.to_kernel
+        send = self.agent.socket_server.to_kernel
 
         def record(kernel_id: str, body) -> bool:
             if isinstance(body, KernelUpdate):
                 self.updates.append(body)
             return send(kernel_id, body)
 
-        self.agent.gate.to_kernel = record
+        self.agent.socket_server.to_kernel = record
 
 
 def test_a_package_adds_a_vendor_and_a_broken_one_is_skipped(installed, tmp_path):

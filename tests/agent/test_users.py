@@ -38,8 +38,14 @@ from jupyter_gpushare.messages import (
     Share,
 )
 from node_agent.socket import socket_server
-from node_agent.system.processes import ProcessId, kill_tree, others_of, started, tree_of
-from node_agent.system.run_directory import prepared
+from node_agent.system.processes import (
+    ProcessId,
+    foreign_descendants,
+    kill_tree,
+    process_at,
+    tree_of,
+)
+from node_agent.system.run_directory import prepare_public_directory
 from tests.agent.simulated_node import GIB, FakeServer, World, acting_as, knocking, play
 from tests.workers import add_unix_user, remove_unix_user
 
@@ -437,11 +443,11 @@ def test_who_became_another_user_is_left_alone(people: People):
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        roots = started(int(process.stdout.readline()))
-        main, uid = started(process.pid), people.alice.pw_uid
+        roots = process_at(int(process.stdout.readline()))
+        main, uid = process_at(process.pid), people.alice.pw_uid
         try:
             assert tree_of("a.1", main, uid) == {main}
-            assert others_of("a.1", main, uid) == {roots}
+            assert foreign_descendants("a.1", main, uid) == {roots}
             assert tree_of("a.1", main, people.bob.pw_uid) == set()
             assert asyncio.run(kill_tree("a.1", main, people.bob.pw_uid))
             assert main.is_alive()
@@ -455,11 +461,11 @@ def test_a_folder_that_others_could_change_or_not_reach_is_refused(tmp_path: Pat
     tmp_path.chmod(0o700)
     (tmp_path / "doors").mkdir()
     (tmp_path / "doors/agent.sock").touch()
-    with pytest.raises(InvalidInput, match="lets nobody through"):
-        prepared(tmp_path / "doors")
+    with pytest.raises(InvalidInput, match="cannot traverse"):
+        prepare_public_directory(tmp_path / "doors")
     (tmp_path / "doors").chmod(0o777)
-    with pytest.raises(InvalidInput, match="writable by nobody else"):
-        prepared(tmp_path / "doors")
+    with pytest.raises(InvalidInput, match="only root may own and write"):
+        prepare_public_directory(tmp_path / "doors")
 
 
 def test_only_root_can_serve_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

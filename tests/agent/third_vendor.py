@@ -12,7 +12,7 @@ from node_agent.devices.base.basic_devices import BasicDevices
 from node_agent.devices.base.model import DeviceTraits, KernelProcesses, NodeReading, TenantMemory
 from node_agent.devices.base.process_attribution import ProcessAttribution
 from node_agent.devices.base.protocols import DiscoveryRequest
-from node_agent.policy.memory_accounting import GONE
+from node_agent.policy.memory_accounting import ENDED
 
 __all__ = ["DIRECTORY", "FileDevices", "FileVendor"]
 
@@ -44,7 +44,7 @@ class FileDevices(BasicDevices):
         return {DIRECTORY: str(self._directory)}
 
     def track_kernels(self, kernels: Mapping[str, KernelProcesses]) -> None:
-        self._attribution.follow(kernels)
+        self._attribution.track(kernels)
 
     def version(self) -> int:
         self._version += 1  # files change without notice: read them at every step
@@ -56,13 +56,13 @@ class FileDevices(BasicDevices):
         used = dict(foreign)
         for gpu, directory in enumerate(self._directories):
             for file in directory.iterdir():
-                _, owner = self._attribution.of(int(file.name))
+                _, owner = self._attribution.owner_of(int(file.name))
                 mib = int(file.read_text() or 0)
-                if owner and owner != GONE:
+                if owner and owner != ENDED:
                     kernel = held.setdefault(owner, {})
                     kernel[gpu] = kernel.get(gpu, 0) + mib
                     used[gpu] += mib
-                elif owner != GONE:
+                elif owner != ENDED:
                     foreign[gpu] += mib
         kernels = {name: TenantMemory(memory) for name, memory in held.items()}
         return NodeReading(used, kernels, foreign)

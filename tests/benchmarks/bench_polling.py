@@ -23,9 +23,9 @@ from node_agent.app import Agent, AgentConfig
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
 from node_agent.devices.nvidia.nvidia_devices import NvidiaDevices
 from node_agent.devices.nvidia.nvml import Nvml
-from node_agent.system.processes import ProcessId, started
+from node_agent.system.processes import ProcessId, process_at
 from tests.agent.fake_driver_kernels import loaded
-from tests.fake_driver.fake_gpu_machine import MIB, GpuWorld
+from tests.fake_driver.fake_gpu_machine import MIB, FakeGpuMachine
 
 GPUS, KERNELS, ROUNDS, ROUND_S, BAR = 8, 32, 5, 6.0, 1.0
 WARM_S = 3.0
@@ -42,7 +42,7 @@ def cpu_s() -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def played_call_s(world: GpuWorld) -> float:
+def played_call_s(world: FakeGpuMachine) -> float:
     """CPU seconds of one call inside the played driver: the mean of the two that are made most,
     without any Python around them.
     """
@@ -67,14 +67,14 @@ def played_call_s(world: GpuWorld) -> float:
 def settle_in(agent: Agent, pids: list[int]) -> None:
     """32 kernels that were launched and hold memory."""
     for number, pid in enumerate(pids):
-        ident = started(pid)
+        ident = process_at(pid)
         assert isinstance(ident, ProcessId)
         kernel = agent.node.open_kernel(f"kernel-{number:02}")
         kernel.registration.registered, kernel.registration.language = True, "python"
         agent.lifecycle.watch(kernel, ident)
 
 
-async def measure(world: GpuWorld, pids: list[int]) -> bool:
+async def measure(world: FakeGpuMachine, pids: list[int]) -> bool:
     shares, calls = [], []
     with tempfile.TemporaryDirectory(prefix="gpushare-bench-") as folder:
         agent = Agent(
@@ -112,11 +112,11 @@ async def measure(world: GpuWorld, pids: list[int]) -> bool:
 
 
 def main() -> int:
-    with GpuWorld(gpus=GPUS) as world, loaded(world):
-        toys = [world.toy() for _ in range(KERNELS)]
-        for number, toy in enumerate(toys):
-            toy.do("alloc", number % GPUS, 64 * MIB)
-        return 0 if asyncio.run(measure(world, [toy.pid for toy in toys])) else 1
+    with FakeGpuMachine(gpus=GPUS) as world, loaded(world):
+        workers = [world.worker() for _ in range(KERNELS)]
+        for number, worker in enumerate(workers):
+            worker.do("alloc", number % GPUS, 64 * MIB)
+        return 0 if asyncio.run(measure(world, [worker.pid for worker in workers])) else 1
 
 
 if __name__ == "__main__":

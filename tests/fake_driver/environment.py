@@ -5,47 +5,49 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from node_agent.devices.nvidia.quiesce import MemoryReading
-from node_agent.system.processes import ProcessId, started
-from tests.fake_driver.fake_gpu_machine import MIB, GpuWorld, Toy
+from node_agent.system.processes import ProcessId, process_at
+from tests.fake_driver.fake_gpu_machine import MIB, FakeGpuMachine, Worker
 
-__all__ = ["TruthfulGround"]
+__all__ = ["ExactMemoryView"]
 
 
-class TruthfulGround:
+class ExactMemoryView:
     """Kernels are lists of toys. `growth`: as the caps would say; a kernel that is missing has no
     cap.
     """
 
-    def __init__(self, world: GpuWorld, kernels: dict[str, list[Toy]]) -> None:
-        self.world, self.kernels = world, kernels
+    def __init__(self, machine: FakeGpuMachine, kernels: dict[str, list[Worker]]) -> None:
+        self.machine, self.kernels = machine, kernels
         self.growth: dict[str, int] = {}
-        self.strangers: frozenset[int] = frozenset()
-        self.bare: list[Toy] = []
+        self.foreign_gpus: frozenset[int] = frozenset()
+        self.empty: list[Worker] = []
         """Listed on GPU 0 with nothing."""
 
-    def look(self) -> MemoryReading:
+    def read_memory(self) -> MemoryReading:
         """Nothing lags here."""
-        gpus = range(len(self.world.uuids))
+        gpus = range(len(self.machine.uuids))
         held = {
             name: {
                 ident: found
-                for toy in toys
-                if (ident := started(toy.pid)) and (found := self._held(toy))
+                for worker in workers
+                if (ident := process_at(worker.pid)) and (found := self._held(worker))
             }
-            for name, toys in self.kernels.items()
+            for name, workers in self.kernels.items()
         }
-        free = {gpu: (self.world.total - self.world.used(gpu)) // MIB for gpu in gpus}
-        return MemoryReading(held, free, self.growth, self.strangers)
+        free = {gpu: (self.machine.total - self.machine.used(gpu)) // MIB for gpu in gpus}
+        return MemoryReading(held, free, self.growth, self.foreign_gpus)
 
-    def _held(self, toy: Toy) -> dict[int, int]:
-        if toy in self.bare:
+    def _held(self, worker: Worker) -> dict[int, int]:
+        if worker in self.empty:
             return {0: 0}
         return {
             gpu: -(-used // MIB)
-            for gpu in range(len(self.world.uuids))
-            if (used := self.world.used_by(toy.pid, gpu))
+            for gpu in range(len(self.machine.uuids))
+            if (used := self.machine.used_by(worker.pid, gpu))
         }
 
     def members(self, kernel_id: str) -> Sequence[ProcessId]:
         """Those that live."""
-        return [ident for toy in self.kernels.get(kernel_id, []) if (ident := started(toy.pid))]
+        return [
+            ident for worker in self.kernels.get(kernel_id, []) if (ident := process_at(worker.pid))
+        ]

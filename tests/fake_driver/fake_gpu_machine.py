@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tests.fake_driver.build import libraries
 
-__all__ = ["GIB", "MIB", "Faults", "GpuWorld", "Toy"]
+__all__ = ["GIB", "MIB", "Faults", "FakeGpuMachine", "Worker"]
 
 MIB: Final = 1 << 20
 GIB: Final = 1 << 30
@@ -49,7 +49,7 @@ class Faults:
     FAIL, FAIL_AFTER, LIE, HANG, HANG_AFTER, DELAY, VANISH, DIE, DIE_AFTER = range(1, 10)
 
 
-class GpuWorld:
+class FakeGpuMachine:
     """One machine. `with GpuWorld(gpus=2) as world:` makes it the one that `world.environment()`
     names.
     """
@@ -76,13 +76,13 @@ class GpuWorld:
         ):
             raise OSError(f"cannot make {self.path}")
         self.uuids: list[str] = []
-        self._toys: list[Toy] = []
+        self._workers: list[Worker] = []
         for _ in range(gpus):
             self.add_gpu(model, memory)
         self.set("context_bytes", context)
 
     @classmethod
-    def at(cls, path: Path, driver: int, memory: int, uuids: list[str]) -> GpuWorld:
+    def at(cls, path: Path, driver: int, memory: int, uuids: list[str]) -> FakeGpuMachine:
         """The machine that another process made: to look at."""
         found = cls.__new__(cls)
         found.driver, found.model, found.total, found.path, found.uuids = (
@@ -99,7 +99,7 @@ class GpuWorld:
         ) = ctypes.c_uint64
         return found
 
-    def __enter__(self) -> GpuWorld:
+    def __enter__(self) -> FakeGpuMachine:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -108,8 +108,8 @@ class GpuWorld:
     def close(self) -> None:
         """End every toy, and forget the machine."""
         self.clear()
-        for toy in self._toys:
-            toy.kill()
+        for worker in self._workers:
+            worker.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def environment(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ class GpuWorld:
         return {"GPUSHARE_FAKE_GPU": str(self.path), "LD_LIBRARY_PATH": str(self.libraries)}
 
     @contextlib.contextmanager
-    def here(self) -> Iterator[None]:
+    def active(self) -> Iterator[None]:
         """This process lives on this machine too (libraries must be loaded by full path: the loader
         has read its environment).
         """
@@ -238,26 +238,26 @@ class GpuWorld:
 
     # ---- who lives there -------------------------------------------------------------------------
 
-    def toy(self, **environment: str) -> Toy:
+    def worker(self, **environment: str) -> Worker:
         """A process that uses the GPUs as it is told; see toy.py for its words."""
-        toy = Toy(self, environment)
-        self._toys.append(toy)
-        return toy
+        worker = Worker(self, environment)
+        self._workers.append(worker)
+        return worker
 
 
-class Toy:
+class Worker:
     """One toy process; `do("alloc", 0, size)` returns what it answered, `start` does not wait for
     it.
     """
 
-    def __init__(self, world: GpuWorld, environment: dict[str, str]) -> None:
+    def __init__(self, machine: FakeGpuMachine, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.fake_driver.memory_holder"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=os.environ | world.environment() | environment,
+            env=os.environ | machine.environment() | environment,
         )
         self.pid = self._process.pid
 

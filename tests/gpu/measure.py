@@ -133,7 +133,7 @@ def _gpu() -> tuple[str, str, int]:
     """
     code = (
         "import json; from node_agent.devices.nvidia.nvml import Nvml; n = Nvml(); "
-        "print(json.dumps([n.gpus[0].model, n.driver_version(), n.memory(0).total]))"
+        "print(json.dumps([n.gpus[0].model, n.driver, n.memory(0).total]))"
     )
     try:
         done = subprocess.run(

@@ -43,7 +43,7 @@ class Part:
 def _machine(_: Ask) -> Iterator[Row]:
     nvml = Nvml()
     yield {"what": "GPUs", "is": ", ".join(f"{gpu.model} {gpu.uuid}" for gpu in nvml.gpus)}
-    yield {"what": "driver", "is": nvml.driver_version()}
+    yield {"what": "driver", "is": nvml.driver}
     yield {
         "what": "GPU memory, MiB (total, the driver's own)",
         "is": f"{nvml.memory(0).total // MIB}, {nvml.memory(0).reserved // MIB}",

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
-from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, MIB, ROOT, FakeGpuMachine, Faults
 from tests.gpu import bench
 from tests.gpu.measure import RUN
 from tests.gpu.page import page
@@ -28,7 +28,7 @@ SMALL, LARGER = "copies-0.03125", "copies-0.0625"
 
 @pytest.fixture
 def world():
-    with GpuWorld(gpus=1, memory=1 * GIB, context=16 * MIB) as world:
+    with FakeGpuMachine(gpus=1, memory=1 * GIB, context=16 * MIB) as world:
         yield world
 
 
@@ -127,7 +127,7 @@ def test_a_part_that_hangs_is_ended_with_all_that_it_started(measure, world):
     assert left_on(world) == []
 
 
-def left_on(world: GpuWorld) -> list[int]:
+def left_on(world: FakeGpuMachine) -> list[int]:
     """Processes that the script has started on this machine and left behind."""
     found = []
     for folder in Path("/proc").iterdir():
@@ -163,7 +163,7 @@ def test_what_does_not_fit_into_the_budget_is_not_begun(measure):
 
 def test_results_of_another_machine_are_not_mixed_in(measure, world, tmp_path):
     measure(*parts("machine"))
-    with GpuWorld(gpus=1, driver=615, memory=1 * GIB) as other:
+    with FakeGpuMachine(gpus=1, driver=615, memory=1 * GIB) as other:
         command = [
             sys.executable,
             "-m",

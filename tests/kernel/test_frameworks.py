@@ -12,7 +12,7 @@ import pytest
 from jupyter_gpushare.kernel.frameworks.caps import FrameworkCaps, net_of_context
 from jupyter_gpushare.kernel.frameworks.cuda import match_devices
 from node_agent.devices.nvidia.checkpoint_client import CheckpointClient
-from tests.fake_driver.fake_gpu_machine import GIB, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
@@ -23,7 +23,7 @@ CUPY_TAKES = "import cupy\ny = cupy.full({gib} << 30, 7)"
 
 @pytest.fixture
 def world():
-    with GpuWorld(gpus=2, memory=80 * GIB) as world:
+    with FakeGpuMachine(gpus=2, memory=80 * GIB) as world:
         yield world
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from tests.fake_driver.fake_gpu_machine import ROOT, GpuWorld
+from tests.fake_driver.fake_gpu_machine import ROOT, FakeGpuMachine
 from tests.story.jupyter_process import Server
 
 __all__ = ["GPU", "PlayedServer"]
@@ -28,7 +28,7 @@ class PlayedServer(Server):
         remote: bool = False,
         **machine: object,
     ) -> None:
-        self.machine = GpuWorld(gpus=gpus, driver=driver, **machine)  # type: ignore[arg-type]
+        self.machine = FakeGpuMachine(gpus=gpus, driver=driver, **machine)  # type: ignore[arg-type]
         super().__init__(folder, remote=remote, gpus=gpus)
 
     @property

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from node_agent.devices.base.model import TIERS
-from tests.fake_driver.fake_gpu_machine import GIB, Faults, GpuWorld
+from tests.fake_driver.fake_gpu_machine import GIB, FakeGpuMachine, Faults
 from tests.story.fake_driver_server import GPU, PlayedServer
 from tests.story.jupyter_process import eventually
 
@@ -84,7 +84,7 @@ def test_plain_scripts_land_on_their_own_gpus_and_what_is_there_is_shown(played)
         "what it holds, its context included",
     )
 
-    stranger = server.machine.toy()
+    stranger = server.machine.worker()
     stranger.do("alloc", 0, GIB)
     eventually(lambda: server.devices()[0]["foreign_processes"] == 1, "the stranger is counted")
     node = server.rest("GET", "gpushare/api/nodes")["nodes"][0]
@@ -173,7 +173,7 @@ def test_where_memory_cannot_move_its_owner_is_warned_and_started_anew_there(pla
 
 def test_what_strangers_hold_is_waited_for_and_never_taken(played):
     server = played(gpus=1)
-    stranger = server.machine.toy()
+    stranger = server.machine.worker()
     stranger.do("alloc", 0, 6 * GIB)
     eventually(lambda: server.devices()[0]["foreign_mib"], "the stranger is seen")
     a = server.notebook("half", "a.ipynb")
@@ -234,7 +234,7 @@ def test_a_kernel_without_a_share_has_no_gpu(played):
 
 @pytest.mark.parametrize("driver", [535, 550, 570, 580, 615])
 def test_the_command_line_says_what_a_driver_lacks(driver):
-    with GpuWorld(gpus=2, driver=driver, memory=SMALL) as machine:
+    with FakeGpuMachine(gpus=2, driver=driver, memory=SMALL) as machine:
         done = gpushare(
             on(machine), "agent", "--self-test", "--state-dir", str(machine.folder / "state")
         )
@@ -252,7 +252,7 @@ def test_the_command_line_says_what_a_driver_lacks(driver):
 
 
 def test_a_broken_driver_stops_the_agent_with_one_line_and_is_the_answer_of_the_self_test():
-    with GpuWorld(gpus=1) as machine:
+    with FakeGpuMachine(gpus=1) as machine:
         machine.fault("nvmlInitWithFlags", Faults.FAIL, 18, times=-1)
         state = ("--state-dir", str(machine.folder / "state"))
         tested = gpushare(on(machine), "agent", "--self-test", *state)

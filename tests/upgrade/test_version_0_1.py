@@ -19,7 +19,7 @@ from jupyter_gpushare.messages import LeaseBody, decode
 from jupyter_gpushare.scheduler.policy.policy_file import load_policy
 from jupyter_gpushare.scheduler.store.database import NEWEST, open_engine
 from jupyter_gpushare.scheduler.store.integrity_check import problems_in
-from node_agent.system.processes import MARKER, started
+from node_agent.system.processes import MARKER, process_at
 from tests.agent.simulated_node import World, play
 from tests.scheduler.running_server import open_server
 
@@ -95,7 +95,7 @@ class UpgradedNode(World):
         """(pid, start time) of a process that carries the mark of this launch."""
         made = subprocess.Popen(["sleep", "60"], env={MARKER: launch})
         self.processes[kernel_id] = made
-        found = started(made.pid)
+        found = process_at(made.pid)
         assert found is not None
         return found.pid, found.start
 

@@ -1,10 +1,9 @@
-"""Whose a process is: one of our kernels', or a stranger's. Reads /proc; remembers what it found,
-by pid and start time.
+"""Determines which kernel a process belongs to. Reads /proc; caches results by pid and start time.
 
-A process is a kernel's when it is its main process, is below it by parent, carries the mark of this
-launch in its environment, is in its cgroup, or is in its session (a child whose parent died and
-whose environment was emptied). The marks of an earlier launch make a stranger: what is left of it
-is being ended, and must not be mixed up with the new kernel.
+A process belongs to a kernel when it is its main process, descends from it, carries the marker of
+this launch in its environment, is in its cgroup, or is in its session (a child whose parent ended
+and whose environment was cleared). A marker of an earlier launch makes a process foreign: the
+remains of that launch are being ended, and must not be attributed to the new kernel.
 """
 
 from __future__ import annotations
@@ -16,57 +15,53 @@ from typing import Final
 
 from jupyter_gpushare.simnode import start_of
 
-from ...policy.memory_accounting import GONE, STRANGER
-from ...system.processes import MARKER, SELF_TEST, ProcessId, belongs, tree_of
+from ...policy.memory_accounting import ENDED, FOREIGN
+from ...system.processes import MARKER, SELF_TEST, ProcessId, is_owned_by, tree_of
 from .model import KernelProcesses
 
 __all__ = ["ProcessAttribution"]
 
-DEEPEST: Final = 64
-"""Generations of parents that are looked at: a loop in /proc (a pid used again while we read) must
-end.
-"""
+MAX_GENERATIONS: Final = 64
+"""Parents that are followed: a loop in /proc (a pid that was reused while we read) must end."""
 CGROUPS: Final = "/sys/fs/cgroup"
-MOST: Final = 4096
-"""Processes that are remembered: those that ended are forgotten when there are more."""
+CACHE_SIZE: Final = 4096
+"""Cached processes; above this number, those that ended are dropped."""
 
 
 class ProcessAttribution:
-    """Answers for the GPUs' process lists. From any thread."""
+    """The owners of processes. Thread-safe."""
 
     def __init__(self) -> None:
         self._kernels: Mapping[str, KernelProcesses] = {}
-        self._found: dict[int, tuple[int, str]] = {}
+        self._cache: dict[int, tuple[int, str]] = {}
         self._lock = threading.Lock()
 
-    def follow(self, kernels: Mapping[str, KernelProcesses]) -> None:
-        """These are the kernels from now on; strangers are looked at again."""
+    def track(self, kernels: Mapping[str, KernelProcesses]) -> None:
+        """Replace the kernels; foreign processes are examined again."""
         with self._lock:
             if kernels == self._kernels:
                 return
-            gone = {name for name, kin in self._kernels.items() if kernels.get(name) != kin}
+            changed = {name for name, old in self._kernels.items() if kernels.get(name) != old}
             self._kernels = dict(kernels)
-            # Who was a kernel's and has ended is still told from a stranger, also after the kernel
-            # was relaunched.
-            self._found = {
-                pid: (known[0], GONE) if known[1] in gone else known
-                for pid, known in self._found.items()
-                if known[1]
-            }
+            # A process of a kernel that ended or was relaunched is still no foreign process.
+            cache = {}
+            for pid, (start, owner) in self._cache.items():
+                if owner:
+                    cache[pid] = start, ENDED if owner in changed else owner
+            self._cache = cache
 
-    def of(self, pid: int) -> tuple[int, str]:
-        """(start time, owner) of a pid that the driver lists. Of one that has ended: GONE, with the
-        start time that it had.
+    def owner_of(self, pid: int) -> tuple[int, str]:
+        """(start time, owner) of a pid that the driver lists; ENDED with the last known start time
+        for a process that has ended.
 
-        A pid that we have never seen alive is a stranger's: it may live in a namespace that we do
-        not see.
+        A pid that never existed here is foreign: it may belong to an invisible pid namespace.
         """
         start = start_of(pid)
         with self._lock:
-            known, kernels = self._found.get(pid), self._kernels
+            known, kernels = self._cache.get(pid), self._kernels
         if start is None:
-            return (known[0], GONE) if known else (0, STRANGER)
-        if known and known[0] == start and known[1] != GONE:
+            return (known[0], ENDED) if known else (0, FOREIGN)
+        if known and known[0] == start and known[1] != ENDED:
             return known
         found = start, self._find(pid, start, kernels)
         with self._lock:
@@ -75,58 +70,56 @@ class ProcessAttribution:
         return found
 
     def _remember(self, pid: int, found: tuple[int, str]) -> None:
-        if len(self._found) >= MOST:
-            self._found = {
-                pid: known for pid, known in self._found.items() if start_of(pid) == known[0]
+        if len(self._cache) >= CACHE_SIZE:
+            self._cache = {
+                pid: known for pid, known in self._cache.items() if start_of(pid) == known[0]
             }
-        self._found[pid] = found
+        self._cache[pid] = found
 
     def members(self, kernel_id: str) -> list[ProcessId]:
-        """Every living process of a kernel, also those without a GPU, by pid."""
-        kin = self._kernels.get(kernel_id)
-        if kin is None:
+        """All living processes of a kernel by pid, with or without a GPU."""
+        kernel = self._kernels.get(kernel_id)
+        if kernel is None:
             return []
-        return sorted(
-            tree_of(kin.launch, ProcessId(*kin.main) if kin.main else None, kin.uid),
-            key=lambda one: one.pid,
-        )
+        main = ProcessId(*kernel.main) if kernel.main else None
+        return sorted(tree_of(kernel.launch, main, kernel.uid), key=lambda process: process.pid)
 
     @staticmethod
     def _find(pid: int, start: int, kernels: Mapping[str, KernelProcesses]) -> str:
-        mains = {kin.main: name for name, kin in kernels.items() if kin.main is not None}
+        mains = {kernel.main: name for name, kernel in kernels.items() if kernel.main is not None}
         if (pid, start) in mains:
             return mains[pid, start]
-        launches = {kin.launch: name for name, kin in kernels.items() if kin.launch}
-        mark = _mark(pid)
-        if mark == SELF_TEST:
-            return GONE
-        if mark is not None:  # marked: a kernel of ours, or what is left of one
-            name = launches.get(mark, "")
-            return name if name and belongs(ProcessId(pid, start), kernels[name].uid) else STRANGER
-        return _by_parent(pid, mains) or _by_cgroup(pid, kernels) or STRANGER
+        marker = _marker(pid)
+        if marker == SELF_TEST:
+            return ENDED
+        if marker is not None:
+            return _by_marker(marker, ProcessId(pid, start), kernels)
+        return _by_parent(pid, mains) or _by_cgroup(pid, kernels) or FOREIGN
 
 
-def _mark(pid: int) -> str | None:
-    """The launch that a process belongs to by its environment; None: it carries no mark, or is not
-    ours to read.
-    """
+def _by_marker(marker: str, process: ProcessId, kernels: Mapping[str, KernelProcesses]) -> str:
+    """The kernel whose launch has this marker, for processes of its user only."""
+    for name, kernel in kernels.items():
+        if kernel.launch and kernel.launch == marker:
+            return name if is_owned_by(process, kernel.uid) else FOREIGN
+    return FOREIGN
+
+
+def _marker(pid: int) -> str | None:
+    """The launch named by the environment of a process; None: no marker, or not readable."""
     try:
         environ = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
     prefix = f"{MARKER}=".encode()
-    return next(
-        (
-            entry[len(prefix) :].decode(errors="replace")
-            for entry in environ.split(b"\0")
-            if entry.startswith(prefix)
-        ),
-        None,
-    )
+    for entry in environ.split(b"\0"):
+        if entry.startswith(prefix):
+            return entry[len(prefix) :].decode(errors="replace")
+    return None
 
 
-def _line(pid: int) -> tuple[int, int]:
-    """(parent, session) of a process; zeros when it is gone."""
+def _parent_and_session(pid: int) -> tuple[int, int]:
+    """Zeros for a process that has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
@@ -136,23 +129,26 @@ def _line(pid: int) -> tuple[int, int]:
 
 
 def _by_parent(pid: int, mains: Mapping[tuple[int, int], str]) -> str:
-    """The kernel whose main process is above it, or leads its session."""
+    """The kernel whose main process is an ancestor, or leads the session."""
     pids = {main[0]: (main[1], name) for main, name in mains.items()}
-    above, session = _line(pid)
-    for leader in (session, above):
+    parent, session = _parent_and_session(pid)
+    for leader in (session, parent):
         if leader in pids and start_of(leader) == pids[leader][0]:
             return pids[leader][1]
-    for _ in range(DEEPEST):
-        if above <= 1:
+    for _ in range(MAX_GENERATIONS):
+        if parent <= 1:
             break
-        above, _session = _line(above)
-        if above in pids and start_of(above) == pids[above][0]:
-            return pids[above][1]
+        parent, _session = _parent_and_session(parent)
+        if parent in pids and start_of(parent) == pids[parent][0]:
+            return pids[parent][1]
     return ""
 
 
 def _by_cgroup(pid: int, kernels: Mapping[str, KernelProcesses]) -> str:
-    leaves = {kin.leaf.removeprefix(CGROUPS): name for name, kin in kernels.items() if kin.leaf}
+    leaves = {}
+    for name, kernel in kernels.items():
+        if kernel.leaf:
+            leaves[kernel.leaf.removeprefix(CGROUPS)] = name
     if not leaves:
         return ""
     try:
@@ -160,6 +156,7 @@ def _by_cgroup(pid: int, kernels: Mapping[str, KernelProcesses]) -> str:
     except OSError:
         return ""
     path = next((line[3:] for line in lines if line.startswith("0::")), "")
-    return next(
-        (name for leaf, name in leaves.items() if path == leaf or path.startswith(f"{leaf}/")), ""
-    )
+    for leaf, name in leaves.items():
+        if path == leaf or path.startswith(f"{leaf}/"):
+            return name
+    return ""

@@ -1,10 +1,10 @@
-"""The agent's hand in the CUDA driver: one long-lived helper process, asked over pipes, killed and
-replaced when a call hangs.
+"""Makes the checkpoint calls of the CUDA driver by one long-lived worker process, over pipes. The
+worker is killed and replaced when a call hangs.
 
-All calls block their thread (never the event loop's) up to a deadline of their own.
-`CheckpointHung` and `WorkerGone` say that nobody knows what became of the call: whoever asked must
-read the process's state before doing anything else. The helper's death loses nothing: it keeps
-nothing, and the driver keeps the state of each process.
+All calls block their thread (never the event loop) up to a deadline. After `CheckpointHung` and
+`WorkerGone`, the outcome of the call is unknown: the caller must read the state of the process
+before anything else. The death of a worker loses nothing: it has no state, and the driver keeps the
+state of each process.
 """
 
 from __future__ import annotations
@@ -22,36 +22,36 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Final
 
-from .cuda import REMAP_VERSION, CudaError, ProcessState
+from .cuda import NOT_SUPPORTED, REMAP_VERSION, CudaError, ProcessState
 
-__all__ = ["CheckpointClient", "Deadlines", "WorkerGone", "CheckpointHung", "OutcomeUnknown"]
+__all__ = ["CheckpointClient", "CheckpointHung", "Deadlines", "OutcomeUnknown", "WorkerGone"]
 
 log = logging.getLogger("gpushare.agent")
 
-START_S: Final = 60.0
-"""For Python and cuInit; a machine that wakes its GPUs from sleep takes tens of seconds."""
+START_TIMEOUT_S: Final = 60.0
+"""For Python and cuInit; a machine that wakes its GPUs needs tens of seconds."""
 
 
 class OutcomeUnknown(Exception):
-    """Raised when a call got no answer: it may have been done, or not, or by half."""
+    """Raised when a call got no answer: it may be complete, partial or not begun."""
 
 
 class CheckpointHung(OutcomeUnknown):
-    """Raised when the driver did not answer in time. The helper was killed."""
+    """Raised when the driver did not answer in time. The worker was killed."""
 
 
 class WorkerGone(OutcomeUnknown):
-    """Raised when the helper died, or another call's hang killed it."""
+    """Raised when the worker died, or was killed because another call hung."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadlines:
-    """How long a call may take, in seconds, before it counts as hung; a copy also gets the time for
-    its bytes at `mib_per_s`.
+    """Seconds after which a call counts as hung; a copy gets additional time for its bytes at
+    `mib_per_s`.
 
-    Published copies take 0.3 to 3 s and 4.6 to 8 GB/s, with a cold GPU up to 15 s more
-    (ai-dynamo/snapshot's benchmarks on B200; NVIDIA/cuda-checkpoint issue 29): at a sixteenth of
-    the slowest rate, with 20 s more, a driver is ill; and an owner waits for it.
+    Published copies take 0.3 to 3 s at 4.6 to 8 GB/s, and up to 15 s more on an idle GPU
+    (benchmarks of ai-dynamo/snapshot on B200; NVIDIA/cuda-checkpoint issue 29). A driver that needs
+    20 s more at a sixteenth of the slowest rate is broken, while the owner of the GPU waits.
     """
 
     state: float = 20.0
@@ -62,64 +62,68 @@ class Deadlines:
 
 
 class _Worker:
-    """One helper process while it lives."""
+    """One worker process while it lives."""
 
     def __init__(self) -> None:
+        environment = dict(os.environ)
+        environment.pop("CUDA_VISIBLE_DEVICES", None)  # it must see the GPUs of all kernels
         self._process = subprocess.Popen(
             [sys.executable, "-m", "node_agent.devices.nvidia.checkpoint_worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={
-                name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"
-            },  # it has to see what the kernels see
-            start_new_session=True,  # a Ctrl-C at the agent's terminal is the agent's
+            env=environment,
+            start_new_session=True,  # Ctrl-C in the agent's terminal must not reach it
         )
         self.pid = self._process.pid
-        self._waiting: dict[int, Future[Any]] = {}
+        self._pending: dict[int, Future[Any]] = {}
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
         self._gone = False
-        self.hello: Future[dict[str, Any]] = Future()
+        self.greeting: Future[dict[str, Any]] = Future()
         threading.Thread(target=self._read, name="gpushare-checkpoints", daemon=True).start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(ValueError, OSError):  # half a line of a killed process
+        with contextlib.suppress(ValueError, OSError):  # an incomplete line of a killed process
             for line in self._process.stdout:
-                body = json.loads(line)
-                future = self._waiting.pop(body["n"], None) if "n" in body else self.hello
-                if future is None:
-                    continue
-                if "error" in body:
-                    future.set_exception(CudaError(*body["error"]))
-                else:
-                    future.set_result(body.get("value") if "n" in body else body)
+                self._receive(json.loads(line))
         self.kill()
 
-    def ask(self, call: str, args: Sequence[Any]) -> Future[Any]:
-        """The answer to come; HelperGone when it cannot come."""
+    def _receive(self, body: dict[str, Any]) -> None:
+        if "n" not in body:
+            self.greeting.set_result(body)
+            return
+        future = self._pending.pop(body["n"], None)
+        if future is None:
+            return
+        if "error" in body:
+            future.set_exception(CudaError(*body["error"]))
+        else:
+            future.set_result(body.get("value"))
+
+    def request(self, call: str, args: Sequence[Any]) -> Future[Any]:
+        """Start a call. Raises WorkerGone."""
         future: Future[Any] = Future()
         with self._lock:
             if self._gone:
-                raise WorkerGone("the helper process is gone")
-            n = next(self._numbers)
-            self._waiting[n] = future
+                raise WorkerGone("the worker process has ended")
+            number = next(self._numbers)
+            self._pending[number] = future
             assert self._process.stdin is not None
+            line = json.dumps({"n": number, "call": call, "args": list(args)}).encode() + b"\n"
             try:
-                self._process.stdin.write(
-                    json.dumps({"n": n, "call": call, "args": list(args)}).encode() + b"\n"
-                )
+                self._process.stdin.write(line)
                 self._process.stdin.flush()
             except OSError as error:
-                self._waiting.pop(n)
-                raise WorkerGone("the helper process is gone") from error
+                self._pending.pop(number)
+                raise WorkerGone("the worker process has ended") from error
         return future
 
     def is_gone(self) -> bool:
         return self._gone or self._process.poll() is not None
 
     def kill(self) -> None:
-        """At once; everybody who waits hears of it."""
+        """Kill it; pending calls fail."""
         with self._lock:
             if self._gone:
                 return
@@ -130,107 +134,101 @@ class _Worker:
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        waiting, self._waiting = self._waiting, {}
-        for future in [self.hello, *waiting.values()]:
+        pending, self._pending = self._pending, {}
+        for future in [self.greeting, *pending.values()]:
             if not future.done():
-                future.set_exception(WorkerGone("the helper process died"))
+                future.set_exception(WorkerGone("the worker process died"))
 
 
 class CheckpointClient:
-    """The calls. Safe to use from several threads; the helper is started when it is first needed."""
+    """The calls. Thread-safe; the worker starts with the first call."""
 
     def __init__(self, deadlines: Deadlines = Deadlines()) -> None:
         self.deadlines = deadlines
-        self._helper: _Worker | None = None
+        self._worker: _Worker | None = None
         self._starting = threading.Lock()
         self._closed = False
 
     def problem(self) -> str:
-        """Why the state of processes cannot be saved here; "" when it can."""
+        """Why the state of processes cannot be saved on this machine; "": it can."""
         try:
-            return str(self._hello().get("problem", ""))
+            return str(self._greeting().get("problem", ""))
         except OutcomeUnknown as error:
             return f"the CUDA driver does not start: {error}"
 
     def version(self) -> int:
-        """CUDA version of the driver (13000); 0 when there is none."""
+        """CUDA version of the driver (13000); 0 without one."""
         try:
-            return int(self._hello().get("version", 0))
+            return int(self._greeting().get("version", 0))
         except OutcomeUnknown:
             return 0
 
     def can_remap(self) -> bool:
-        """Whether restoring on another GPU exists in this driver; whether it works is for the
-        self-test to say.
-        """
+        """Whether this driver has restore on another GPU; the self-test checks that it works."""
         return self.version() >= REMAP_VERSION
 
-    def helper_pid(self) -> int | None:
-        """The helper's process id; None while there is none."""
-        helper = self._helper
-        return None if helper is None or helper.is_gone() else helper.pid
+    def worker_pid(self) -> int | None:
+        """Pid of the worker; None while there is none."""
+        worker = self._worker
+        return None if worker is None or worker.is_gone() else worker.pid
 
     def state(self, pid: int) -> ProcessState:
-        """Raises CudaError (INVALID_VALUE: it does not use CUDA, or is gone) or Unsure."""
-        return ProcessState(self._ask("state", (pid,), self.deadlines.state))
+        """Raises CudaError (INVALID_VALUE: it does not use CUDA, or has ended) or OutcomeUnknown."""
+        return ProcessState(self._call("state", (pid,), self.deadlines.state))
 
     def lock(self, pid: int, timeout_ms: int) -> None:
-        """Raises CudaError (NOT_READY: it was busy for all of the time, and runs on) or Unsure."""
-        self._ask("lock", (pid, timeout_ms), self.deadlines.lock + timeout_ms / 1000)
+        """Raises CudaError (NOT_READY: busy for all of the time, and still running) or
+        OutcomeUnknown.
+        """
+        self._call("lock", (pid, timeout_ms), self.deadlines.lock + timeout_ms / 1000)
 
     def checkpoint(self, pid: int, mib: int = 0) -> None:
-        """`mib` only makes the deadline. Raises CudaError or Unsure."""
-        self._ask("checkpoint", (pid,), self.copy_s(mib))
+        """`mib` affects only the deadline. Raises CudaError or OutcomeUnknown."""
+        self._call("checkpoint", (pid,), self.copy_timeout_s(mib))
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]] = (), mib: int = 0) -> None:
-        """`pairs`: see Driver.restore. Raises CudaError (OUT_OF_MEMORY: it can never be restored
-        again) or Unsure.
+        """`pairs`: see CudaDriver.restore. Raises CudaError (OUT_OF_MEMORY: its memory is lost) or
+        OutcomeUnknown.
         """
-        self._ask("restore", (pid, [list(pair) for pair in pairs]), self.copy_s(mib))
+        self._call("restore", (pid, [list(pair) for pair in pairs]), self.copy_timeout_s(mib))
 
     def unlock(self, pid: int) -> None:
-        """Raises CudaError or Unsure."""
-        self._ask("unlock", (pid,), self.deadlines.unlock)
+        """Raises CudaError or OutcomeUnknown."""
+        self._call("unlock", (pid,), self.deadlines.unlock)
 
     def close(self) -> None:
-        """End the helper. What it was about to do is done or not done: the states say."""
+        """End the worker. Calls in progress may be complete or not: the process states tell."""
         self._closed = True
-        if self._helper is not None:
-            self._helper.kill()
+        if self._worker is not None:
+            self._worker.kill()
 
-    def copy_s(self, mib: int) -> float:
-        """How long a copy of so much may take."""
+    def copy_timeout_s(self, mib: int) -> float:
+        """Deadline of a copy of this size."""
         return self.deadlines.copy + mib / self.deadlines.mib_per_s
 
-    def _hello(self) -> dict[str, Any]:
+    def _greeting(self) -> dict[str, Any]:
         with self._starting:
             if self._closed:
                 raise WorkerGone("the agent is stopping")
-            if self._helper is None or self._helper.is_gone():
-                self._helper = _Worker()
-            helper = self._helper
+            if self._worker is None or self._worker.is_gone():
+                self._worker = _Worker()
+            worker = self._worker
         try:
-            return helper.hello.result(START_S)
+            return worker.greeting.result(START_TIMEOUT_S)
         except TimeoutError:
-            helper.kill()
+            worker.kill()
             raise CheckpointHung("the driver did not start in time") from None
 
-    def _ask(self, call: str, args: Sequence[Any], seconds: float) -> Any:
-        problem = self._hello().get("problem")
+    def _call(self, call: str, args: Sequence[Any], seconds: float) -> Any:
+        problem = self._greeting().get("problem")
         if problem:
-            raise CudaError(call, 801, str(problem))
-        helper = self._helper
-        assert helper is not None
+            raise CudaError(call, NOT_SUPPORTED, str(problem))
+        worker = self._worker
+        assert worker is not None
         try:
-            return helper.ask(call, args).result(seconds)
+            return worker.request(call, args).result(seconds)
         except TimeoutError:
-            log.error(
-                "the driver's call %s%r did not return within %.0f s: its helper is replaced",
-                call,
-                tuple(args),
-                seconds,
-            )
-            helper.kill()
-            raise CheckpointHung(
-                f"the driver's call {call} did not return within {seconds:.0f} s"
-            ) from None
+            problem = f"the driver's call {call} did not return within {seconds:.0f} s"
+            log.error("%s (arguments %r): the worker process is replaced", problem, tuple(args))
+            worker.kill()
+            raise CheckpointHung(problem) from None

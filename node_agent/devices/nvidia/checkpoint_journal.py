@@ -1,9 +1,9 @@
-"""Whose GPU memory is in host memory, and what was under way: a small file that is written before
-the driver is asked for anything.
+"""Records whose GPU memory is in host memory, and which copies are in progress: a small file that is
+written before the driver is called.
 
-The driver knows the state of each process, but a saved process is in no list of the driver's:
-without this record a restarted agent would not know whom to ask. Replaced atomically and not forced
-to the disk, as the journal: when the machine dies, the processes are gone too.
+The driver knows the state of each process, but lists no saved process: without this record, a
+restarted agent would not know which processes to examine. The file is replaced atomically but not
+synced, like the agent's journal: when the machine fails, the processes are lost too.
 """
 
 from __future__ import annotations
@@ -19,43 +19,47 @@ import msgspec
 
 from ...system.processes import ProcessId
 
-__all__ = ["CheckpointEntry", "CheckpointJournal", "CheckpointRecord", "SavedImage"]
+__all__ = ["CheckpointJournal", "JournalEntry", "SavedKernel", "SavedProcess"]
 
 log = logging.getLogger("gpushare.agent")
 
 
-class SavedImage(msgspec.Struct, frozen=True):
-    """One process: what it held on each GPU (index -> MiB) before it was asked to go; an upper
-    bound of its image.
+class SavedProcess(msgspec.Struct, frozen=True):
+    """One process, and the memory that it held on each GPU (index -> MiB) before it was saved: an
+    upper bound of its image.
     """
 
     pid: int
     start: int
     held: dict[int, int]
 
-    def ident(self) -> ProcessId:
-        """Who it is."""
+    def process(self) -> ProcessId:
+        """Its pid and start time."""
         return ProcessId(self.pid, self.start)
 
+    def mib(self) -> int:
+        """On all GPUs."""
+        return sum(self.held.values())
 
-class CheckpointEntry(msgspec.Struct):
-    """One kernel: its GPU per ordinal, its processes, and whether somebody must look at their
-    states.
+
+class JournalEntry(msgspec.Struct):
+    """One kernel: its GPU per ordinal, its saved processes, and whether their states must be
+    checked.
     """
 
-    where: tuple[int, ...] = ()
-    saved: tuple[SavedImage, ...] = ()
-    doubtful: bool = True
+    gpus: tuple[int, ...] = msgspec.field(default=(), name="where")
+    saved: tuple[SavedProcess, ...] = ()
+    uncertain: bool = msgspec.field(default=True, name="doubtful")
 
 
-class _CheckpointFile(msgspec.Struct):
-    kernels: dict[str, CheckpointEntry] = msgspec.field(default_factory=dict)
+class _JournalFile(msgspec.Struct):
+    kernels: dict[str, JournalEntry] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointJournal:
-    """One kernel: MiB per device ordinal in host memory, and whose; `half_done`: somebody must look
-    at the states of its processes.
+class SavedKernel:
+    """Saved memory of one kernel: MiB per device ordinal, and its processes. `half_done`: the
+    states of its processes must be checked.
     """
 
     image: tuple[int, ...] = ()
@@ -65,108 +69,103 @@ class CheckpointJournal:
 
 
 @dataclass(slots=True)
-class CheckpointRecord:
-    """The file, and what it says. Safe to use from several threads.
+class CheckpointJournal:
+    """The file and its content. Thread-safe.
 
-    An entry is `doubtful` from before the first call until the states are known to be what the
-    entry says; entries found in the file at the start are doubtful.
+    An entry is `uncertain` from before the first call until the states of the processes are known
+    to match it; entries read at the start are uncertain.
     """
 
     path: Path
-    _entries: dict[str, CheckpointEntry] = field(default_factory=dict)
+    _entries: dict[str, JournalEntry] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         try:
-            self._entries = msgspec.json.decode(
-                self.path.read_bytes(), type=_CheckpointFile
-            ).kernels
+            self._entries = msgspec.json.decode(self.path.read_bytes(), type=_JournalFile).kernels
         except FileNotFoundError:
             pass
         except (OSError, msgspec.MsgspecError) as error:
             log.warning(
-                "%s cannot be read: saved kernels are found by asking their processes: %s",
+                "%s cannot be read; saved kernels are found by the states of their processes: %s",
                 self.path,
                 error,
             )
         for entry in self._entries.values():
-            entry.doubtful = True
+            entry.uncertain = True
 
     def begin(
-        self, kernel_id: str, where: tuple[int, ...] = (), saved: tuple[SavedImage, ...] = ()
-    ) -> CheckpointEntry | None:
-        """Something is about to be done to this kernel's processes; what was saved before stays
-        known. Returns the entry as it was.
+        self, kernel_id: str, gpus: tuple[int, ...] = (), saved: tuple[SavedProcess, ...] = ()
+    ) -> JournalEntry | None:
+        """Record that processes of this kernel are about to change, and keep those saved before.
+        Returns the previous entry.
         """
         with self._lock:
             before = self._entries.get(kernel_id)
-            old = before or CheckpointEntry()
-            known = {one.ident(): one for one in (*old.saved, *saved)}
-            self._entries[kernel_id] = CheckpointEntry(old.where or where, tuple(known.values()))
+            old = before or JournalEntry()
+            known = {one.process(): one for one in (*old.saved, *saved)}
+            self._entries[kernel_id] = JournalEntry(old.gpus or gpus, tuple(known.values()))
             self._write()
         return before
 
-    def put_back(self, kernel_id: str, before: CheckpointEntry | None) -> None:
-        """Nothing has changed: the entry is what `begin` found."""
+    def revert(self, kernel_id: str, before: JournalEntry | None) -> None:
+        """Nothing has changed: restore the entry that `begin` returned."""
         with self._lock:
             self._entries.pop(kernel_id, None)
             if before is not None:
                 self._entries[kernel_id] = before
             self._write()
 
-    def park(self, kernel_id: str, idents: set[ProcessId]) -> None:
-        """Exactly these processes are saved now; none: the entry goes."""
+    def commit(self, kernel_id: str, processes: set[ProcessId]) -> None:
+        """Record that exactly these processes are saved; without any, the entry is removed."""
         with self._lock:
-            entry = self._entries.pop(kernel_id, CheckpointEntry())
-            known = {one.ident(): one for one in entry.saved}
+            entry = self._entries.pop(kernel_id, JournalEntry())
+            known = {one.process(): one for one in entry.saved}
             saved = tuple(
-                known.get(ident, SavedImage(ident.pid, ident.start, {}))
-                for ident in sorted(idents, key=lambda i: i.pid)
+                known.get(process, SavedProcess(process.pid, process.start, {}))
+                for process in sorted(processes, key=lambda process: process.pid)
             )
             if saved:
-                self._entries[kernel_id] = CheckpointEntry(
-                    entry.where or (0,), saved, doubtful=False
-                )
+                gpus = entry.gpus or (0,)
+                self._entries[kernel_id] = JournalEntry(gpus, saved, uncertain=False)
             self._write()
 
-    def of(self, kernel_id: str) -> tuple[tuple[int, ...], tuple[SavedImage, ...]]:
-        """(GPU per ordinal, living processes) as noted."""
+    def entry(self, kernel_id: str) -> tuple[tuple[int, ...], tuple[SavedProcess, ...]]:
+        """(GPU per ordinal, living processes) as recorded."""
         with self._lock:
-            entry = self._entries.get(kernel_id, CheckpointEntry())
-            return entry.where, tuple(one for one in entry.saved if one.ident().is_alive())
+            entry = self._entries.get(kernel_id, JournalEntry())
+            return entry.gpus, tuple(one for one in entry.saved if one.process().is_alive())
 
-    def all(self, working: set[str]) -> Mapping[str, CheckpointJournal]:
-        """Every kernel with an entry; those that somebody works on right now are not half done.
-        Entries of the dead go.
+    def overview(self, in_progress: set[str]) -> Mapping[str, SavedKernel]:
+        """All kernels with an entry. Kernels with a copy in progress are not `half_done`; entries
+        of kernels that ended are removed.
         """
         with self._lock:
-            dead = [
-                name
-                for name, entry in self._entries.items()
-                if entry.saved and not any(s.ident().is_alive() for s in entry.saved)
-            ]
-            for name in dead:
-                if name not in working:
+            for name, entry in list(self._entries.items()):
+                alive = any(saved.process().is_alive() for saved in entry.saved)
+                if entry.saved and not alive and name not in in_progress:
                     del self._entries[name]
-            return {name: _view(entry, name in working) for name, entry in self._entries.items()}
+            return {
+                name: _summary(entry, name in in_progress) for name, entry in self._entries.items()
+            }
 
     def _write(self) -> None:
         fresh = self.path.with_suffix(".new")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         try:
-            with os.fdopen(
-                os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb"
-            ) as file:
-                file.write(msgspec.json.encode(_CheckpointFile(self._entries)))
+            with os.fdopen(os.open(fresh, flags, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(_JournalFile(self._entries)))
             fresh.replace(self.path)
-        # a full disk: an agent that dies now finds its kernels by asking their processes
+        # A full disk: an agent that starts again finds its kernels by the states of their processes.
         except OSError as error:
             log.warning("%s cannot be written: %s", self.path, error)
 
 
-def _view(entry: CheckpointEntry, is_worked_on: bool) -> CheckpointJournal:
-    if entry.doubtful:
-        return CheckpointJournal(half_done=not is_worked_on)
-    alive = [one for one in entry.saved if one.ident().is_alive()]
-    extra = sorted({gpu for one in alive for gpu in one.held} - set(entry.where))
-    image = tuple(sum(one.held.get(gpu, 0) for one in alive) for gpu in (*entry.where, *extra))
-    return CheckpointJournal(image, tuple(one.ident() for one in alive), suspended=True)
+def _summary(entry: JournalEntry, in_progress: bool) -> SavedKernel:
+    if entry.uncertain:
+        return SavedKernel(half_done=not in_progress)
+    alive = [saved for saved in entry.saved if saved.process().is_alive()]
+    others = {gpu for saved in alive for gpu in saved.held} - set(entry.gpus)
+    gpus = (*entry.gpus, *sorted(others))
+    image = tuple(sum(saved.held.get(gpu, 0) for saved in alive) for gpu in gpus)
+    return SavedKernel(image, tuple(saved.process() for saved in alive), suspended=True)

@@ -1,10 +1,10 @@
-"""Suspend, resume and settle a kernel on real GPUs: all its processes, or none; and never a restore
-without the room.
+"""Suspends, resumes and recovers kernels on real GPUs: all processes of a kernel or none, and never a
+restore without enough GPU memory.
 
-Three rules hold at every line. Written down before done: the record names a kernel before one of
-its processes is locked. Looked at after done: a call's success is believed when the process's state
-says the same (`steps`). Undone when half done: what cannot be finished goes back to where it was,
-and what cannot even be undone stays noted as doubtful, for `settle`.
+Three rules apply to every step. Recorded first: the journal names a kernel before any of its
+processes is locked. Verified: a call succeeded only if the state of the process confirms it
+(`checkpoint_steps`). Undone on failure: what cannot be completed is reverted, and what cannot be
+reverted stays uncertain in the journal, for `recover`.
 """
 
 from __future__ import annotations
@@ -21,154 +21,151 @@ from typing import Final
 from ...system.processes import ProcessId
 from ..base.model import CopyAdmission, CopyFailed, DevicesBusy
 from .checkpoint_client import CheckpointClient, OutcomeUnknown
-from .checkpoint_journal import CheckpointJournal, CheckpointRecord, SavedImage
-from .checkpoint_steps import GIVEN_UP, CheckpointSteps
+from .checkpoint_journal import CheckpointJournal, SavedKernel, SavedProcess
+from .checkpoint_steps import STATE_LOST, CheckpointSteps
 from .cuda import NOT_READY, NOT_SUPPORTED, CudaError, ProcessState
-from .gpu_map import full_map, moved, placed
-from .quiesce import MemoryReading, MemoryView, NeighbourLocks, Quiescer
+from .gpu_map import gpus_in_use, moves_between, permutation
+from .quiesce import CopyLocks, MemoryView, Quiescer
 
-__all__ = ["Checkpoints", "MemoryView", "MemoryReading", "CheckpointTimes"]
+__all__ = ["CheckpointTimes", "Checkpoints"]
 
 log = logging.getLogger("gpushare.agent")
 
-ROUNDS: Final = 3
-"""How often to look for processes that came while the others were locked."""
+LOCK_ROUNDS: Final = 3
+"""How often to look for processes that started while others were locked."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTimes:
-    """How long things may take. `lock_ms`: for a kernel that is to be suspended; `neighbour_ms`:
-    for one that only has to hold still; `listed_s`: until the driver lists what was moved;
-    `doubt_s`: before a process that does not answer is asked again.
+    """Time limits. `lock_ms`: for a kernel that is suspended; `neighbour_ms`: for a kernel that is
+    only quiesced; `listed_s`: until the driver lists moved memory; `retry_s`: before a process in
+    an unknown state is examined again.
     """
 
     lock_ms: int = 2_000
     neighbour_ms: int = 300
     listed_s: float = 5.0
-    doubt_s: float = 5.0
+    retry_s: float = 5.0
 
 
 class Checkpoints:
-    """The copies of one node. Its three verbs block, each in a thread of its own; one at a time per
-    kernel, one restore at a time per GPU.
+    """The copies of one node. `suspend`, `resume` and `recover` block, each in a thread of its own;
+    there is one copy at a time per kernel, and one restore at a time per GPU.
     """
 
     def __init__(
         self,
         driver: CheckpointClient,
-        ground: MemoryView,
-        record: Path,
+        memory: MemoryView,
+        journal: Path,
         uuids: Sequence[str],
         models: Sequence[str],
         *,
-        relocates: Callable[[], bool] = lambda: False,
-        limited: Callable[[], bool] = lambda: False,
+        can_relocate: Callable[[], bool] = lambda: False,
+        limits_enforced: Callable[[], bool] = lambda: False,
         times: CheckpointTimes = CheckpointTimes(),
     ) -> None:
-        self._driver, self._ground, self._uuids, self._models = (
-            driver,
-            ground,
-            list(uuids),
-            list(models),
-        )
-        self._relocates, self._times = relocates, times
-        self._record, self._locks = CheckpointRecord(record), NeighbourLocks()
+        self._driver, self._memory = driver, memory
+        self._uuids, self._models = list(uuids), list(models)
+        self._can_relocate, self._times = can_relocate, times
+        self._journal, self._locks = CheckpointJournal(journal), CopyLocks()
         self._steps = CheckpointSteps(driver)
-        self._still = Quiescer(
+        self._quiescer = Quiescer(
             driver,
-            ground,
-            self._record,
+            memory,
+            self._journal,
             self._locks,
-            limited=limited,
+            limits_enforced=limits_enforced,
             timeout_ms=times.neighbour_ms,
         )
-        self._working: set[str] = set()
-        self._doubt_until: dict[str, float] = {}
+        self._in_progress: set[str] = set()
+        self._retry_at: dict[str, float] = {}
 
-    def parked(self) -> Mapping[str, CheckpointJournal]:
-        """Every kernel that is saved, or in doubt. Returns at once."""
+    def saved(self) -> Mapping[str, SavedKernel]:
+        """All kernels that are saved or in an uncertain state. Returns at once."""
         now = time.monotonic()
-        return self._record.all(
-            self._working | {name for name, until in list(self._doubt_until.items()) if now < until}
-        )
+        postponed = {name for name, when in list(self._retry_at.items()) if now < when}
+        return self._journal.overview(self._in_progress | postponed)
 
     def close(self) -> None:
-        """End the helper; what is saved stays saved."""
+        """End the worker process; saved memory stays saved."""
         self._driver.close()
 
     # ---- suspend ---------------------------------------------------------------------------------
 
     def suspend(
-        self, kernel_id: str, places: Sequence[int], admit: CopyAdmission = lambda _: ""
+        self, kernel_id: str, gpus: Sequence[int], admit: CopyAdmission = lambda _: ""
     ) -> int:
-        """Save all GPU memory of a kernel; `places`: its GPU per ordinal. Returns MiB. Raises
+        """Save all GPU memory of a kernel; `gpus`: its GPU per ordinal. Returns MiB. Raises
         CopyFailed.
         """
-        with self._alone(kernel_id):
+        with self._exclusive(kernel_id):
             locked: dict[ProcessId, int] = {}
-            _, before = self._record.of(kernel_id)
+            _, entries = self._journal.entry(kernel_id)
+            before = {saved.process() for saved in entries}
             try:
-                self._lock_all(kernel_id, tuple(places), locked)
+                self._lock_all(kernel_id, tuple(gpus), locked)
                 if problem := admit(sum(locked.values())):
                     raise CopyFailed(problem, for_good=False)
-                for ident, mib in locked.items():
-                    self._steps.checkpoint(ident, mib)
-            except Exception as error:  # whatever it was: no kernel stays locked
-                self._back_to_running(kernel_id, locked, {one.ident() for one in before})
-                raise _failed("saved", error) from error
+                for process, mib in locked.items():
+                    self._steps.checkpoint(process, mib)
+            except Exception as error:  # after any error, no process may stay locked
+                self._undo(kernel_id, locked, before)
+                raise _failure("saved", error) from error
             if locked:
-                self._record.park(kernel_id, set(locked) | {one.ident() for one in before})
+                self._journal.commit(kernel_id, set(locked) | before)
             return sum(locked.values())
 
     def _lock_all(
-        self, kernel_id: str, places: tuple[int, ...], locked: dict[ProcessId, int]
+        self, kernel_id: str, gpus: tuple[int, ...], locked: dict[ProcessId, int]
     ) -> None:
-        """Every process that the driver lists for it; and again, for those that came meanwhile. The
-        sizes are those of the last look: what is locked takes nothing more. Who is listed with
-        nothing has looked at the GPUs and has no context: CUDA cannot lock it.
+        """Lock every listed process, including those that start meanwhile, and record its memory by
+        the last reading: a locked process allocates nothing. A listed process without memory has no
+        context, and CUDA cannot lock it.
         """
-        for _ in range(ROUNDS):
-            held = {
-                ident: of
-                for ident, of in self._ground.look().held.get(kernel_id, {}).items()
-                if any(of.values())
-            }
-            fresh = [ident for ident in sorted(held, key=lambda i: i.pid) if ident not in locked]
-            where = placed(places, {gpu for of in held.values() for gpu in of})
+        for _ in range(LOCK_ROUNDS):
+            held = self._held(kernel_id)
             if held:
-                self._record.begin(
+                self._journal.begin(
                     kernel_id,
-                    where,
-                    tuple(SavedImage(i.pid, i.start, dict(of)) for i, of in held.items()),
+                    gpus_in_use(gpus, {gpu for sizes in held.values() for gpu in sizes}),
+                    tuple(SavedProcess(p.pid, p.start, dict(sizes)) for p, sizes in held.items()),
                 )
-            locked.update(
-                {ident: sum(held[ident].values()) for ident in locked.keys() & held.keys()}
-            )
+            for process in locked.keys() & held.keys():
+                locked[process] = sum(held[process].values())
+            fresh = sorted(held.keys() - locked.keys(), key=lambda process: process.pid)
             if not fresh:
                 return
-            for ident in fresh:
-                locked[ident] = sum(held[ident].values())
-                self._steps.lock(ident, self._times.lock_ms)
+            for process in fresh:
+                locked[process] = sum(held[process].values())
+                self._steps.lock(process, self._times.lock_ms)
         raise CopyFailed("it keeps starting processes that use the GPU", for_good=False)
 
-    def _back_to_running(
-        self, kernel_id: str, idents: Mapping[ProcessId, int], before: set[ProcessId]
+    def _held(self, kernel_id: str) -> dict[ProcessId, Mapping[int, int]]:
+        """MiB per GPU of its processes that hold any."""
+        listed = self._memory.read_memory().held.get(kernel_id, {})
+        return {process: sizes for process, sizes in listed.items() if any(sizes.values())}
+
+    def _undo(
+        self, kernel_id: str, processes: Mapping[ProcessId, int], before: set[ProcessId]
     ) -> None:
-        """What was locked runs again; what was saved is brought back, if there is still room. What
-        cannot be undone stays in doubt.
+        """Unlock what was locked and restore what was saved, if there is still enough memory. What
+        cannot be undone stays uncertain.
         """
         try:
             saved = [
-                ident for ident in idents if self._steps.state(ident) is ProcessState.CHECKPOINTED
+                process
+                for process in processes
+                if self._steps.state(process) is ProcessState.CHECKPOINTED
             ]
             if saved:
                 self._restore_all(kernel_id, saved, {})
-            for ident in idents:
-                self._steps.unlock(ident)
-            self._record.park(kernel_id, before)
-        except Exception as error:  # it stays in doubt, whatever it was
+            for process in processes:
+                self._steps.unlock(process)
+            self._journal.commit(kernel_id, before)
+        except Exception as error:  # after any error, the kernel stays uncertain
             log.warning(
-                "kernel %s: a copy could not be undone, its processes are looked at again: %s",
+                "kernel %s: a copy could not be undone; its processes are examined again: %s",
                 kernel_id,
                 error,
             )
@@ -176,71 +173,66 @@ class Checkpoints:
     # ---- resume ----------------------------------------------------------------------------------
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
-        """Bring a kernel's memory back onto these GPUs (per ordinal) and let it run. Returns MiB.
-        Raises CopyFailed: it is as before, or `lost`.
+        """Restore a kernel's memory on these GPUs (per ordinal) and let it run. Returns MiB. Raises
+        CopyFailed: the kernel is as before, or `lost`.
         """
-        with self._alone(kernel_id):
-            where, saved = self._record.of(kernel_id)
+        with self._exclusive(kernel_id):
+            old_gpus, saved = self._journal.entry(kernel_id)
             if not saved:
                 return 0
-            idents = [one.ident() for one in saved]
-            self._record.begin(kernel_id)
+            processes = [one.process() for one in saved]
+            self._journal.begin(kernel_id)
             try:
-                self._restore_all(kernel_id, idents, moved(where, gpus))
-                for ident in idents:
-                    self._steps.unlock(ident)
-            except Exception as error:  # whatever it was: no kernel stays locked
-                failure = _failed("brought back", error)
-                self._settle(kernel_id)
+                self._restore_all(kernel_id, processes, moves_between(old_gpus, gpus))
+                for process in processes:
+                    self._steps.unlock(process)
+            except Exception as error:  # after any error, no process may stay locked
+                failure = _failure("restored", error)
+                self._recover(kernel_id)
                 raise failure from error
-            self._record.park(kernel_id, set())
-            return sum(sum(one.held.values()) for one in saved)
+            self._journal.commit(kernel_id, set())
+            return sum(one.mib() for one in saved)
 
     def _restore_all(
-        self, kernel_id: str, idents: Sequence[ProcessId], moves: Mapping[int, int]
+        self, kernel_id: str, processes: Sequence[ProcessId], moves: Mapping[int, int]
     ) -> None:
-        """Restored and locked, on the GPUs where they belong."""
-        _, saved = self._record.of(kernel_id)
-        held = {one.ident(): one.held for one in saved}
-        full = full_map(len(self._uuids), moves) if moves else {}
-        pairs = self._pairs(full)
+        """All processes are restored and locked afterwards, on their GPUs."""
+        _, saved = self._journal.entry(kernel_id)
+        held = {one.process(): one.held for one in saved}
+        full = permutation(len(self._uuids), moves) if moves else {}
+        pairs = self._uuid_pairs(full)
         need: dict[int, int] = defaultdict(int)
-        for ident in idents:
-            for gpu, mib in held.get(ident, {}).items():
+        for process in processes:
+            for gpu, mib in held.get(process, {}).items():
                 need[full.get(gpu, gpu)] += mib
-        with self._still.room(kernel_id, need):
-            for ident in idents:
-                self._steps.restore(ident, pairs, sum(held.get(ident, {}).values()))
+        sizes = {process: sum(held.get(process, {}).values()) for process in processes}
+        with self._quiescer.reserved(kernel_id, need):
+            for process, mib in sizes.items():
+                self._steps.restore(process, pairs, mib)
             if pairs:
-                self._confirm_moved(kernel_id, held, idents, set(need))
+                self._confirm_moved(kernel_id, sizes, set(need))
 
-    def _pairs(self, full: Mapping[int, int]) -> list[tuple[str, str]]:
-        """A map of every GPU of the machine, as the driver wants it; empty: nothing moves."""
-        if full and not self._relocates():
-            raise CopyFailed(
-                "this node cannot move GPU memory to another GPU", for_good=True, lost=True
-            )
+    def _uuid_pairs(self, full: Mapping[int, int]) -> list[tuple[str, str]]:
+        """(old, new) of every GPU of the machine, as the driver requires; empty: nothing moves."""
+        if full and not self._can_relocate():
+            problem = "this node cannot move GPU memory to another GPU"
+            raise CopyFailed(problem, for_good=True, lost=True)
         if any(self._models[old] != self._models[new] for old, new in full.items()):
-            raise CopyFailed(
-                "GPU memory can only move to a GPU of the same model", for_good=True, lost=True
-            )
+            problem = "GPU memory can only move to a GPU of the same model"
+            raise CopyFailed(problem, for_good=True, lost=True)
         return [(self._uuids[old], self._uuids[new]) for old, new in sorted(full.items())]
 
     def _confirm_moved(
-        self,
-        kernel_id: str,
-        held: Mapping[ProcessId, Mapping[int, int]],
-        idents: Sequence[ProcessId],
-        targets: set[int],
+        self, kernel_id: str, sizes: Mapping[ProcessId, int], targets: set[int]
     ) -> None:
-        """Some drivers accept a map and ignore it: where the memory is now, the process list says.
-        What has not moved is saved again.
+        """Some drivers accept a GPU map and ignore it: the process list shows where the memory is.
+        Memory that has not moved is saved again.
         """
         deadline = time.monotonic() + self._times.listed_s
         seen: set[int] = set()
-        while any(ident.is_alive() for ident in idents):
-            listed = self._ground.look().held.get(kernel_id, {})
-            seen = {gpu for ident in idents for gpu in listed.get(ident, {})}
+        while any(process.is_alive() for process in sizes):
+            listed = self._memory.read_memory().held.get(kernel_id, {})
+            seen = {gpu for process in sizes for gpu in listed.get(process, {})}
             if seen and seen <= targets:
                 return
             if seen or time.monotonic() >= deadline:
@@ -248,77 +240,86 @@ class Checkpoints:
             time.sleep(0.02)
         else:
             return
-        for ident in idents:
-            self._steps.checkpoint(ident, sum(held.get(ident, {}).values()))
+        for process, mib in sizes.items():
+            self._steps.checkpoint(process, mib)
         if not seen:
             raise CopyFailed("the driver does not list the memory that was moved", for_good=False)
-        raise CopyFailed(
-            "the driver accepted the move to another GPU and did not do it",
-            for_good=True,
-            lost=True,
-        )
+        problem = "the driver accepted the move to another GPU but did not make it"
+        raise CopyFailed(problem, for_good=True, lost=True)
 
-    # ---- settle ----------------------------------------------------------------------------------
+    # ---- recover ---------------------------------------------------------------------------------
 
-    def settle(self, kernel_id: str) -> None:
-        """Look at every process of a kernel and set right what was cut off. Raises CopyFailed when
-        its state is lost.
+    def recover(self, kernel_id: str) -> None:
+        """Examine all processes of a kernel, and finish or undo what was interrupted. Raises
+        CopyFailed when its state is lost.
         """
-        with self._alone(kernel_id):
-            self._settle(kernel_id)
+        with self._exclusive(kernel_id):
+            self._recover(kernel_id)
 
-    def _settle(self, kernel_id: str) -> None:
-        """All saved, or all running: when one is saved, those that are locked are saved too."""
-        _, saved = self._record.of(kernel_id)
-        sizes = {one.ident(): sum(one.held.values()) for one in saved}
-        idents = sorted(sizes.keys() | set(self._ground.members(kernel_id)), key=lambda i: i.pid)
+    def _recover(self, kernel_id: str) -> None:
+        _, saved = self._journal.entry(kernel_id)
+        sizes = {one.process(): one.mib() for one in saved}
         try:
-            states = {
-                ident: self._steps.state(ident) if ident in sizes else self._steps.look(ident)
-                for ident in idents
-            }
-            parked = {
-                ident for ident, state in states.items() if state is ProcessState.CHECKPOINTED
-            }
-            for ident in [ident for ident, state in states.items() if state is ProcessState.LOCKED]:
-                if parked:
-                    self._steps.checkpoint(ident, sizes.get(ident, 0))
-                    parked.add(ident)
-                else:
-                    self._steps.unlock(ident)
+            states = self._states(kernel_id, sizes)
+            checkpointed = self._complete(states, sizes)
         except (CudaError, OutcomeUnknown, CopyFailed) as error:
-            self._doubt_until[kernel_id] = time.monotonic() + self._times.doubt_s
-            self._record.begin(kernel_id)
+            self._retry_at[kernel_id] = time.monotonic() + self._times.retry_s
+            self._journal.begin(kernel_id)
             log.warning(
-                "kernel %s: the state of its processes is not known, they are asked again later: %s",
+                "kernel %s: the state of its processes is unknown; they are examined again: %s",
                 kernel_id,
                 error,
             )
             return
-        self._doubt_until.pop(kernel_id, None)
-        self._record.park(kernel_id, parked)
+        self._retry_at.pop(kernel_id, None)
+        self._journal.commit(kernel_id, checkpointed)
         if ProcessState.FAILED in states.values():
-            raise CopyFailed(GIVEN_UP, for_good=True, lost=True)
+            raise CopyFailed(STATE_LOST, for_good=True, lost=True)
+
+    def _states(
+        self, kernel_id: str, sizes: Mapping[ProcessId, int]
+    ) -> dict[ProcessId, ProcessState | None]:
+        """Of recorded processes, and of all members of the kernel."""
+        processes = sizes.keys() | set(self._memory.members(kernel_id))
+        states = {}
+        for process in sorted(processes, key=lambda process: process.pid):
+            is_recorded = process in sizes
+            read = self._steps.state if is_recorded else self._steps.probe_state
+            states[process] = read(process)
+        return states
+
+    def _complete(
+        self, states: Mapping[ProcessId, ProcessState | None], sizes: Mapping[ProcessId, int]
+    ) -> set[ProcessId]:
+        """Save the locked processes if another one is saved, otherwise unlock them. Returns the
+        saved ones.
+        """
+        saved = {process for process, state in states.items() if state is ProcessState.CHECKPOINTED}
+        for process, state in states.items():
+            if state is ProcessState.LOCKED and saved:
+                self._steps.checkpoint(process, sizes.get(process, 0))
+                saved.add(process)
+            elif state is ProcessState.LOCKED:
+                self._steps.unlock(process)
+        return saved
 
     @contextmanager
-    def _alone(self, kernel_id: str) -> Iterator[None]:
-        """One copy at a time per kernel; what the driver and its helper say reaches the caller in
-        the words of Devices.
-        """
+    def _exclusive(self, kernel_id: str) -> Iterator[None]:
+        """One copy at a time per kernel; errors of the driver and its worker become CopyFailed."""
         with self._locks.kernel(kernel_id):
-            self._working.add(kernel_id)
+            self._in_progress.add(kernel_id)
             try:
                 yield
             except (CudaError, OutcomeUnknown, DevicesBusy) as error:
-                raise _failed("copied", error) from error
+                raise _failure("copied", error) from error
             finally:
-                self._working.discard(kernel_id)
+                self._in_progress.discard(kernel_id)
 
 
-def _failed(what: str, error: Exception) -> CopyFailed:
+def _failure(what: str, error: Exception) -> CopyFailed:
     if isinstance(error, CopyFailed):
         return error
     if isinstance(error, CudaError) and error.code == NOT_READY:
-        return CopyFailed("its GPU did not come to rest in time", for_good=False)
+        return CopyFailed("its GPU did not become idle in time", for_good=False)
     for_good = isinstance(error, CudaError) and error.code == NOT_SUPPORTED
     return CopyFailed(f"its GPU memory could not be {what}: {error}", for_good=for_good)

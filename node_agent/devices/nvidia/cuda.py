@@ -1,11 +1,11 @@
-"""The checkpoint calls of the CUDA driver, by ctypes on libcuda.so.1. Knows the driver's words and
-numbers, and decides nothing.
+"""The checkpoint calls of the CUDA driver, by ctypes on libcuda.so.1: names and numbers of the
+driver, no decisions.
 
-ctypes and not cuda-core: the calls are six, they exist since driver 570, and the agent must not
-need NumPy or a matching cuda-bindings for them; CRIU's plugin binds them the same way. Every call
-may block in the driver for as long as it likes: only the helper process (see
-`node_agent.devices.nvidia.checkpoint_worker`) makes them. Names, numbers and structures: CUDA
-Driver API, "CUDA Checkpointing".
+ctypes instead of cuda-core: there are six calls, they exist since driver 570, and the agent must
+not depend on NumPy or a matching cuda-bindings for them; CRIU's plugin binds them in the same way.
+Every call may block indefinitely: only the worker process makes them
+(`node_agent.devices.nvidia.checkpoint_worker`). Names, numbers and structures: CUDA Driver API,
+"CUDA Checkpointing".
 """
 
 from __future__ import annotations
@@ -16,32 +16,28 @@ import uuid
 from collections.abc import Sequence
 from typing import Final
 
-__all__ = ["CALLS", "REMAP_VERSION", "CudaError", "CudaDriver", "ProcessState", "raw_uuid"]
+__all__ = ["CALLS", "REMAP_VERSION", "CudaDriver", "CudaError", "ProcessState", "raw_uuid"]
 
 LIBRARY: Final = "libcuda.so.1"
 CHECKPOINT_DRIVER: Final = 570
 REMAP_VERSION: Final = 13_000
-"""What `cuDriverGetVersion` must say before the arguments of restore mean anything (driver 580);
-the gate that CRIU uses.
+"""From this `cuDriverGetVersion` (driver 580) on, the arguments of restore are evaluated; CRIU
+checks the same.
 """
 CALLS: Final = ("state", "lock", "checkpoint", "restore", "unlock")
 
-(
-    OUT_OF_MEMORY,
-    NOT_INITIALIZED,
-    OPERATING_SYSTEM,
-    ILLEGAL_STATE,
-    NOT_READY,
-    NOT_PERMITTED,
-    NOT_SUPPORTED,
-) = 2, 3, 304, 401, 600, 800, 801
 INVALID_VALUE: Final = 1
+OUT_OF_MEMORY: Final = 2
+NOT_INITIALIZED: Final = 3
+OPERATING_SYSTEM: Final = 304
+ILLEGAL_STATE: Final = 401
+NOT_READY: Final = 600
+NOT_PERMITTED: Final = 800
+NOT_SUPPORTED: Final = 801
 
 
 class CudaError(Exception):
-    """Raised with what the driver answered: `call` is the driver's name of it, `code` its number,
-    `name` its word for the number.
-    """
+    """Raised with the driver's answer: the name of the `call`, the `code` and its `name`."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call}: {name} ({code})")
@@ -87,52 +83,52 @@ class _ReservedArgs(ctypes.Structure):
 
 
 def raw_uuid(text: str) -> bytes:
-    """The sixteen bytes of `GPU-...` (or `MIG-...`) as the driver wants them."""
+    """The sixteen bytes of `GPU-...` or `MIG-...`."""
     return uuid.UUID(text.partition("-")[2]).bytes
 
 
 class CudaDriver:
-    """The driver of this machine. Raises OSError when there is none."""
+    """The driver of this machine. Raises OSError without one."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
 
     def init(self) -> None:
-        """Once per process; takes from 0.1 s to seconds. No context is made and no GPU memory is
-        taken.
+        """Initialise once per process, in 0.1 s to several seconds. Creates no context and uses no
+        GPU memory.
         """
         self._call("cuInit", 0)
 
     def version(self) -> int:
-        """Of CUDA, such as 13000; 0 when it cannot be read."""
+        """CUDA version, such as 13000."""
         version = ctypes.c_int()
         self._call("cuDriverGetVersion", ctypes.byref(version))
         return version.value
 
     def can_checkpoint(self) -> bool:
-        """Whether this driver has the calls at all (570 or later)."""
+        """Whether this driver has the calls (570 or later)."""
         return hasattr(self._library, "cuCheckpointProcessCheckpoint")
 
     def state(self, pid: int) -> ProcessState:
-        """Of a process that uses CUDA; any other is INVALID_VALUE."""
+        """State of a process that uses CUDA; INVALID_VALUE for others."""
         state = ctypes.c_int()
         self._call("cuCheckpointProcessGetState", pid, ctypes.byref(state))
         return ProcessState(state.value)
 
     def lock(self, pid: int, timeout_ms: int) -> None:
-        """Keep new work out and wait for the old; NOT_READY when the time is over, and the process
-        runs on.
+        """Block new work and wait for work in progress; NOT_READY after the timeout, with the
+        process running.
         """
         args = _LockArgs(timeout_ms=timeout_ms)
         self._call("cuCheckpointProcessLock", pid, ctypes.byref(args))
 
     def checkpoint(self, pid: int) -> None:
-        """Copy its GPU memory into its own host memory, and give the GPU back."""
+        """Copy its GPU memory to its host memory, and free the GPU memory."""
         self._call("cuCheckpointProcessCheckpoint", pid, ctypes.byref(_ReservedArgs()))
 
     def restore(self, pid: int, pairs: Sequence[tuple[str, str]] = ()) -> None:
-        """Bring it back, locked. `pairs`: (old, new) UUID of every GPU of the machine; none:
-        everything where it was.
+        """Restore its GPU memory; the process stays locked. `pairs`: (old, new) UUID of every GPU
+        of the machine; empty: no memory moves.
         """
         table = (_GpuPair * max(1, len(pairs)))()
         for entry, (old, new) in zip(table, pairs, strict=False):
@@ -148,16 +144,13 @@ class CudaDriver:
         try:
             function = getattr(self._library, name)
         except AttributeError:
-            raise CudaError(
-                name,
-                NOT_SUPPORTED,
-                f"this driver does not have it (it came with {CHECKPOINT_DRIVER})",
-            ) from None
+            problem = f"not supported by this driver (requires {CHECKPOINT_DRIVER})"
+            raise CudaError(name, NOT_SUPPORTED, problem) from None
         code = int(function(*args))
         if code:
-            raise CudaError(name, code, self._name(code))
+            raise CudaError(name, code, self._error_name(code))
 
-    def _name(self, code: int) -> str:
+    def _error_name(self, code: int) -> str:
         text = ctypes.c_char_p()
         self._library.cuGetErrorName(code, ctypes.byref(text))
-        return text.value.decode() if text.value else "an error without a name"
+        return text.value.decode() if text.value else "unnamed error"

@@ -1,11 +1,11 @@
-"""Driver-enforced memory limits per kernel (drivers 615 and later): what nobody in the kernel can
-undo. Soft is the share, hard the cap.
+"""Memory limits per kernel that the driver enforces (drivers 615 and later), and that no program in
+the kernel can remove. The soft limit is the share, the hard limit the cap.
 
-The driver keeps soft limits in every ancestor of a cgroup and does not see when the cgroup is
-removed: a soft limit that is not zeroed before stays reserved for ever
-(https://docs.nvidia.com/deploy/mps/latest/mpsv3-memory-partitioning.html). So what is about to be
-set is written down first, and an agent that comes back zeroes what nobody needs any more. The files
-of the kernel's `dmem` controller are never written here: the driver's view would drift from them.
+The driver applies soft limits to every ancestor of a cgroup, and does not notice that a cgroup is
+removed: a soft limit that was not reset before remains reserved
+(https://docs.nvidia.com/deploy/mps/latest/mpsv3-memory-partitioning.html). Limits are therefore
+recorded before they are set, and a restarted agent resets those that are no longer needed. The
+files of the `dmem` controller are never written here: the driver's view would diverge from them.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from .nvml import NvmlFailed
+from .nvml_types import MIB
 
 __all__ = ["MemoryLimitCalls", "MemoryLimits"]
 
 log = logging.getLogger("gpushare.agent")
-MIB: Final = 1 << 20
 TOO_OLD: Final = (
-    "the driver has no memory limits, which came with driver 615 (CUDA 13.4); update it"
+    "the driver has no memory limits, which require driver 615 (CUDA 13.4); update the driver"
 )
 
 
 class MemoryLimitCalls(Protocol):
-    """The two calls of `nvml.Nvml` that are needed here."""
+    """The calls of `nvml.Nvml` that are used here."""
 
     def supports_memory_limits(self) -> bool: ...
     def set_memory_limits(
@@ -40,49 +40,47 @@ class MemoryLimitCalls(Protocol):
 
 
 class MemoryLimits:
-    """The limits that this agent has set. All methods may block for as long as the driver does;
-    call them in a thread.
-    """
+    """The limits that this agent has set. Methods may block in the driver; call them in a thread."""
 
     def __init__(
         self,
         nvml: MemoryLimitCalls,
         record: Path,
         gpus: int,
-        cgroups: Callable[[], str] = lambda: "",
+        cgroup_problem: Callable[[], str] = lambda: "",
     ) -> None:
-        """`record`: the file in which what is set is written down first; `cgroups`: why there are
-        no leaves, "" when there are.
+        """`record`: file of the cgroups with limits; `cgroup_problem`: why there are no cgroups, ""
+        when there are.
         """
-        self._nvml, self._record, self._gpus, self._cgroups = nvml, record, range(gpus), cgroups
+        self._nvml, self._record, self._gpus = nvml, record, range(gpus)
+        self._cgroup_problem = cgroup_problem
         self._lock = threading.Lock()
         self._set: dict[str, dict[int, tuple[int, int]]] = {}
-        self._noted: set[str] = self._read()
-        self._said = ""
+        self._recorded: set[str] = self._read()
+        self._last_error = ""
         self._problem = "" if nvml.supports_memory_limits() else TOO_OLD
 
     def problem(self) -> str:
-        """Why this node has no tier `limit`; "" when it has."""
-        return self._problem or self._cgroups()
+        """Why this node lacks the tier `limit`; "": it has it."""
+        return self._problem or self._cgroup_problem()
 
-    def try_out(self, cgroup: str) -> None:
-        """Set and take back limits on an empty leaf: what the driver refuses now it would refuse
-        later, whatever it says.
-        """
+    def test(self, cgroup: str) -> None:
+        """Set and reset limits on an empty cgroup: any refusal means that the tier is missing."""
         if self._problem:
             return
         if self.apply(cgroup, dict.fromkeys(self._gpus, (0, 0))):
             self.clear(cgroup)
         elif not self.problem():
-            self._problem = f"the driver refuses memory limits on an empty cgroup ({self._said})"
+            refusal = f"the driver refuses memory limits on an empty cgroup ({self._last_error})"
+            self._problem = refusal
 
     def apply(self, cgroup: str, limits: Mapping[int, tuple[int, int]]) -> bool:
-        """{GPU: (soft, hard)} in MiB for everybody in this leaf; on every other GPU nothing.
-        Whether they stand. Neither may be more than the GPU has: the driver refuses that (nvml.h,
+        """Set {GPU: (soft, hard)} in MiB for all processes of a cgroup, and zero on every other
+        GPU. Returns whether all are set. Neither limit may exceed the memory of the GPU (nvml.h,
         nvmlDeviceSetMemoryLimits_v1).
 
-        A refusal is the tier's end until the agent starts anew (missing, forbidden), or this leaf's
-        only (it is gone).
+        A refusal disables the tier until the agent restarts (unsupported, forbidden), or affects
+        this cgroup only (it was removed).
         """
         if not cgroup or self.problem():
             return False
@@ -99,22 +97,22 @@ class MemoryLimits:
         return True
 
     def clear(self, cgroup: str) -> None:
-        """Zero what was set, before the leaf goes. What fails stays noted, and is tried again when
-        the agent starts.
+        """Reset the limits before the cgroup is removed. Failures stay recorded and are retried
+        when the agent restarts.
         """
         with self._lock:
-            if cgroup not in self._noted and cgroup not in self._set:
+            if cgroup not in self._recorded and cgroup not in self._set:
                 return
-            failed = [gpu for gpu in self._gpus if not self._zero(gpu, cgroup)]
+            failed = [gpu for gpu in self._gpus if not self._reset(gpu, cgroup)]
             self._set.pop(cgroup, None)
             if not failed:
-                self._noted.discard(cgroup)
+                self._recorded.discard(cgroup)
                 self._write()
 
-    def left_behind(self, alive: set[str]) -> list[str]:
-        """Leaves of an earlier life that nobody needs any more: to be cleared and removed."""
+    def orphaned(self, alive: set[str]) -> list[str]:
+        """Cgroups with recorded limits, without those in `alive`."""
         with self._lock:
-            return sorted(self._noted - alive)
+            return sorted(self._recorded - alive)
 
     # ---- the driver ------------------------------------------------------------------------------
 
@@ -122,52 +120,38 @@ class MemoryLimits:
         try:
             self._nvml.set_memory_limits(gpu, cgroup, soft, hard)
         except NvmlFailed as error:
-            self._refused(gpu, cgroup, error)
+            self._problem = _lasting_problem(gpu, cgroup, error) or self._problem
+            self._last_error = error.text
+            log.warning("memory limits of %s on GPU %d: %s", cgroup, gpu, error)
             return False
         return True
 
-    def _refused(self, gpu: int, cgroup: str, error: NvmlFailed) -> None:
-        if error.is_missing:
-            self._problem = f"the driver refuses memory limits on GPU {gpu} ({error.text}): a MIG instance, or memory accounting is off"
-        elif error.is_refused:
-            self._problem = (
-                "the agent's user may not set memory limits; run it as root or with CAP_SYS_ADMIN"
-            )
-        elif error.is_not_found and Path(cgroup).is_dir():
-            self._problem = (
-                f"the driver does not know the cgroup {cgroup}: it needs the dmem controller (Linux 6.14) in every cgroup.subtree_control above "
-                "it, or its own accounting (NVreg_RegistryDwords=RmMemacctMode=1)"
-            )
-        elif error.is_shut and Path(cgroup).is_dir():
-            self._problem = f"the driver cannot open the cgroup {cgroup}: it has to be the path that the machine itself knows it by"
-        self._said = error.text
-        log.warning("memory limits of %s on GPU %d: %s", cgroup, gpu, error)
-
-    def _zero(self, gpu: int, cgroup: str) -> bool:
+    def _reset(self, gpu: int, cgroup: str) -> bool:
         try:
             self._nvml.set_memory_limits(gpu, cgroup, 0, None)
         except NvmlFailed as error:
-            gone = error.is_shut and not Path(cgroup).exists()
-            if gone:
+            removed = error.is_os_error and not Path(cgroup).exists()
+            if removed:
                 log.error(
-                    "the cgroup %s was removed before its limit on GPU %d was zeroed; its parents may keep the reservation",
+                    "the cgroup %s was removed before its limit on GPU %d was reset; its parent "
+                    "cgroups may keep the reservation",
                     cgroup,
                     gpu,
                 )
-            return gone or error.is_not_found or error.is_missing
+            return removed or error.is_not_found or error.is_missing
         return True
 
-    # ---- what was set ----------------------------------------------------------------------------
+    # ---- the record ------------------------------------------------------------------------------
 
     def _note(self, cgroup: str) -> None:
-        if cgroup not in self._noted:
-            self._noted.add(cgroup)
+        if cgroup not in self._recorded:
+            self._recorded.add(cgroup)
             self._write()
 
     def _write(self) -> None:
         fresh = self._record.with_suffix(".new")
         try:
-            fresh.write_text(json.dumps(sorted(self._noted)), encoding="utf-8")
+            fresh.write_text(json.dumps(sorted(self._recorded)), encoding="utf-8")
             fresh.replace(self._record)
         except OSError as error:
             log.error("the record of memory limits %s cannot be written: %s", self._record, error)
@@ -177,3 +161,26 @@ class MemoryLimits:
             found = json.loads(self._record.read_text(encoding="utf-8"))
             return {name for name in found if isinstance(name, str) and os.path.isabs(name)}
         return set()
+
+
+def _lasting_problem(gpu: int, cgroup: str, error: NvmlFailed) -> str:
+    """Why limits fail on this node in general; "": they fail for this cgroup only."""
+    if error.is_missing:
+        return (
+            f"the driver refuses memory limits on GPU {gpu} ({error.text}): "
+            "a MIG instance, or memory accounting is off"
+        )
+    if error.is_refused:
+        return "the agent's user may not set memory limits; run it as root or with CAP_SYS_ADMIN"
+    if error.is_not_found and Path(cgroup).is_dir():
+        return (
+            f"the driver does not know the cgroup {cgroup}: it requires the dmem controller "
+            "(Linux 6.14) in every cgroup.subtree_control above it, or its own accounting "
+            "(NVreg_RegistryDwords=RmMemacctMode=1)"
+        )
+    if error.is_os_error and Path(cgroup).is_dir():
+        return (
+            f"the driver cannot open the cgroup {cgroup}: "
+            "the path must be valid on the host, outside containers"
+        )
+    return ""

@@ -1,16 +1,13 @@
-"""Real NVIDIA GPUs as the agent sees them: what the sampler saw, what is parked in host memory, and
-who was attached where.
+"""Real NVIDIA GPUs as the agent sees them: the last reading, saved memory, and attached kernels.
 
-A kernel is not attached by any call of the driver: it is told its devices and its caps and chooses
-them itself (`kernel/frameworks.py`); where the driver enforces limits they are set here too. So
-attaching returns at once, and what the driver needs time for happens in threads.
+No driver call attaches a kernel: it receives its devices and caps and selects them itself
+(`jupyter_gpushare/kernel/frameworks`); where the driver enforces limits, they are set here too. So
+attaching returns at once, and slow driver calls run in threads.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +18,6 @@ from jupyter_gpushare.messages import DeviceReport
 from ...system.cgroups import Cgroups
 from ...system.processes import ProcessId
 from ..base.model import (
-    TIERS,
     Capabilities,
     CopyAdmission,
     DeviceFault,
@@ -32,24 +28,20 @@ from ..base.model import (
     TenantMemory,
 )
 from ..base.process_attribution import ProcessAttribution
+from .capability_probe import CapabilityProbe
 from .checkpoint_client import CheckpointClient
-from .checkpoint_journal import CheckpointJournal
-from .checkpoints import Checkpoints, MemoryReading
+from .checkpoint_journal import SavedKernel
+from .checkpoints import Checkpoints
 from .memory_limits import MemoryLimits
-from .nvml import Nvml, NvmlFailed
-from .nvml_types import MIB
+from .nvml import Nvml
+from .nvml_types import MIB, GpuFound
+from .quiesce import MemoryReading
 from .sampler import GpuSample, GpuSampler, monotonic_ms
-from .selftest import INSTANCES, SelfTest, advised, tested, waits_for_room
-from .selftest_cache import SelfTestCache
+from .selftest import MIG_PROBLEM, reason_and_remedy
 
 __all__ = ["NvidiaDevices"]
 
-log = logging.getLogger("gpushare.agent")
-
-UNTESTED: Final = "it is being tested"
-NOTHING: Final = CheckpointJournal()
-TRY_AGAIN_S: Final = 5.0
-"""Between two looks for room to test in."""
+NOT_SAVED: Final = SavedKernel()
 
 
 class NvidiaDevices:
@@ -64,86 +56,83 @@ class NvidiaDevices:
         driver: CheckpointClient | None = None,
         cgroups: Cgroups | None = None,
     ) -> None:
-        """`driver`: the hand in the CUDA driver; `cgroups`: where kernels get theirs; None: the
-        usual ones.
-        """
+        """`driver`: makes checkpoint calls; `cgroups`: for kernels; None: the defaults."""
         self._nvml = nvml
-        self.cgroups = cgroups or Cgroups.here()
+        self.cgroups = cgroups or Cgroups.detect()
+        self.checkpoint_client = driver or CheckpointClient()
         self._limits = MemoryLimits(
             nvml, state_dir / "limits.json", len(nvml.gpus), lambda: self.cgroups.problem
         )
-        self._limiter = ThreadPoolExecutor(1, thread_name_prefix="gpushare-limits")
-        self._owners = ProcessAttribution()
-        self._sampler = GpuSampler(nvml, self._owners)
-        self._places: dict[str, tuple[tuple[int, int], ...]] = {}
+        self._limit_thread = ThreadPoolExecutor(1, thread_name_prefix="gpushare-limits")
+        self._attribution = ProcessAttribution()
+        self._sampler = GpuSampler(nvml, self._attribution)
+        self._attachments: dict[str, tuple[tuple[int, int], ...]] = {}
         self._kernels: Mapping[str, KernelProcesses] = {}
-        self._tiers: dict[str, str] = dict.fromkeys(TIERS, UNTESTED) | {
-            "observe": "",
-            "cooperate": "",
-        }
-        self._tiers_version = 0
-        self._closed = threading.Event()
-        self._proof = SelfTestCache(
-            state_dir / "proven.json", nvml.driver_version(), [gpu.uuid for gpu in nvml.gpus]
+        self._wake: Callable[[], None] = lambda: None
+        self._probe = CapabilityProbe(
+            nvml,
+            self._sampler,
+            self.checkpoint_client,
+            self._limits,
+            self.cgroups,
+            state_dir / "proven.json",
+            self._capabilities_changed,
         )
-        self.checkpointer = driver or CheckpointClient()
-        self._copies = Checkpoints(
-            self.checkpointer,
+        self._checkpoints = Checkpoints(
+            self.checkpoint_client,
             self,
             state_dir / "parked.json",
             [gpu.uuid for gpu in nvml.gpus],
             [gpu.model for gpu in nvml.gpus],
-            relocates=lambda: not self._tiers["relocate"],
-            limited=lambda: not self._tiers["limit"],
+            can_relocate=lambda: self._probe.has("relocate"),
+            limits_enforced=lambda: self._probe.has("limit"),
         )
-        self._wake: Callable[[], None] = lambda: None
-        self._sampler.look()
+        self._sampler.sample()
 
     def close(self) -> None:
-        """Stop looking, end the helper; what is saved stays saved."""
-        self._closed.set()
+        """Stop reading and end the checkpoint worker; saved memory stays saved."""
+        self._probe.close()
         stopped = self._sampler.stop()
-        self._copies.close()
-        self._limiter.shutdown(wait=True, cancel_futures=True)
+        self._checkpoints.close()
+        self._limit_thread.shutdown(wait=True, cancel_futures=True)
         if stopped:
             self._nvml.close()
 
-    # ---- what is here ----------------------------------------------------------------------------
+    # ---- inventory and capabilities --------------------------------------------------------------
 
     def reports(self) -> list[DeviceReport]:
-        """The devices by index, as they were seen last."""
-        sample, now = self._sampler.last, monotonic_ms()
-        found = []
-        for gpu in self._nvml.gpus:
-            health, memory = self._sampler.health(gpu.index, now), sample.memory.get(gpu.index)
-            found.append(
-                DeviceReport(
-                    index=gpu.index,
-                    uuid=gpu.uuid,
-                    model=gpu.model,
-                    total_mib=gpu.total_mib,
-                    mig=gpu.mig,
-                    healthy=not health,
-                    health=health,
-                    used_mib=-(-memory.used // MIB) if memory else 0,
-                    foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
-                    foreign_processes=sample.account.foreign_processes.get(gpu.index, 0),
-                    utilization=sample.utilization.get(gpu.index),
-                )
-            )
-        return found
+        """The devices by index, by the last reading."""
+        now = monotonic_ms()
+        return [self._report(gpu, self._sampler.last, now) for gpu in self._nvml.gpus]
+
+    def _report(self, gpu: GpuFound, sample: GpuSample, now: int) -> DeviceReport:
+        problem = self._sampler.health_problem(gpu.index, now)
+        memory = sample.memory.get(gpu.index)
+        return DeviceReport(
+            index=gpu.index,
+            uuid=gpu.uuid,
+            model=gpu.model,
+            total_mib=gpu.total_mib,
+            mig=gpu.mig,
+            healthy=not problem,
+            health=problem,
+            used_mib=-(-memory.used // MIB) if memory else 0,
+            foreign_mib=sample.account.foreign_mib.get(gpu.index, 0),
+            foreign_processes=sample.account.foreign_processes.get(gpu.index, 0),
+            utilization=sample.utilization.get(gpu.index),
+        )
 
     def driver(self) -> str:
-        """As NVIDIA writes it."""
-        return self._nvml.driver_version()
+        """In NVIDIA's notation: `580.65.06`."""
+        return self._nvml.driver
 
     def attribution_problem(self) -> str:
-        """Why the driver names the processes of no device; "": it does on some."""
-        return self._sampler.unlisted(everywhere=True)
+        """Why the driver lists the processes of no device; "": it does on some."""
+        return self._sampler.attribution_problem(on_all=True)
 
     def environment(self) -> dict[str, str]:
-        """GPUs are counted as NVML counts them; and a kernel sees none before it has a share: it
-        would take what is nobody's to give.
+        """Kernels number GPUs like NVML, and see none before they have a share: otherwise they
+        would use memory that was not assigned to them.
         """
         return {
             "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -152,259 +141,199 @@ class NvidiaDevices:
         }
 
     def capabilities(self) -> Capabilities:
-        """As far as they have been tested. A tier that not all devices have is there, and named
-        again with those that lack it.
+        """As far as they have been tested. A tier that some devices lack is present, and also named
+        as a problem of those devices.
         """
-        problems = {tier: why for tier, why in self._tiers.items() if why}
-        cut = [str(gpu.index) for gpu in self._nvml.gpus if gpu.mig]
-        if cut and not self._tiers["suspend"]:
-            problems[f"suspend on GPU {', '.join(cut)}"] = INSTANCES
-        return Capabilities([tier for tier in TIERS if not self._tiers[tier]], problems)
+        return self._probe.capabilities()
 
     def suspend_problem(self, gpu: int) -> str:
-        """Instances (MIG)."""
-        return INSTANCES.partition(";")[0] if self._nvml.gpus[gpu].mig else ""
-
-    def found(self, tiers: Mapping[str, str]) -> None:
-        """What the self-test found: for each tier "" or why it is missing."""
-        if tiers.items() <= self._tiers.items():
-            return
-        self._tiers = {**self._tiers, **tiers}
-        self._tiers_version += 1
-        self._wake()
+        """MIG instances cannot be saved."""
+        return MIG_PROBLEM.partition(";")[0] if self._nvml.gpus[gpu].mig else ""
 
     def probe(self) -> None:
-        """Find out what this node can do. Blocks for as long as the CUDA driver needs to start."""
-        sample, proven = self._sampler.last, self._proof.read()
-        free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
-        unlisted, in_use = self._sampler.unlisted(), any(sample.account.held.values())
-        bench = SelfTest(
-            self._nvml.gpus,
-            self.checkpointer,
-            self._limits,
-            self.cgroups,
-            unlisted,
-            free,
-            proven,
-            in_use,
-            self._pids,
-        )
-        self.found(tested(bench))
-        self._proof.write(tier for tier in ("suspend", "relocate") if not self._tiers[tier])
-        for name in self._kernels:
-            self._limit(name)
+        """Test what this node can do. Blocks while the CUDA driver starts."""
+        self._probe.run()
 
     def advice(self, tier: str, problem: str) -> tuple[str, str]:
         """(reason, remedy)."""
-        return advised(tier, problem)
+        return reason_and_remedy(tier, problem)
 
-    def _pids(self, gpu: int) -> list[int] | None:
-        with contextlib.suppress(NvmlFailed):
-            return [one.pid for one in self._nvml.processes(gpu)]
-        return None
+    def _capabilities_changed(self) -> None:
+        for name in self._kernels:
+            self._limit(name)
+        self._wake()
 
-    # ---- looking ---------------------------------------------------------------------------------
+    # ---- reading ---------------------------------------------------------------------------------
 
     def track_kernels(self, kernels: Mapping[str, KernelProcesses]) -> None:
-        """Whose processes are looked for from now on."""
+        """Attribute processes to these kernels."""
         if kernels != self._kernels:
-            changed = [name for name, kin in kernels.items() if self._kernels.get(name) != kin]
+            changed = [name for name, one in kernels.items() if self._kernels.get(name) != one]
             self._kernels = dict(kernels)
             for name in changed:
                 self._limit(name)
-            self._owners.follow(kernels)
-            self._sampler.hurry()
+            self._attribution.track(kernels)
+            self._sampler.refresh()
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Look from now on, and find out what the node can do."""
+        """Start reading, and testing what the node can do."""
         self._wake = wake
         self._sampler.start(wake)
-        threading.Thread(target=self._probe, name="gpushare-probe", daemon=True).start()
-
-    def _probe(self) -> None:
-        """An agent that comes back in the middle of things goes on saving memory from its first
-        moment on.
-        """
-        self.found(dict.fromkeys(self._proof.read(), ""))
-        self._probe_once()
-        while waits_for_room(self._tiers.values()) and not self._closed.wait(TRY_AGAIN_S):
-            self._probe_once()
-
-    def _probe_once(self) -> None:
-        try:
-            self.probe()
-        except Exception:  # a test that fails in a new way must leave the agent running
-            log.exception("the self-test failed")
-            self.found(
-                {
-                    tier: "its test failed; the agent's log says how"
-                    for tier, why in self._tiers.items()
-                    if why == UNTESTED
-                }
-            )
+        self._probe.start()
 
     def refresh(self) -> None:
-        """Look at once."""
-        self._sampler.hurry()
+        """Read now."""
+        self._sampler.refresh()
 
-    def sample_fast(self, closely: bool) -> None:
-        """Ten times a second, or once."""
-        self._sampler.pace(closely)
+    def sample_fast(self, enabled: bool) -> None:
+        """Read ten times a second, or once."""
+        self._sampler.sample_fast(enabled)
 
     def take_faults(self) -> list[DeviceFault]:
-        """What programs did to the GPUs since this was last asked."""
+        """Errors that programs caused since the last call."""
         return self._sampler.take_faults()
 
     def version(self) -> int:
-        """Of the last look."""
-        return self._sampler.version + self._tiers_version
+        """Of the last reading and the capabilities."""
+        return self._sampler.version + self._probe.version
 
     def read(self) -> NodeReading:
-        """What was seen last, with what is parked."""
-        sample, parked = self._sampler.last, self._copies.parked()
+        """The last reading, with saved memory."""
+        sample, saved = self._sampler.last, self._checkpoints.saved()
         foreign, used = {}, {}
         for gpu in self._nvml.gpus:
-            slack = self._slack(sample, gpu.index)
-            stranger, lag = (
-                sample.account.foreign_mib.get(gpu.index, 0),
-                sample.account.lagging.get(gpu.index, 0),
-            )
-            foreign[gpu.index] = max(0, stranger - slack)
-            held = sum(of.get(gpu.index, 0) for of in sample.account.held.values())
-            used[gpu.index] = held + max(0, lag - max(0, slack - stranger))
-        kernels = {
-            name: self._holding(name, sample, parked.get(name, NOTHING))
-            for name in {*sample.account.held, *parked}
-        }
+            other = sample.account.foreign_mib.get(gpu.index, 0)
+            lagging = sample.account.lagging.get(gpu.index, 0)
+            slack = self._slack(sample, gpu)
+            foreign[gpu.index] = max(0, other - slack)
+            held = sum(sizes.get(gpu.index, 0) for sizes in sample.account.held.values())
+            used[gpu.index] = held + max(0, lagging - max(0, slack - other))
+        kernels = {}
+        for name in {*sample.account.held, *saved}:
+            kernels[name] = _tenant_memory(name, sample, saved.get(name, NOT_SAVED))
         return NodeReading(used, kernels, foreign, sample.taken)
 
-    def _slack(self, sample: GpuSample, gpu: int) -> int:
-        """What is offered to nobody, so that a little of the driver's own does not stand in
-        anybody's way.
-        """
-        memory = sample.memory.get(gpu)
-        return (
-            (memory.total - memory.reserved) // MIB - self._nvml.gpus[gpu].total_mib
-            if memory
-            else 0
-        )
-
-    def _holding(self, name: str, sample: GpuSample, parked: CheckpointJournal) -> TenantMemory:
-        held = sample.account.held.get(name, {})
-        processes = set(sample.account.processes.get(name, ())) | {
-            (one.pid, one.start) for one in parked.processes
-        }
-        timed = not (sample.untimed & set(held))
-        return TenantMemory(
-            held,
-            parked.image if parked.suspended or parked.half_done else (),
-            parked.suspended,
-            parked.half_done,
-            tuple(sorted(processes)),
-            sample.busy_ms.get(name, 0),
-            timed,
-        )
+    def _slack(self, sample: GpuSample, gpu: GpuFound) -> int:
+        """MiB that are not offered, so that small amounts used by the driver block no kernel."""
+        memory = sample.memory.get(gpu.index)
+        return (memory.total - memory.reserved) // MIB - gpu.total_mib if memory else 0
 
     # ---- attaching -------------------------------------------------------------------------------
 
     def attach(self, kernels: Mapping[str, Sequence[tuple[int, int]]]) -> None:
-        """Remember who may hold how much where."""
+        """Record which kernels may use how much of which GPU."""
         for name, places in kernels.items():
             if places:
-                self._places[name] = tuple(places)
+                self._attachments[name] = tuple(places)
             else:
-                self._places.pop(name, None)
+                self._attachments.pop(name, None)
             self._limit(name)
 
+    def attached(self) -> set[str]:
+        """Since this agent started: the driver stores no attachments."""
+        return set(self._attachments)
+
     def _limit(self, name: str) -> None:
-        """Let the driver enforce it: soft is the share, hard the cap, and nothing on GPUs that are
-        not its own.
-        """
-        kin = self._kernels.get(name)
-        if kin is None or not kin.leaf or "limit" not in self.capabilities()[0]:
+        """Let the driver enforce the share (soft) and the cap (hard), and zero on other GPUs."""
+        kernel = self._kernels.get(name)
+        if kernel is None or not kernel.leaf or not self._probe.has("limit"):
             return
-        wanted = {gpu: (kin.guarantee_mib, cap) for gpu, cap in self._places.get(name, ())}
-        with contextlib.suppress(RuntimeError):  # the agent stops
-            self._limiter.submit(self._limits.apply, kin.leaf, wanted)
+        wanted = {}
+        for gpu, cap in self._attachments.get(name, ()):
+            wanted[gpu] = kernel.guarantee_mib, cap
+        with contextlib.suppress(RuntimeError):  # the agent is stopping
+            self._limit_thread.submit(self._limits.apply, kernel.leaf, wanted)
 
     def release_cgroup(self, leaf: str) -> None:
-        """Zero its limits: the driver does not see that a cgroup goes."""
+        """Reset its limits: the driver does not notice that a cgroup is removed."""
         with contextlib.suppress(RuntimeError, CancelledError):
-            self._limiter.submit(self._limits.clear, leaf).result()
+            self._limit_thread.submit(self._limits.clear, leaf).result()
 
     def orphaned_cgroups(self, alive: set[str]) -> list[str]:
-        """From the record of what was set."""
-        return self._limits.left_behind(alive)
+        """By the record of limits."""
+        return self._limits.orphaned(alive)
 
-    def attached(self) -> set[str]:
-        """Since this agent started: the driver remembers nobody."""
-        return set(self._places)
-
-    # ---- copying ---------------------------------------------------------------------------------
+    # ---- copies ----------------------------------------------------------------------------------
 
     def suspend(self, kernel_id: str, admit: CopyAdmission) -> int:
-        """Save all memory of a kernel; returns MiB."""
+        """Save all GPU memory of a kernel; returns MiB."""
         try:
-            return self._copies.suspend(kernel_id, self._where(kernel_id), admit)
+            return self._checkpoints.suspend(kernel_id, self._gpus_of(kernel_id), admit)
         finally:
-            self._look_again()
+            self._sample_now()
 
     def resume(self, kernel_id: str, gpus: Sequence[int]) -> int:
-        """Bring it back onto these GPUs; returns MiB. Its limits stand before its memory comes."""
+        """Restore its memory on these GPUs, after its limits are set; returns MiB."""
         try:
-            self._limiter.submit(lambda: None).result()
-            return self._copies.resume(kernel_id, tuple(gpus))
+            self._limit_thread.submit(lambda: None).result()
+            return self._checkpoints.resume(kernel_id, tuple(gpus))
         finally:
-            self._look_again()
+            self._sample_now()
 
     def recover(self, kernel_id: str) -> None:
-        """Set right what was cut off."""
+        """Finish or undo an interrupted copy."""
         try:
-            self._copies.settle(kernel_id)
+            self._checkpoints.recover(kernel_id)
         finally:
-            self._look_again()
+            self._sample_now()
 
     def copy_timeout_s(self, mib: int) -> float:
-        """Of the call that copies; looking and locking have deadlines of their own."""
-        return self.checkpointer.copy_s(mib)
+        """Of the call that copies; other calls have deadlines of their own."""
+        return self.checkpoint_client.copy_timeout_s(mib)
 
-    def _look_again(self) -> None:
-        """What was copied is seen at once, not a second later."""
-        self._sampler.look()
+    def _sample_now(self) -> None:
+        self._sampler.sample()
         self._wake()
 
-    def _where(self, kernel_id: str) -> tuple[int, ...]:
-        """Its GPU per ordinal; of one that was attached before this agent started, where it holds
-        memory.
-        """
-        places = self._places.get(kernel_id)
-        held = self._sampler.last.account.held.get(kernel_id, {})
-        return tuple(gpu for gpu, _ in places) if places else tuple(sorted(held))
+    def _gpus_of(self, kernel_id: str) -> tuple[int, ...]:
+        """Its GPU per ordinal; for a kernel attached by an earlier agent, those with its memory."""
+        places = self._attachments.get(kernel_id)
+        if places:
+            return tuple(gpu for gpu, _ in places)
+        return tuple(sorted(self._sampler.last.account.held.get(kernel_id, {})))
 
-    def look(self) -> MemoryReading:
-        """For copies, in their threads: read anew; a GPU that does not answer has nothing free.
-        Raises DevicesBusy when none does.
+    # ---- memory view of copies -------------------------------------------------------------------
+
+    def read_memory(self) -> MemoryReading:
+        """A new reading, for copies in their threads; a GPU that does not answer has no free
+        memory. Raises DevicesBusy when none answers.
         """
-        sample = self._sampler.look()
+        sample = self._sampler.sample()
         if not sample.memory:
             raise DevicesBusy("no GPU answers")
-        account = sample.account
-        held = {
-            name: {ProcessId(*process): account.each[process] for process in processes}
-            for name, processes in account.processes.items()
-        }
-        free = {gpu: told.free // MIB for gpu, told in sample.memory.items()}
-        strangers = frozenset(gpu for gpu, count in account.foreign_processes.items() if count)
-        return MemoryReading(held, free, self._growth(sample), strangers)
+        account, held = sample.account, {}
+        for name, processes in account.processes.items():
+            held[name] = {ProcessId(*one): account.per_process[one] for one in processes}
+        return MemoryReading(
+            held=held,
+            free={gpu: memory.free // MIB for gpu, memory in sample.memory.items()},
+            growth=self._growth(sample),
+            foreign_gpus=frozenset(gpu for gpu, n in account.foreign_processes.items() if n),
+        )
 
     def _growth(self, sample: GpuSample) -> dict[str, int]:
-        """How much each attached kernel may still take."""
-        grown = {}
-        for name, places in self._places.items():
+        """How much each attached kernel may still allocate."""
+        growth = {}
+        for name, places in self._attachments.items():
             held = sample.account.held.get(name, {})
-            grown[name] = sum(max(0, cap - held.get(gpu, 0)) for gpu, cap in places)
-        return grown
+            growth[name] = sum(max(0, cap - held.get(gpu, 0)) for gpu, cap in places)
+        return growth
 
     def members(self, kernel_id: str) -> Sequence[ProcessId]:
         """All living processes of a kernel."""
-        return self._owners.members(kernel_id)
+        return self._attribution.members(kernel_id)
+
+
+def _tenant_memory(name: str, sample: GpuSample, saved: SavedKernel) -> TenantMemory:
+    held = sample.account.held.get(name, {})
+    processes = set(sample.account.processes.get(name, ()))
+    processes.update((process.pid, process.start) for process in saved.processes)
+    return TenantMemory(
+        held=held,
+        image=saved.image if saved.suspended or saved.half_done else (),
+        suspended=saved.suspended,
+        half_done=saved.half_done,
+        processes=tuple(sorted(processes)),
+        busy_ms=sample.busy_ms.get(name, 0),
+        is_timed=not (sample.untimed & set(held)),
+    )

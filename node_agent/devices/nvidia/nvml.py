@@ -1,9 +1,9 @@
-"""NVML, typed and thin: the only file that imports `pynvml`. Every failure is one `NvmlFailed`, so
-that each ability can be lost alone.
+"""A typed wrapper of NVML, and the only module that imports `pynvml`. Every failure is an
+`NvmlFailed`, so that each capability can fail separately.
 
-What differs between drivers 535 and 615 is known here and nowhere else. Amounts are bytes as NVML
-gives them; only the size that a GPU offers is MiB. Handles belong to the process that made them: a
-forked child must make its own `Nvml`.
+Only this module knows the differences between drivers 535 to 615. Amounts are bytes as NVML gives
+them; only the size that a GPU offers is MiB. Handles belong to the process that created them: a
+forked child needs an `Nvml` of its own.
 """
 
 from __future__ import annotations
@@ -23,21 +23,29 @@ from .nvml_types import GpuEvent, GpuFound, NvmlMemory, ProcessUse, offered_mib
 
 __all__ = ["Nvml", "NvmlFailed"]
 
-ALL_OF_IT: Final = 0xFFFFFFFFFFFFFFFF
-ODD_LISTS: Final = ((535, 43), (535, 98))
-"""From the first of these drivers to just before the second, the third version of the process lists
-writes longer entries than callers know: https://github.com/XuehaiPan/nvitop/pull/89. Later ones
-lacked it for a while. The second version is right in all of them.
+NO_LIMIT: Final = 0xFFFFFFFFFFFFFFFF
+BROKEN_LIST_DRIVERS: Final = ((535, 43), (535, 98))
+"""From the first of these drivers to just before the second, version 3 of the process lists has
+longer entries than callers expect: https://github.com/XuehaiPan/nvitop/pull/89. Some later drivers
+lack it. Version 2 is correct in all of them.
 """
-WORDS: Final = {
-    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: "no NVIDIA driver was found on this machine (libnvidia-ml.so.1 is not there); install it, or in a "
-    "container give it the GPUs (`docker run --gpus all`, the NVIDIA runtime class)",
-    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: "the NVIDIA kernel driver is not loaded (NVML: Driver Not Loaded); load it with `modprobe nvidia`, "
-    "or restart the machine, until `nvidia-smi` works",
-    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: "the NVIDIA driver was updated while the old one still runs (NVML: driver/library version "
-    "mismatch); restart the machine",
-    pynvml.NVML_ERROR_NO_PERMISSION: "this user may not use the NVIDIA driver (NVML: Insufficient Permissions); give it access to "
-    "/dev/nvidiactl and /dev/nvidia*",
+START_PROBLEMS: Final = {
+    pynvml.NVML_ERROR_LIBRARY_NOT_FOUND: (
+        "no NVIDIA driver was found on this machine (libnvidia-ml.so.1 is missing); install it, or "
+        "give the container access to the GPUs (`docker run --gpus all`, the NVIDIA runtime class)"
+    ),
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA kernel driver is not loaded (NVML: Driver Not Loaded); load it with "
+        "`modprobe nvidia`, or restart the machine, until `nvidia-smi` works"
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the NVIDIA driver was updated while the old one still runs (NVML: driver/library version "
+        "mismatch); restart the machine"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "this user may not use the NVIDIA driver (NVML: Insufficient Permissions); give it access "
+        "to /dev/nvidiactl and /dev/nvidia*"
+    ),
 }
 HEALTH_EVENTS: Final = {
     "xid": 0x8,
@@ -47,20 +55,20 @@ HEALTH_EVENTS: Final = {
     "recovery": 0x8000,
 }
 """nvmlEventTypeXidCriticalError, DoubleBitEccError, MigConfigChange, GpuUnavailableError,
-GpuRecoveryAction. As numbers: not every nvidia-ml-py names all of them.
+GpuRecoveryAction. As numbers: not every nvidia-ml-py defines all of them.
 """
-RECOVERY_ACTION: Final = 230
+RECOVERY_ACTION_FIELD: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
-NONSENSE: Final = 100
-"""Percent. Some drivers put samples between the others whose numbers mean nothing
+MAX_PERCENT: Final = 100
+"""Some drivers return samples with larger, meaningless numbers
 (https://github.com/Syllo/nvtop/issues/110).
 """
-LONGEST_STORY: Final = 64
-"""Events taken in one go: a GPU that fails sends many."""
+MAX_EVENTS: Final = 64
+"""Events read at once: a failing GPU sends many."""
 
 
 class NvmlFailed(Exception):
-    """One call of NVML failed: which, its code and its words."""
+    """Raised when a call of NVML failed: its name, error code and message."""
 
     def __init__(self, call: str, code: int, text: str) -> None:
         super().__init__(f"{call}: {text}")
@@ -68,29 +76,27 @@ class NvmlFailed(Exception):
 
     @property
     def is_missing(self) -> bool:
-        """This driver or this GPU does not have it, now and later."""
+        """This driver or GPU does not support the call."""
         return self.code in (pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, pynvml.NVML_ERROR_NOT_SUPPORTED)
 
     @property
     def is_refused(self) -> bool:
-        """This user may not."""
+        """This user lacks the permission."""
         return bool(self.code == pynvml.NVML_ERROR_NO_PERMISSION)
 
     @property
     def is_not_found(self) -> bool:
-        """There is no such thing: no sample, no cgroup."""
+        """The object does not exist: a sample, a cgroup."""
         return bool(self.code == pynvml.NVML_ERROR_NOT_FOUND)
 
     @property
-    def is_shut(self) -> bool:
-        """The operating system refused it: a cgroup that cannot be opened, for instance because it
-        is gone.
-        """
+    def is_os_error(self) -> bool:
+        """The operating system failed: for instance, a cgroup was removed and cannot be opened."""
         return bool(self.code == pynvml.NVML_ERROR_OPERATING_SYSTEM)
 
     @property
     def is_lost(self) -> bool:
-        """The GPU does not answer any more."""
+        """The GPU no longer answers."""
         return self.code in (
             pynvml.NVML_ERROR_GPU_IS_LOST,
             pynvml.NVML_ERROR_RESET_REQUIRED,
@@ -103,16 +109,15 @@ def _key(handle: Any) -> int:
 
 
 class Nvml:
-    """The library, initialised, with the devices it found. May be called from any thread."""
+    """The initialised library and the devices that it found. Thread-safe."""
 
     def __init__(self) -> None:
-        """Raises Unavailable, with what is wrong and what to do."""
+        """Raises Unavailable with the problem and the remedy."""
         try:
             CALLS.track("nvmlInit", pynvml.nvmlInit)
         except pynvml.NVMLError as error:
-            raise Unavailable(
-                WORDS.get(error.value, f"the NVIDIA driver does not start (NVML: {error})")
-            ) from None
+            unknown = f"the NVIDIA driver does not start (NVML: {error})"
+            raise Unavailable(START_PROBLEMS.get(error.value, unknown)) from None
         self._pid = os.getpid()
         self._handles: list[Any] = []
         self._boards: dict[int, tuple[int, ...]] = {}
@@ -125,35 +130,31 @@ class Nvml:
         except NvmlFailed as error:
             self.close()
             raise Unavailable(f"the NVIDIA driver does not answer ({error})") from None
-        self._suffix = "_v2" if ODD_LISTS[0] <= self._version() < ODD_LISTS[1] else "_v3"
+        first_broken, first_fixed = BROKEN_LIST_DRIVERS
+        self._suffix = "_v2" if first_broken <= self._version() < first_fixed else "_v3"
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Release the library."""
         with contextlib.suppress(pynvml.NVMLError):
             pynvml.nvmlShutdown()
 
     def _call(self, name: str, *args: Any) -> Any:
         if os.getpid() != self._pid:
-            raise RuntimeError("NVML's handles belong to the process that made them")
+            raise RuntimeError("NVML handles belong to the process that created them")
         try:
             return CALLS.track(name, getattr(pynvml, name), *args)
         except pynvml.NVMLError as error:
             raise NvmlFailed(name, error.value, str(error)) from None
         except AttributeError:  # an older nvidia-ml-py
-            raise NvmlFailed(
-                name, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND, "Function Not Found"
-            ) from None
+            code = pynvml.NVML_ERROR_FUNCTION_NOT_FOUND
+            raise NvmlFailed(name, code, "Function Not Found") from None
 
     def _version(self) -> tuple[int, int]:
         major, _, rest = self.driver.partition(".")
         minor = rest.partition(".")[0]
         return int(major) if major.isdecimal() else 0, int(minor) if minor.isdecimal() else 0
 
-    def driver_version(self) -> str:
-        """As NVIDIA writes it: `580.65.06`."""
-        return self.driver
-
-    # ---- what is there ---------------------------------------------------------------------------
+    # ---- devices ---------------------------------------------------------------------------------
 
     def _find(self) -> list[GpuFound]:
         found: list[GpuFound] = []
@@ -161,10 +162,9 @@ class Nvml:
             try:
                 handle = self._call("nvmlDeviceGetHandleByIndex", board)
                 parts = self._parts(board, handle)
-                gpus = [
-                    self._describe(len(found) + i, part, board, mig)
-                    for i, (part, mig) in enumerate(parts)
-                ]
+                gpus = []
+                for index, (part, mig) in enumerate(parts, len(found)):
+                    gpus.append(self._describe(index, part, board, mig))
             except NvmlFailed as error:
                 self.notes.append(f"GPU {board} is not offered: it does not answer ({error.text})")
                 continue
@@ -175,7 +175,7 @@ class Nvml:
         return found
 
     def _parts(self, board: int, handle: Any) -> list[tuple[Any, bool]]:
-        """The GPU itself, or its instances: a GPU that is cut up cannot be used as a whole."""
+        """The GPU itself, or its MIG instances: a partitioned GPU cannot be used as a whole."""
         try:
             current, _ = self._call("nvmlDeviceGetMigMode", handle)
         except NvmlFailed as error:
@@ -186,10 +186,9 @@ class Nvml:
             return [(handle, False)]
         parts = []
         for number in range(self._call("nvmlDeviceGetMaxMigDeviceCount", handle)):
-            with contextlib.suppress(NvmlFailed):  # numbers need not be dense
-                parts.append(
-                    (self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number), True)
-                )
+            with contextlib.suppress(NvmlFailed):  # numbers need not be consecutive
+                part = self._call("nvmlDeviceGetMigDeviceHandleByIndex", handle, number)
+                parts.append((part, True))
         if not parts:
             self.notes.append(
                 f"GPU {board} is not offered: MIG is on, but it has no instances; "
@@ -201,45 +200,41 @@ class Nvml:
         minor = -1
         with contextlib.suppress(NvmlFailed):
             minor = self._call("nvmlDeviceGetMinorNumber", handle)
-        name, uuid = (
-            str(self._call("nvmlDeviceGetName", handle)),
-            str(self._call("nvmlDeviceGetUUID", handle)),
-        )
+        name = str(self._call("nvmlDeviceGetName", handle))
+        uuid = str(self._call("nvmlDeviceGetUUID", handle))
         return GpuFound(index, uuid, name, offered_mib(self._memory(handle)), mig, board, minor)
 
     # ---- memory and processes --------------------------------------------------------------------
 
     def memory(self, gpu: int) -> NvmlMemory:
-        """Of one device. Raises NvmlFailed."""
+        """Memory of one device. Raises NvmlFailed."""
         return self._memory(self._handles[gpu])
 
     def _memory(self, handle: Any) -> NvmlMemory:
         try:
-            told = self._call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
+            info = self._call("nvmlDeviceGetMemoryInfo", handle, pynvml.nvmlMemory_v2)
         except NvmlFailed as error:
             if not error.is_missing:
                 raise
-            told = self._call("nvmlDeviceGetMemoryInfo", handle)
-            return NvmlMemory(told.total, told.used, told.free)
-        return NvmlMemory(told.total, told.used, told.free, told.reserved)
+            info = self._call("nvmlDeviceGetMemoryInfo", handle)
+            return NvmlMemory(info.total, info.used, info.free)
+        return NvmlMemory(info.total, info.used, info.free, info.reserved)
 
     def processes(self, gpu: int) -> list[ProcessUse]:
-        """Everyone with a context or a picture on the device, each once (in the larger of both
-        lists' words). Raises NvmlFailed.
+        """All processes with a compute or graphics context on the device, each once, with the
+        larger amount of both lists. Raises NvmlFailed.
         """
         found: dict[int, int | None] = {}
         for kind in ("Compute", "Graphics"):
             try:
                 listed = self._list(kind, self._handles[gpu])
             except NvmlFailed as error:
-                if kind == "Graphics" and not error.is_lost:  # some GPUs have none
+                if kind == "Graphics" and not error.is_lost:  # some GPUs have no such list
                     continue
                 raise
-            for one in listed:
-                known = found.get(one.pid)
-                found[one.pid] = (
-                    one.usedGpuMemory if known is None else max(known, one.usedGpuMemory or 0)
-                )
+            for entry in listed:
+                known, size = found.get(entry.pid), entry.usedGpuMemory
+                found[entry.pid] = size if known is None else max(known, size or 0)
         return [ProcessUse(pid, size) for pid, size in sorted(found.items())]
 
     def _list(self, kind: str, handle: Any) -> Any:
@@ -252,102 +247,98 @@ class Nvml:
             return self._list(kind, handle)
 
     def utilization(self, gpu: int) -> float:
-        """Share of the last moment in which anything ran on the device, 0..1. Raises NvmlFailed."""
-        return min(
-            1.0, float(self._call("nvmlDeviceGetUtilizationRates", self._handles[gpu]).gpu) / 100
-        )
+        """Fraction of the last sample period in which the device was busy. Raises NvmlFailed."""
+        rates = self._call("nvmlDeviceGetUtilizationRates", self._handles[gpu])
+        return min(1.0, float(rates.gpu) / 100)
 
     def process_utilization(self, gpu: int, since_us: int) -> tuple[dict[int, float], int]:
-        """Share of the time per process since `since_us` (of an earlier answer; 0: what the driver
-        remembers), and the latest time stamp. Who did nothing is not in it. Raises NvmlFailed.
+        """Utilization per process since `since_us` (the time returned earlier; 0: as far as the
+        driver remembers), and the latest time. Idle processes are missing. Raises NvmlFailed.
         """
-        samples: Sequence[Any] = ()
-        for _ in range(3):  # somebody else may start to work between the two halves of the call
+        samples = self._utilization_samples(gpu, since_us)
+        shares: dict[int, float] = {}
+        for sample in samples:
+            if sample.timeStamp > since_us and sample.pid and sample.smUtil <= MAX_PERCENT:
+                share = sample.smUtil / MAX_PERCENT
+                shares[sample.pid] = max(shares.get(sample.pid, 0.0), share)
+        return shares, max((sample.timeStamp for sample in samples), default=since_us)
+
+    def _utilization_samples(self, gpu: int, since_us: int) -> Sequence[Any]:
+        for _ in range(3):  # a process may start between the two halves of the call
             try:
-                samples = self._call(
+                samples: Sequence[Any] = self._call(
                     "nvmlDeviceGetProcessUtilization", self._handles[gpu], since_us
                 )
+                return samples
             except NvmlFailed as error:
                 if error.code == pynvml.NVML_ERROR_INSUFFICIENT_SIZE:
                     continue
-                if error.code not in (
-                    pynvml.NVML_SUCCESS,
-                    pynvml.NVML_ERROR_NOT_FOUND,
-                ):  # nobody worked
-                    raise
-            break
-        shares: dict[int, float] = {}
-        for one in samples:
-            if one.timeStamp > since_us and one.pid and one.smUtil <= NONSENSE:
-                shares[one.pid] = max(shares.get(one.pid, 0.0), one.smUtil / NONSENSE)
-        return shares, max((one.timeStamp for one in samples), default=since_us)
+                if error.code in (pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_FOUND):
+                    break  # no process was busy
+                raise
+        return ()
 
     # ---- health ----------------------------------------------------------------------------------
 
-    def listen(self) -> Callable[[], list[GpuEvent]]:
-        """Registers for what concerns the health of every GPU; the answer takes what has happened
-        since, without waiting.
+    def subscribe(self) -> Callable[[], list[GpuEvent]]:
+        """Register for health events of every GPU. The returned function reads the events since its
+        last call, without waiting.
 
-        Raises NvmlFailed when there are no events at all here; a GPU without them is left out.
+        Raises NvmlFailed when no GPU supports events; a single GPU without them is left out.
         """
         events = self._call("nvmlEventSetCreate")
         registered = False
         for handle in self._board_handles:
             with contextlib.suppress(NvmlFailed):
-                wanted = self._call("nvmlDeviceGetSupportedEventTypes", handle) & sum(
-                    HEALTH_EVENTS.values()
-                )
+                supported = self._call("nvmlDeviceGetSupportedEventTypes", handle)
+                wanted = supported & sum(HEALTH_EVENTS.values())
                 self._call("nvmlDeviceRegisterEvents", handle, wanted, events)
                 registered = True
         if not registered:
             with contextlib.suppress(NvmlFailed):
                 self._call("nvmlEventSetFree", events)
-            raise NvmlFailed(
-                "nvmlDeviceRegisterEvents", pynvml.NVML_ERROR_NOT_SUPPORTED, "Not Supported"
-            )
-        return lambda: self._happened(events)
+            code = pynvml.NVML_ERROR_NOT_SUPPORTED
+            raise NvmlFailed("nvmlDeviceRegisterEvents", code, "Not Supported")
+        return lambda: self._read_events(events)
 
-    def _happened(self, events: Any) -> list[GpuEvent]:
+    def _read_events(self, events: Any) -> list[GpuEvent]:
         found: list[GpuEvent] = []
-        while len(found) < LONGEST_STORY:
+        while len(found) < MAX_EVENTS:
             try:
-                told = self._call("nvmlEventSetWait_v2", events, 0)
+                event = self._call("nvmlEventSetWait_v2", events, 0)
             except NvmlFailed as error:
                 if error.code == pynvml.NVML_ERROR_TIMEOUT:
                     break
                 raise
-            kind = next((name for name, bit in HEALTH_EVENTS.items() if told.eventType & bit), "")
-            found.append(
-                GpuEvent(self._boards.get(_key(told.device), ()), kind, int(told.eventData))
-            )
+            kind = next((name for name, bit in HEALTH_EVENTS.items() if event.eventType & bit), "")
+            gpus = self._boards.get(_key(event.device), ())
+            found.append(GpuEvent(gpus, kind, int(event.eventData)))
         return found
 
     def recovery_action(self, gpu: int) -> int:
-        """What the driver wants done: 0 nothing, 1 reset, 2 restart of the machine, 3 and 4 drain
-        (and reset). Raises NvmlFailed.
+        """The action that the driver requests: 0 none, 1 reset, 2 restart of the machine, 3 and 4
+        drain (and reset). Raises NvmlFailed.
         """
-        board = self._handles[gpu] if not self.gpus[gpu].mig else self._board_of(gpu)
-        value = self._call("nvmlDeviceGetFieldValues", board, [RECOVERY_ACTION])[0]
+        name = "nvmlDeviceGetFieldValues"
+        value = self._call(name, self._board_of(gpu), [RECOVERY_ACTION_FIELD])[0]
         if value.nvmlReturn != pynvml.NVML_SUCCESS:
-            raise NvmlFailed(
-                "nvmlDeviceGetFieldValues", value.nvmlReturn, "the recovery action is not known"
-            )
+            raise NvmlFailed(name, value.nvmlReturn, "the recovery action is not known")
         return int(value.value.uiVal)
 
     def is_unrepairable(self, gpu: int) -> bool:
         """Whether a broken row of its memory could not be replaced. Raises NvmlFailed."""
-        board = self._handles[gpu] if not self.gpus[gpu].mig else self._board_of(gpu)
-        return bool(self._call("nvmlDeviceGetRemappedRows", board)[3])
+        return bool(self._call("nvmlDeviceGetRemappedRows", self._board_of(gpu))[3])
 
     def _board_of(self, gpu: int) -> Any:
-        return self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", self._handles[gpu])
+        handle = self._handles[gpu]
+        if not self.gpus[gpu].mig:
+            return handle
+        return self._call("nvmlDeviceGetDeviceHandleFromMigDeviceHandle", handle)
 
     # ---- limits (driver 615 and later) -----------------------------------------------------------
 
     def supports_memory_limits(self) -> bool:
-        """Whether this library has the calls at all; whether this user may make them is another
-        question.
-        """
+        """Whether the library has the calls, independent of this user's permission."""
         try:
             pynvml._nvmlGetFunctionPointer("nvmlDeviceSetMemoryLimits_v1")
         except pynvml.NVMLError:
@@ -355,21 +346,20 @@ class Nvml:
         return hasattr(pynvml, "nvmlDeviceSetMemoryLimits_v1")
 
     def set_memory_limits(self, gpu: int, cgroup: str, soft: int | None, hard: int | None) -> None:
-        """Bytes for everything below a cgroup; None: all that the device has. Raises NvmlFailed."""
-        wanted = pynvml.c_nvmlSetMemoryLimits_v1_t()
-        wanted.nameSpace = cgroup.encode()
-        wanted.softLimit = ALL_OF_IT if soft is None else soft
-        wanted.hardLimit = ALL_OF_IT if hard is None else hard
-        self._call("nvmlDeviceSetMemoryLimits_v1", self._handles[gpu], wanted)
+        """Bytes for everything below a cgroup; None: no limit. Raises NvmlFailed."""
+        limits = pynvml.c_nvmlSetMemoryLimits_v1_t()
+        limits.nameSpace = cgroup.encode()
+        limits.softLimit = NO_LIMIT if soft is None else soft
+        limits.hardLimit = NO_LIMIT if hard is None else hard
+        self._call("nvmlDeviceSetMemoryLimits_v1", self._handles[gpu], limits)
 
     def memory_limits(self, gpu: int, cgroup: str) -> tuple[int | None, int | None, int]:
-        """Soft limit, hard limit (None: all that the device has) and what is used below the cgroup,
-        in bytes. Raises NvmlFailed.
+        """Soft limit, hard limit (None: no limit) and memory in use below the cgroup, in bytes.
+        Raises NvmlFailed.
         """
-        told = pynvml.c_nvmlGetMemoryLimits_v1_t()
-        told.nameSpace = cgroup.encode()
-        self._call("nvmlDeviceGetMemoryLimits_v1", self._handles[gpu], told)
-        soft, hard = (
-            None if value == ALL_OF_IT else int(value) for value in (told.softLimit, told.hardLimit)
-        )
-        return soft, hard, int(told.currentUsed)
+        limits = pynvml.c_nvmlGetMemoryLimits_v1_t()
+        limits.nameSpace = cgroup.encode()
+        self._call("nvmlDeviceGetMemoryLimits_v1", self._handles[gpu], limits)
+        soft = None if limits.softLimit == NO_LIMIT else int(limits.softLimit)
+        hard = None if limits.hardLimit == NO_LIMIT else int(limits.hardLimit)
+        return soft, hard, int(limits.currentUsed)

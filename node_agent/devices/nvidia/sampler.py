@@ -1,9 +1,8 @@
-"""Looks at the GPUs again and again, in a thread of its own: the event loop never waits for a
-driver, and a driver that hangs stops nobody.
+"""Reads the GPUs periodically in a thread, so that the event loop never waits for a driver, even one
+that hangs.
 
-Once a second at rest; ten times a second while memory is moved or waited for; at once when a
-decision needs it. What a driver or a GPU cannot do is tried once, said in a sentence, and left
-alone from then on.
+Once a second normally, ten times a second while memory is moved or awaited, and at once when a
+decision depends on it.
 """
 
 from __future__ import annotations
@@ -11,56 +10,48 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
-from ...policy.gpu_errors import blamed, needs_recovery, unwell
-from ...policy.memory_accounting import ListedProcess, MemoryAccount, account
+from ...policy.memory_accounting import ListedProcess, MemoryAccount, attribute_memory
 from ..base.call_tracker import CALLS
 from ..base.model import DeviceFault
 from ..base.process_attribution import ProcessAttribution
-from .nvml import Nvml, NvmlFailed
-from .nvml_types import GpuEvent, NvmlMemory
+from .health_monitor import HealthMonitor
+from .nvml import Nvml
+from .nvml_queries import NvmlQueries
+from .nvml_types import NvmlMemory
+from .unattributed_memory import UnattributedMemory
 
 __all__ = ["GpuSample", "GpuSampler"]
 
 log = logging.getLogger("gpushare.agent")
-T = TypeVar("T")
 
-STEADY_S: Final = 1.0
-CLOSELY_S: Final = 0.1
-LEAST_S: Final = 0.01
-"""Between two looks, however much somebody hurries."""
-SETTLED_MS: Final = 30_000
-"""Memory that nobody is named for is somebody's when it has been there for so long; until then the
-driver may be taking it back.
-"""
-HEALTH_MS: Final = 10_000
+NORMAL_PERIOD_S: Final = 1.0
+FAST_PERIOD_S: Final = 0.1
+MIN_PERIOD_S: Final = 0.01
+"""Between two readings, even with many refreshes."""
 SILENT_MS: Final = 10_000
-"""A driver that has not answered for so long has lost its GPUs for us."""
-BUSY_MS: Final = 900
-"""Utilisation is asked for once a second, also when memory is looked at more often."""
-
-
-UNSEEN: Final = (
-    "GPU %d: the driver lists process %d, which cannot be seen from here; what it holds counts as a stranger's. Where that goes on, the agent "
-    "lives in a pid namespace of its own: give it the host's (hostPID: true, `docker run --pid=host`), else kernels are not recognised"
+"""A driver that has not answered for this time makes its GPUs unhealthy."""
+UTILIZATION_EVERY_MS: Final = 900
+"""Utilization is read once a second, even when memory is read more often."""
+INVISIBLE_PROCESS: Final = (
+    "GPU %d: the driver lists process %d, which is not visible here; its memory counts as that of "
+    "other processes. If this persists, the agent runs in a pid namespace of its own and cannot "
+    "recognise kernels: use the host's (hostPID: true, `docker run --pid=host`)"
 )
-"""Said once per device: the same happens for a moment when a process ends between two questions."""
-
-
-ESTIMATED: Final = (
-    "GPU %d: the driver does not say how much each process holds (WSL, some virtual GPUs): what is used is divided evenly among them, so that "
-    "shares are only kept roughly"
+"""Logged once per device: it also happens when a process ends between two calls."""
+ESTIMATED_MEMORY: Final = (
+    "GPU %d: the driver does not report the memory of each process (WSL, some virtual GPUs); it is "
+    "divided evenly among them, so that shares are enforced only approximately"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class GpuSample:
-    """The GPUs as they were at `taken` (monotonic ms). `memory` lacks devices that did not answer."""
+    """The GPUs at `taken` (monotonic ms). `memory` lacks devices that did not answer."""
 
     taken: int = -1
     memory: Mapping[int, NvmlMemory] = field(default_factory=dict)
@@ -68,7 +59,11 @@ class GpuSample:
     busy_ms: Mapping[str, int] = field(default_factory=dict)
     utilization: Mapping[int, float] = field(default_factory=dict)
     untimed: frozenset[int] = frozenset()
-    """Devices that do not tell how busy a process keeps them."""
+    """Devices that do not report the utilization of each process."""
+
+    def content(self) -> tuple[object, ...]:
+        """All but the time."""
+        return self.memory, self.account, self.busy_ms, self.utilization
 
 
 def monotonic_ms() -> int:
@@ -77,316 +72,189 @@ def monotonic_ms() -> int:
 
 
 class GpuSampler:
-    """One node's eyes. `last` is replaced as a whole; `version` changes when something in it has."""
+    """Readings of one node. `last` is replaced as a whole."""
 
-    def __init__(self, nvml: Nvml, owners: ProcessAttribution) -> None:
-        self._nvml, self._owners = nvml, owners
-        self._looking = threading.Lock()
-        self._hurry = threading.Event()
-        self._closely = False
+    def __init__(self, nvml: Nvml, attribution: ProcessAttribution) -> None:
+        self._nvml, self._attribution = nvml, attribution
+        self._indexes = [gpu.index for gpu in nvml.gpus]
+        self._sampling = threading.Lock()
+        self._refresh = threading.Event()
+        self._fast = False
         self._stopped = False
         self._wake: Callable[[], None] = lambda: None
         self._thread: threading.Thread | None = None
-        self._without: dict[tuple[str, int], str] = {}
-        """(call, device): why it is not made any more."""
-        self._silent: dict[int, str] = {}
-        self._sick: dict[int, str] = {}
-        """What events said: it stays until the agent starts again, because nobody tells us that
-        somebody repaired it.
-        """
-        self._due: dict[int, str] = {}
-        self._broken: set[int] = set()
-        self._checked = -HEALTH_MS
-        self._timed = -BUSY_MS
+        self._queries = NvmlQueries()
+        self._health = HealthMonitor(nvml, self._queries)
+        self._unattributed = UnattributedMemory(self._indexes)
+        self._utilization_read = -UTILIZATION_EVERY_MS
         self._since: dict[int, int] = {}
         self._busy: dict[str, float] = {}
-        self._nameless: dict[int, deque[tuple[int, int]]] = {
-            gpu.index: deque() for gpu in nvml.gpus
-        }
         self._listed: dict[int, list[ListedProcess]] = {}
-        self._unseen: set[int] = set()
-        self._estimated: set[int] = set()
-        self._faults: deque[DeviceFault] = deque(maxlen=64)
-        self._events = self._listen()
+        self._invisible_logged: set[int] = set()
+        self._estimated_logged: set[int] = set()
+        self._changed_samples = 0
         self.last = GpuSample()
-        self.version = 0
 
-    def _listen(self) -> Callable[[], list[GpuEvent]]:
-        try:
-            return self._nvml.listen()
-        except NvmlFailed as error:
-            log.warning("GPU errors are not heard of (%s): health is asked for instead", error)
-            return list
+    @property
+    def version(self) -> int:
+        """Changes when the last reading or the health of a device has changed."""
+        return self._changed_samples + self._queries.changes + self._health.changes
 
-    # ---- life ------------------------------------------------------------------------------------
+    # ---- the thread ------------------------------------------------------------------------------
 
     def start(self, wake: Callable[[], None]) -> None:
-        """Look from now on, and call `wake` from the thread when there is something new."""
+        """Start reading; the thread calls `wake` after changes."""
         self._wake = wake
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="gpushare-nvml", daemon=True)
             self._thread.start()
 
     def stop(self) -> bool:
-        """False: a look hangs in the driver, and is left behind after a second."""
+        """False: a reading hangs in the driver, and its thread was abandoned after a second."""
         self._stopped = True
-        self._hurry.set()
+        self._refresh.set()
         if self._thread is None:
             return True
         self._thread.join(timeout=1.0)
         return not self._thread.is_alive()
 
-    def hurry(self) -> None:
-        """Look at once."""
-        self._hurry.set()
+    def refresh(self) -> None:
+        """Read now, in the thread."""
+        self._refresh.set()
 
-    def pace(self, closely: bool) -> None:
-        """Look often, or as usual."""
-        if closely and not self._closely:
-            self._hurry.set()
-        self._closely = closely
+    def sample_fast(self, enabled: bool) -> None:
+        """Set the period."""
+        if enabled and not self._fast:
+            self._refresh.set()
+        self._fast = enabled
 
     def _run(self) -> None:
         while True:
-            hurried = self._hurry.wait(CLOSELY_S if self._closely else STEADY_S)
+            requested = self._refresh.wait(FAST_PERIOD_S if self._fast else NORMAL_PERIOD_S)
             if self._stopped:
                 return
-            self._hurry.clear()
+            self._refresh.clear()
             before = self.version
             try:
-                self.look()
-            except Exception:  # the thread must outlive whatever a driver does
-                log.exception("a look at the GPUs failed; it is tried again")
-            if hurried or self.version != before:
+                self.sample()
+            except Exception:  # the thread must survive every error of a driver
+                log.exception("reading the GPUs failed and is retried")
+            if requested or self.version != before:
                 self._wake()
-            time.sleep(LEAST_S)
+            time.sleep(MIN_PERIOD_S)
 
-    # ---- one look --------------------------------------------------------------------------------
+    # ---- one reading -----------------------------------------------------------------------------
 
-    def look(self) -> GpuSample:
-        """Read every device anew. From any thread; two at once wait for each other."""
-        with self._looking:
+    def sample(self) -> GpuSample:
+        """Read every device now. Thread-safe; concurrent calls wait for each other."""
+        with self._sampling:
             now = monotonic_ms()
-            memory = {
-                gpu.index: told
-                for gpu in self._nvml.gpus
-                if (told := self._memory(gpu.index)) is not None
-            }
-            for gpu in memory:
-                self._listed[gpu] = self._list(gpu)
-            listed = [one for gpu in memory for one in self._listed[gpu]]
-            made = account(
-                {gpu: told.used for gpu, told in memory.items()}, listed, self._settled(now)
-            )
-            self._note_nameless(now, made)
-            if unknown := made.estimated - self._estimated:
-                self._estimated |= unknown
-                log.warning(ESTIMATED, min(unknown))
-            utilization = (
-                self._utilization(now, made)
-                if now - self._timed >= BUSY_MS
-                else self.last.utilization
-            )
-            self._hear(made)
-            self._check_health(now)
-            untimed = frozenset(gpu for call, gpu in self._without if call == "process_utilization")
+            memory = self._read_memory()
+            account = self._attribute(now, memory)
+            utilization = self.last.utilization
+            if now - self._utilization_read >= UTILIZATION_EVERY_MS:
+                utilization = self._read_utilization(now, account)
+            self._health.read_events(account, self._busy, self.last.busy_ms)
+            self._health.check(now)
             sample = GpuSample(
-                now,
-                memory,
-                made,
-                {name: int(ms) for name, ms in self._busy.items()},
-                utilization,
-                untimed,
+                taken=now,
+                memory=memory,
+                account=account,
+                busy_ms={name: int(ms) for name, ms in self._busy.items()},
+                utilization=utilization,
+                untimed=frozenset(self._queries.unsupported("process_utilization")),
             )
-            if _without_time(sample) != _without_time(self.last):
-                self.version += 1
+            if sample.content() != self.last.content():
+                self._changed_samples += 1
             self.last = sample
             return sample
 
-    def _ask(self, call: str, gpu: int, ask: Callable[[], T]) -> T | None:
-        """None: it cannot, or did not this time. What cannot is not asked again."""
-        if (call, gpu) in self._without:
-            return None
-        try:
-            return ask()
-        except NvmlFailed as error:
-            if error.is_missing or error.is_refused:
-                self._without[call, gpu] = error.text
-                log.info("GPU %d: no %s here (%s)", gpu, call.replace("_", " "), error.text)
-            elif call == "memory" or error.is_lost:
-                self._fell_silent(gpu, error)
-            return None
+    def _read_memory(self) -> dict[int, NvmlMemory]:
+        found = {}
+        for gpu in self._indexes:
+            memory = self._queries.query("memory", gpu, partial(self._nvml.memory, gpu))
+            if memory is not None:
+                found[gpu] = memory
+        return found
 
-    def _fell_silent(self, gpu: int, error: NvmlFailed) -> None:
-        text = f"It does not answer (NVML: {error.text})."
-        if self._silent.get(gpu) != text:
-            log.error("GPU %d: %s", gpu, text)
-            self._silent[gpu] = text
-            self.version += 1
-
-    def _memory(self, gpu: int) -> NvmlMemory | None:
-        told = self._ask("memory", gpu, partial(self._nvml.memory, gpu))
-        if told is not None and self._silent.pop(gpu, ""):
-            log.info("GPU %d answers again", gpu)
-            self.version += 1
-        return told
+    def _attribute(self, now: int, memory: Mapping[int, NvmlMemory]) -> MemoryAccount:
+        listed: list[ListedProcess] = []
+        for gpu in memory:
+            self._listed[gpu] = self._list(gpu)
+            listed += self._listed[gpu]
+        used = {gpu: one.used for gpu, one in memory.items()}
+        account = attribute_memory(used, listed, self._unattributed.persistent(now))
+        self._unattributed.record(now, account.unattributed)
+        if unknown := account.estimated - self._estimated_logged:
+            self._estimated_logged |= unknown
+            log.warning(ESTIMATED_MEMORY, min(unknown))
+        return account
 
     def _list(self, gpu: int) -> list[ListedProcess]:
-        """As it was, when the driver does not say this time."""
-        told = self._ask("processes", gpu, partial(self._nvml.processes, gpu))
-        if told is None:
+        """Its processes; the previous list when the driver does not answer this time."""
+        processes = self._queries.query("processes", gpu, partial(self._nvml.processes, gpu))
+        if processes is None:
             return self._listed.get(gpu, [])
-        listed = [
-            ListedProcess(gpu, one.pid, *_found(self._owners.of(one.pid), one.size)) for one in told
-        ]
-        if gpu not in self._unseen and (unseen := [one.pid for one in listed if not one.start]):
-            self._unseen.add(gpu)
-            log.warning(UNSEEN, gpu, unseen[0])
+        listed = []
+        for process in processes:
+            start, owner = self._attribution.owner_of(process.pid)
+            listed.append(ListedProcess(gpu, process.pid, start, process.size, owner))
+        invisible = [process.pid for process in listed if not process.start]
+        if invisible and gpu not in self._invisible_logged:
+            self._invisible_logged.add(gpu)
+            log.warning(INVISIBLE_PROCESS, gpu, invisible[0])
         return listed
 
-    def _settled(self, now: int) -> dict[int, int]:
-        """What has been nobody's for long. At first everything: whoever was here before us is no
-        kernel that is leaving.
-        """
-        settled = {}
-        for gpu, seen in self._nameless.items():
-            while seen and now - seen[0][0] > SETTLED_MS:
-                seen.popleft()
-            settled[gpu] = min((size for _, size in seen), default=1 << 62)
-        return settled
+    # ---- utilization -----------------------------------------------------------------------------
 
-    def _note_nameless(self, now: int, made: MemoryAccount) -> None:
-        for gpu, size in made.nameless.items():
-            seen = self._nameless[gpu]
-            while (
-                seen and seen[-1][1] >= size
-            ):  # only the smallest since then can ever be the answer
-                seen.pop()
-            seen.append((now, size))
-
-    # ---- utilisation -----------------------------------------------------------------------------
-
-    def _utilization(self, now: int, made: MemoryAccount) -> dict[int, float]:
-        passed = min(now - self._timed, 2 * int(STEADY_S * 1000)) if self._timed >= 0 else 0
-        self._timed = now
-        owner = {pid: name for name, processes in made.processes.items() for pid, _ in processes}
+    def _read_utilization(self, now: int, account: MemoryAccount) -> dict[int, float]:
+        elapsed = 0
+        if self._utilization_read >= 0:
+            elapsed = min(now - self._utilization_read, 2 * int(NORMAL_PERIOD_S * 1000))
+        self._utilization_read = now
+        owners = {}
+        for name, processes in account.processes.items():
+            owners.update({pid: name for pid, _ in processes})
         found = {}
-        for gpu in (one.index for one in self._nvml.gpus):
-            told = self._ask("utilization", gpu, partial(self._nvml.utilization, gpu))
-            if told is not None:
-                found[gpu] = round(told, 2)
-            shares = self._ask(
-                "process_utilization",
-                gpu,
-                partial(self._nvml.process_utilization, gpu, self._since.get(gpu, 0)),
-            )
-            if shares is None:
-                continue
-            first = gpu not in self._since
-            self._since[gpu] = shares[1]
-            for pid, share in shares[0].items():
-                if pid in owner and not first:  # the first answer is about a time before ours
-                    self._busy[owner[pid]] = self._busy.get(owner[pid], 0.0) + share * passed
+        for gpu in self._indexes:
+            total = self._queries.query("utilization", gpu, partial(self._nvml.utilization, gpu))
+            if total is not None:
+                found[gpu] = round(total, 2)
+            self._add_busy_time(gpu, owners, elapsed)
         return found
+
+    def _add_busy_time(self, gpu: int, owners: Mapping[int, str], elapsed: int) -> None:
+        is_first = gpu not in self._since
+        read = partial(self._nvml.process_utilization, gpu, self._since.get(gpu, 0))
+        result = self._queries.query("process_utilization", gpu, read)
+        if result is None:
+            return
+        shares, self._since[gpu] = result
+        for pid, share in shares.items():
+            if pid in owners and not is_first:  # the first result covers time before the agent
+                name = owners[pid]
+                self._busy[name] = self._busy.get(name, 0.0) + share * elapsed
 
     # ---- health ----------------------------------------------------------------------------------
 
-    def _hear(self, made: MemoryAccount) -> None:
-        try:
-            events = self._events()
-        except NvmlFailed as error:
-            log.warning(
-                "GPU errors are not heard of any more (%s): health is asked for instead", error
-            )
-            self._events = list
-            return
-        for event in events:
-            for gpu in event.gpus:
-                self._judge(gpu, event, made)
-
-    def _judge(self, gpu: int, event: GpuEvent, made: MemoryAccount) -> None:
-        sentence, did = (
-            unwell(event.kind, event.data),
-            blamed(event.data) if event.kind == "xid" else "",
-        )
-        if sentence:
-            log.error("GPU %d: %s", gpu, sentence)
-            self._sick.setdefault(gpu, sentence)
-            self.version += 1
-        elif did:
-            who = self._suspect(gpu, made)
-            log.warning(
-                "GPU %d: XID %d in a process of %s: %s", gpu, event.data, who or "somebody", did
-            )
-            message = f"GPU error XID {event.data} in this kernel: {did}. CUDA does not recover from it: restart the kernel."
-            self._faults.append(DeviceFault(gpu, who, message))
-            self.version += 1
-        else:
-            log.info("GPU %d: event %s %d", gpu, event.kind or "?", event.data)
-
-    def _suspect(self, gpu: int, made: MemoryAccount) -> str:
-        """Whose process it was, when it can only have been one: nobody else is on the device, or
-        nobody else was working.
-        """
-        here = sorted(name for name, held in made.held.items() if gpu in held)
-        if len(here) == 1 and not made.foreign_processes.get(gpu, 0):
-            return here[0]
-        before = self.last.busy_ms
-        working = [name for name in here if self._busy.get(name, 0) > before.get(name, 0)]
-        return working[0] if len(working) == 1 else ""
-
-    def _check_health(self, now: int) -> None:
-        if now - self._checked < HEALTH_MS:
-            return
-        self._checked = now
-        for gpu in (one.index for one in self._nvml.gpus):
-            action = self._ask("recovery_action", gpu, partial(self._nvml.recovery_action, gpu))
-            broken = self._ask("repair", gpu, partial(self._nvml.is_unrepairable, gpu))
-            due = needs_recovery(action or 0) or (
-                "A part of its memory broke, and could not be replaced." if broken else ""
-            )
-            if due != self._due.get(gpu, ""):
-                log.log(
-                    logging.ERROR if due else logging.INFO,
-                    "GPU %d: %s",
-                    gpu,
-                    due or "nothing has to be done about it any more",
-                )
-                self._due[gpu] = due
-                self.version += 1
-
-    def health(self, gpu: int, now: int) -> str:
-        """What is wrong with a device, in one sentence; "": nothing."""
+    def health_problem(self, gpu: int, now: int) -> str:
+        """Why a device is unhealthy, in one sentence; "": it is healthy."""
         silent_for = now - self.last.taken
         if self.last.taken >= 0 and silent_for > SILENT_MS:
             call = CALLS.longest()
-            return f"The driver has not answered for {silent_for // 1000} s{f' ({call.name})' if call else ''}."
-        return self._sick.get(gpu) or self._silent.get(gpu) or self._due.get(gpu, "")
+            name = f" ({call.name})" if call else ""
+            return f"The driver has not answered for {silent_for // 1000} s{name}."
+        return self._health.problem(gpu)
 
     def take_faults(self) -> list[DeviceFault]:
-        """What happened since this was last asked."""
-        taken = []
-        while self._faults:
-            taken.append(self._faults.popleft())
-        return taken
+        """Errors that programs caused since the last call."""
+        return self._health.take_faults()
 
-    def unlisted(self, *, everywhere: bool = False) -> str:
-        """Why nobody can be told apart on some device (or `everywhere`: on any); "": on all of them
-        (on one of them) one can.
+    def attribution_problem(self, *, on_all: bool = False) -> str:
+        """Why the driver does not list the processes of some device (`on_all`: of any device); "":
+        it does.
         """
-        found = {
-            gpu: why for (call, gpu), why in sorted(self._without.items()) if call == "processes"
-        }
-        return (
-            next(iter(found.values()), "")
-            if not everywhere or len(found) == len(self._nvml.gpus)
-            else ""
-        )
-
-
-def _found(owner: tuple[int, str], size: int | None) -> tuple[int, int | None, str]:
-    return owner[0], size, owner[1]
-
-
-def _without_time(sample: GpuSample) -> tuple[object, ...]:
-    return sample.memory, sample.account, sample.busy_ms, sample.utilization
+        problems = self._queries.unsupported("processes")
+        if on_all and len(problems) < len(self._indexes):
+            return ""
+        return next(iter(problems.values()), "")

@@ -1,10 +1,8 @@
-"""What the self-test has proven on this machine since it was started, kept for an agent that starts
-again.
+"""Stores what the self-test has proven since this machine was started, for an agent that restarts.
 
-An agent that comes back while the GPUs are full cannot try anything: a test process needs room, and
-would take it from people who compute. What was proven with the same driver, GPUs and user since the
-machine was started is believed then; a machine that was restarted, or whose driver was updated, is
-tested anew.
+An agent that restarts while the GPUs are full cannot test: a test process needs memory, which it
+would take from users. Results with the same driver, GPUs and user since the machine was started
+remain valid; after a restart of the machine or an update of the driver, everything is tested again.
 """
 
 from __future__ import annotations
@@ -22,16 +20,14 @@ BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
 class SelfTestCache:
-    """One file of the agent's state directory."""
+    """A file in the agent's state directory."""
 
     def __init__(self, path: Path, driver: str, uuids: Sequence[str]) -> None:
         self._path = path
-        self._machine = [_boot(), driver, os.geteuid(), *uuids]
+        self._machine = [_boot_id(), driver, os.geteuid(), *uuids]
 
     def read(self) -> frozenset[str]:
-        """The tiers that were proven here; none when the file is missing, damaged, or tells of
-        another machine.
-        """
+        """The proven tiers; none when the file is missing, damaged, or of another machine."""
         try:
             body = json.loads(self._path.read_text(encoding="utf-8"))
             same = body["machine"] == self._machine
@@ -40,18 +36,15 @@ class SelfTestCache:
             return frozenset()
 
     def write(self, tiers: Iterable[str]) -> None:
-        """Replaced as a whole. A directory that cannot be written to costs a test at the next
-        start, no more.
-        """
+        """Replaces the file. A directory that is not writable only costs a test at the next start."""
         fresh = self._path.with_suffix(".new")
+        body = {"machine": self._machine, "tiers": sorted(tiers)}
         with contextlib.suppress(OSError):
-            fresh.write_text(
-                json.dumps({"machine": self._machine, "tiers": sorted(tiers)}), encoding="utf-8"
-            )
+            fresh.write_text(json.dumps(body), encoding="utf-8")
             fresh.replace(self._path)
 
 
-def _boot() -> str:
+def _boot_id() -> str:
     try:
         return BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:

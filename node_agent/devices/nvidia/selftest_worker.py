@@ -1,8 +1,8 @@
-"""A process that holds a little memory on one GPU, for the self-test: `python -m
-node_agent.devices.nvidia.selftest_worker UUID`. One line in, one line out.
+"""A process with a little memory on one GPU, for the self-test: `python -m
+node_agent.devices.nvidia.selftest_worker UUID`.
 
-It says "ready", then answers every line with "right" or "wrong" (whether its bytes are what it
-wrote) and the UUID of the GPU that it finds itself on. An error ends it with the driver's words.
+It prints "ready", then answers every input line with "right" or "wrong" (whether its memory is
+intact) and the UUID of its GPU. On an error it exits with the driver's message.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ SIZE: Final = 4 << 20
 PATTERN: Final = bytes(range(256)) * (SIZE // 256)
 
 
-class _WorkerGpu:
-    def __init__(self, name: str) -> None:
+class _GpuMemory:
+    """Four MiB with a pattern."""
+
+    def __init__(self, gpu_uuid: str) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
         self._call("cuInit", 0)
-        self._device = self._find(name)
+        self._device = self._find(gpu_uuid)
         context = ctypes.c_void_p()
         self._call("cuDevicePrimaryCtxRetain", ctypes.byref(context), self._device)
         self._call("cuCtxSetCurrent", context)
@@ -37,15 +39,15 @@ class _WorkerGpu:
             self._cuda.cuGetErrorName(code, ctypes.byref(text))
             raise SystemExit(f"{name}: {text.value.decode() if text.value else code}")
 
-    def _find(self, name: str) -> ctypes.c_int:
+    def _find(self, gpu_uuid: str) -> ctypes.c_int:
         count = ctypes.c_int()
         self._call("cuDeviceGetCount", ctypes.byref(count))
         for ordinal in range(count.value):
             device = ctypes.c_int()
             self._call("cuDeviceGet", ctypes.byref(device), ordinal)
-            if self._uuid(device) == name:
+            if self._uuid(device) == gpu_uuid:
                 return device
-        raise SystemExit(f"CUDA does not see {name}")
+        raise SystemExit(f"CUDA does not see {gpu_uuid}")
 
     def _uuid(self, device: ctypes.c_int) -> str:
         raw = ctypes.create_string_buffer(16)
@@ -53,22 +55,19 @@ class _WorkerGpu:
         return f"GPU-{uuid.UUID(bytes=raw.raw)}"
 
     def check(self) -> str:
-        back = ctypes.create_string_buffer(SIZE)
-        self._call("cuMemcpyDtoH_v2", back, self._pointer, ctypes.c_size_t(SIZE))
-        return f"{'right' if _same(back.raw) else 'wrong'} {self._uuid(self._device)}"
-
-
-def _same(data: bytes) -> bool:
-    return data[: len(PATTERN)] == PATTERN
+        data = ctypes.create_string_buffer(SIZE)
+        self._call("cuMemcpyDtoH_v2", data, self._pointer, ctypes.c_size_t(SIZE))
+        result = "right" if data.raw == PATTERN else "wrong"
+        return f"{result} {self._uuid(self._device)}"
 
 
 def main() -> None:
-    """Until its input ends."""
-    gpu = _WorkerGpu(sys.argv[1])
+    """Answer until the input ends."""
+    memory = _GpuMemory(sys.argv[1])
     sys.stdout.write("ready\n")
     sys.stdout.flush()
     for _ in sys.stdin:
-        sys.stdout.write(gpu.check() + "\n")
+        sys.stdout.write(memory.check() + "\n")
         sys.stdout.flush()
 
 

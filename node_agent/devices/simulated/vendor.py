@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...system.run_directory import prepared
+from ...system.run_directory import prepare_public_directory
 from ..base.protocols import DiscoveryRequest
 from .simulated_devices import SimulatedDevices
 from .simulation import read_simulation
@@ -21,7 +21,7 @@ class SimulatedVendor:
             request.simulate, memory=request.gpu_memory, copy_gib_s=request.copy_gib_s
         )
         if request.public is not None:
-            prepared(request.public)
+            prepare_public_directory(request.public)
         return SimulatedDevices(
             (request.public or request.state_dir) / "simgpu.sqlite",
             request.node,
