@@ -282,8 +282,8 @@ class EquivalenceClass:
         """Per pool: the value of `PoolState.freed` at the last failure, which stands until that
         changes.
         """
-        self.found: dict[str, int] = {}
-        """Per pool: how many of the pods found room in the last attempt."""
+        self.found: dict[str, tuple[int, int]] = {}
+        """Per pool: how many pods of a gang had room in the last attempt, and the pool's version."""
         self.tried: dict[tuple[str, str], int] = {}
         """Per pool and evicting action: the version of the pool at the last failure."""
         self.head_key = sample.pending_order_key()

@@ -135,12 +135,17 @@ def _attempt_all(
 
 def _allocate(state: State, now: int, notes: EvictionNotes) -> None:
     del notes
-    _walk(
-        state,
-        lambda a, pool: a.refused.get(pool.name) != pool.freed,
-        lambda pool, turn: _start(state, pool, turn, now),
-        evicts=False,
-    )
+    _walk(state, _may_start, lambda pool, turn: _start(state, pool, turn, now), evicts=False)
+
+
+def _may_start(eq_class: EquivalenceClass, pool: PoolState) -> bool:
+    """Whether something was released since the last failure, or part of a gang had room, which
+    other workloads may have taken since.
+    """
+    if eq_class.refused.get(pool.name) != pool.freed:
+        return True
+    found, version = eq_class.found.get(pool.name, (0, 0))
+    return found > 0 and version != pool.version
 
 
 def _start(state: State, pool: PoolState, turn: NextWorkload, now: int) -> bool:
@@ -163,11 +168,9 @@ def _start(state: State, pool: PoolState, turn: NextWorkload, now: int) -> bool:
     if turn.is_single:
         return False
     if not any(m.need.affinity for m in members):  # a neighbour may arrive
-        state.undo_log.push(
-            _restore_entry, turn.eq_class.refused, pool.name, turn.eq_class.refused.get(pool.name)
-        )
-        turn.eq_class.refused[pool.name] = pool.freed
-    turn.eq_class.found[pool.name] = len(allocation.placed)
+        _record(state, turn.eq_class.refused, pool.name, pool.freed)
+    found = len(allocation.placed) if len(members) > 1 else 0
+    _record(state, turn.eq_class.found, pool.name, (found, pool.version))
     return False
 
 
@@ -179,6 +182,12 @@ def _stated(members: list[Member]) -> Amounts:
     for member in members:
         total = total.plus(member.need.stated)
     return total
+
+
+def _record(state: State, table: dict[Any, Any], key: object, value: object) -> None:
+    """Records a result so that undoing the cycle restores the former one."""
+    state.undo_log.push(_restore_entry, table, key, table.get(key))
+    table[key] = value
 
 
 def _restore_entry(table: dict[Any, Any], key: object, value: object) -> None:
@@ -215,8 +224,7 @@ def _failed_here(state: State, action: str, pool: PoolState, turn: NextWorkload)
     """Records that the attempt would fail again in this state of the pool."""
     if not turn.is_single:
         key = (pool.name, action)
-        state.undo_log.push(_restore_entry, turn.eq_class.tried, key, turn.eq_class.tried.get(key))
-        turn.eq_class.tried[key] = pool.version
+        _record(state, turn.eq_class.tried, key, pool.version)
 
 
 def _evicting(

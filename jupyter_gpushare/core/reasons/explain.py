@@ -172,7 +172,7 @@ class Explainer:
             id_ in self.held,
             id_ in self.promised,
             self.victims.get(id_, 0),
-            dict(eq_class.found) if eq_class else {},
+            {pool: n for pool, (n, _) in eq_class.found.items()} if eq_class else {},
             eq_class.wants if eq_class else {},
         )
         return reason_of(view)
