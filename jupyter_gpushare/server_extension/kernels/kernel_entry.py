@@ -15,10 +15,20 @@ from jupyter_gpushare.messages import (
     WorkloadView,
 )
 
-__all__ = ["KernelEntry"]
+__all__ = ["KernelEntry", "RequestedChange", "lease_of"]
 
 MAX_EVENTS: Final = 100
 MAX_EARLY_REPORTS: Final = 2
+
+
+@dataclass(slots=True)
+class RequestedChange:
+    """A request that replaces the current one when it is granted."""
+
+    request: KernelRequest
+    workload_id: str
+    workload: WorkloadView | None = None
+    """The scheduler's last report; None: it has not answered yet."""
 
 
 @dataclass(slots=True)
@@ -34,6 +44,7 @@ class KernelEntry:
     workload: WorkloadView | None = None
     problem: ReasonBody | None = None
     """Why the request was refused or has not reached the scheduler."""
+    change: RequestedChange | None = None
     was_cancelled: bool = False
     """The scheduler ended the pending workload by a rule; `problem` says which."""
     runtime: KernelRuntime | None = None
@@ -49,6 +60,18 @@ class KernelEntry:
         while len(self.early) > MAX_EARLY_REPORTS:
             del self.early[next(iter(self.early))]
 
+    def has_workload(self, workload_id: str) -> bool:
+        """Whether it is the workload of the current request or of the requested change."""
+        changed = self.change is not None and self.change.workload_id == workload_id
+        return changed or self.workload_id == workload_id
+
+    def take_change(self) -> None:
+        """The requested change is the current request from now on."""
+        assert self.change is not None
+        self.request, self.workload_id = self.change.request, self.change.workload_id
+        self.workload, self.problem, self.was_cancelled = self.change.workload, None, False
+        self.change = None
+
     def add_event(self, event: Event) -> bool:
         """Insert by time; False: the event is already there."""
         if event in self.events:
@@ -62,4 +85,9 @@ class KernelEntry:
         """The lease that the scheduler granted, if any."""
         if self.workload is None or self.workload_id is None:
             return None
-        return next((pod.lease for pod in self.workload.pods if pod.lease is not None), None)
+        return lease_of(self.workload)
+
+
+def lease_of(workload: WorkloadView) -> LeaseBody | None:
+    """The lease of a kernel's workload, which has one pod."""
+    return next((pod.lease for pod in workload.pods if pod.lease is not None), None)

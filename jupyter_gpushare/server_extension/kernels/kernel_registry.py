@@ -17,7 +17,7 @@ from jupyter_gpushare.messages import (
     WorkloadView,
 )
 
-from .kernel_entry import KernelEntry
+from .kernel_entry import KernelEntry, RequestedChange, lease_of
 from .kernel_view import kernel_request_state, kernel_view
 
 __all__ = ["KernelRegistry"]
@@ -77,11 +77,7 @@ class KernelRegistry:
         entry.request, entry.problem, entry.was_cancelled = request, problem, False
         if entry.workload_id != workload_id:
             entry.workload_id, entry.workload = workload_id, None
-            early = entry.early.pop(workload_id, None)
-            if isinstance(early, WorkloadView):
-                self.apply_workload(early)
-            elif early is not None:
-                self._workload_gone(workload_id, kernel_id, early.reason)
+            self._apply_early(entry, workload_id)
         return {kernel_id}
 
     def clear_request(self, kernel_id: str, problem: ReasonBody | None = None) -> set[str]:
@@ -90,8 +86,23 @@ class KernelRegistry:
         if entry is None:
             return set()
         entry.request, entry.workload_id, entry.workload = None, None, None
-        entry.problem = problem
+        entry.problem, entry.change = problem, None
         return {kernel_id}
+
+    def set_change(self, kernel_id: str, change: RequestedChange | None) -> set[str]:
+        """This request replaces the current one when it is granted; None: no request does."""
+        entry = self._entries[kernel_id]
+        entry.change = change
+        if change is not None:
+            self._apply_early(entry, change.workload_id)
+        return {kernel_id}
+
+    def _apply_early(self, entry: KernelEntry, workload_id: str) -> None:
+        early = entry.early.pop(workload_id, None)
+        if isinstance(early, WorkloadView):
+            self.apply_workload(early)
+        elif early is not None:
+            self._workload_gone(workload_id, entry.kernel_id, early.reason)
 
     def add_event(self, kernel_id: str, event: Event) -> set[str]:
         """Add an event of either side; a repeated one is ignored."""
@@ -109,7 +120,7 @@ class KernelRegistry:
                 return self.apply_workload(workload)
             case WorkloadGone(id=workload_id, kernel_id=kernel_id, reason=reason):
                 entry = self._entries.get(kernel_id or "")
-                if entry is not None and entry.workload_id != workload_id:
+                if entry is not None and not entry.has_workload(workload_id):
                     entry.keep_early(workload_id, frame)
                 return self._workload_gone(workload_id, kernel_id, reason)
             case WorkloadEvent(kernel_id=kernel_id, event=event):
@@ -122,24 +133,51 @@ class KernelRegistry:
         entry = self._entries.get(workload.kernel_id or "")
         if entry is None:
             return set()
+        if entry.change is not None and entry.change.workload_id == workload.id:
+            return self._apply_change(entry, entry.change, workload)
         if entry.workload_id != workload.id:
             entry.keep_early(workload.id, workload)
             return set()
         if entry.workload is not None and workload.revision < entry.workload.revision:
             return set()
         if workload.state == "ended":
-            return self.clear_request(entry.kernel_id)
+            return self._request_ended(entry)
         entry.workload, entry.problem = workload, None
         return {entry.kernel_id}
+
+    def _apply_change(
+        self, entry: KernelEntry, change: RequestedChange, workload: WorkloadView
+    ) -> set[str]:
+        """A report of the requested change: it replaces the current request when it is granted, or
+        at once if that has no lease.
+        """
+        if change.workload is not None and workload.revision < change.workload.revision:
+            return set()
+        if workload.state == "ended":
+            entry.change = None
+            return {entry.kernel_id}
+        change.workload = workload
+        if lease_of(workload) is not None or entry.lease is None:
+            entry.take_change()
+        return {entry.kernel_id}
+
+    def _request_ended(self, entry: KernelEntry, reason: ReasonBody | None = None) -> set[str]:
+        """The current workload has ended: the requested change, if any, is the request now."""
+        if entry.change is not None:
+            entry.take_change()
+            return {entry.kernel_id}
+        return self.clear_request(entry.kernel_id, reason)
 
     def _scheduler_state(self, revision: int, workloads: list[WorkloadView]) -> set[str]:
         """The complete state: an unlisted workload has ended, unless its report is newer."""
         listed = {workload.id for workload in workloads}
         changed: set[str] = set()
         for entry in self._entries.values():
-            known = entry.workload is not None and entry.workload.revision <= revision
-            if known and entry.workload_id not in listed:
-                changed |= self.clear_request(entry.kernel_id)
+            change = entry.change
+            if change is not None and _has_ended(change.workload, revision, listed):
+                changed |= self.set_change(entry.kernel_id, None)
+            if _has_ended(entry.workload, revision, listed):
+                changed |= self._request_ended(entry)
         for workload in workloads:
             changed |= self.apply_workload(workload)
         return changed
@@ -148,10 +186,14 @@ class KernelRegistry:
         self, workload_id: str, kernel_id: str | None, reason: ReasonBody | None
     ) -> set[str]:
         entry = self._entries.get(kernel_id or "")
-        if entry is None or entry.workload_id != workload_id:
+        if entry is None:
+            return set()
+        if entry.change is not None and entry.change.workload_id == workload_id:
+            return self.set_change(entry.kernel_id, None)
+        if entry.workload_id != workload_id:
             return set()
         entry.was_cancelled = reason is not None
-        return self.clear_request(entry.kernel_id, reason)
+        return self._request_ended(entry, reason)
 
     # ---- reports of the agent
 
@@ -164,3 +206,10 @@ class KernelRegistry:
         for event in runtime.events:
             entry.add_event(event)
         return {runtime.kernel_id}
+
+
+def _has_ended(workload: WorkloadView | None, revision: int, listed: set[str]) -> bool:
+    """Whether a reported workload is missing in the complete state of this revision."""
+    if workload is None or workload.revision > revision:
+        return False
+    return workload.id not in listed

@@ -1,4 +1,4 @@
-"""The scheduler's part of one kernel, for the node agent, and the composed kernel, for pages. Pure."""
+"""The server's part of a kernel, for the node agent, and the composed kernel, for pages. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from jupyter_gpushare.messages import (
     Kernel,
     KernelRequestState,
     KernelRuntime,
+    PendingChange,
     ReasonBody,
     Share,
     compose_kernel,
 )
 
-from .kernel_entry import KernelEntry
+from .kernel_entry import KernelEntry, RequestedChange
 from .request import shares
 
 __all__ = ["kernel_request_state", "kernel_view"]
@@ -50,6 +51,23 @@ def kernel_request_state(entry: KernelEntry) -> KernelRequestState:
         refuses=entry.problem.message if entry.was_cancelled and entry.problem else "",
         position=entry.workload.queue_position if entry.workload and lease is None else None,
         expected_wait=_expected_wait(entry),
+        change=_pending_change(entry.change) if entry.change else None,
+    )
+
+
+def _pending_change(change: RequestedChange) -> PendingChange:
+    request, limit = shares(change.request)
+    workload = change.workload
+    if workload is None:
+        return PendingChange(workload=change.workload_id, request=request, limit=limit)
+    return PendingChange(
+        workload=workload.id,
+        request=workload.request,
+        limit=workload.limit,
+        project=workload.project,
+        reason=workload.reason,
+        queue_position=workload.queue_position,
+        expected_wait=workload.expected_wait,
     )
 
 

@@ -20,9 +20,11 @@ from jupyter_gpushare.messages import (
     ReasonBody,
     WhatIfAnswer,
     WorkloadRequest,
+    WorkloadView,
     stamp,
 )
 
+from ..kernels.kernel_entry import KernelEntry, RequestedChange, lease_of
 from ..kernels.kernel_registry import KernelRegistry
 from ..kernels.request import checked, same
 from .workload_client import WorkloadClient, retry_backoff
@@ -65,28 +67,94 @@ class Submitter:
         async with self._locks.setdefault(kernel_id, asyncio.Lock()):
             self._stop_submitting(kernel_id)
             entry = self._registry.entry(kernel_id)
-            before, old_id = entry.request, entry.workload_id
-            if entry.workload is not None and before is not None and same(before, request):
-                return before
-            wanted = await self._workloads.new(kernel_id, entry.name, request)
-            if old_id is not None:
-                # A refused request must not cost the current share, so it is tried out first.
-                await self._workloads.what_if(wanted)
-                await self._workloads.end(old_id)
-            try:
-                await self._submit(kernel_id, request, wanted)
-            except GpuShareError:
-                self._changed(self._registry.clear_request(kernel_id))
-                raise
+            before, current = entry.request, entry.workload
+            if current is not None and before is not None and same(before, request):
+                self._cancel_change(entry)
+            elif entry.change is not None and same(entry.change.request, request):
+                pass  # already pending
+            elif current is not None:
+                await self._replace(entry, current.id, request)
+            else:
+                await self._submit_first(entry, request)
             return before
+
+    async def _submit_first(self, entry: KernelEntry, request: KernelRequest) -> None:
+        kernel_id, noted, unanswered = entry.kernel_id, entry.request, entry.workload_id
+        try:
+            wanted = await self._workloads.new(kernel_id, entry.name, request)
+            await self._submit(kernel_id, request, wanted)
+        except GpuShareError:
+            if noted is not None and kernel_id in self._registry:
+                self.note(kernel_id, noted)  # the kernelspec's request is still to be submitted
+                self.submit_noted(kernel_id)
+            raise
+        finally:
+            if unanswered is not None:  # it may have arrived without its answer
+                self._workloads.end_later(unanswered)
+
+    async def _replace(self, entry: KernelEntry, current_id: str, request: KernelRequest) -> None:
+        """Submit a request that replaces the current workload when it is granted."""
+        kernel_id, earlier = entry.kernel_id, entry.change
+        wanted = await self._workloads.new(kernel_id, entry.name, request, replaces=current_id)
+        # Set before the answer: the stream may report the grant first.
+        self._registry.set_change(kernel_id, RequestedChange(request, wanted.id))
+        try:
+            answer = await self._workloads.submit(wanted)
+        except (Unavailable, asyncio.CancelledError):
+            # It may have arrived without its answer.
+            self._submissions.spawn(self._withdraw(kernel_id, wanted.id))
+            raise
+        except GpuShareError:
+            self._registry.set_change(kernel_id, earlier)
+            raise
+        self._answered(kernel_id, wanted.id, answer)
+
+    def _answered(self, kernel_id: str, workload_id: str, answer: WorkloadView) -> None:
+        if kernel_id in self._registry:
+            self._changed(self._registry.apply_workload(answer))
+        else:
+            self._workloads.end_later(workload_id)
+
+    def _cancel_change(self, entry: KernelEntry) -> None:
+        if entry.change is not None:
+            self._workloads.end_later(entry.change.workload_id)
+            self._changed(self._registry.set_change(entry.kernel_id, None))
+
+    async def _withdraw(self, kernel_id: str, workload_id: str) -> None:
+        """Cancel a change whose submission was not answered, unless it was granted."""
+        backoff = retry_backoff()
+        while self._is_change(kernel_id, workload_id):
+            try:
+                answer = await self._workloads.get(workload_id)
+                if answer is not None and lease_of(answer) is not None:
+                    self._changed(self._registry.apply_workload(answer))
+                    return
+                await self._workloads.end(workload_id)
+            except GpuShareError:
+                await backoff.sleep()
+            else:
+                if self._is_change(kernel_id, workload_id):
+                    self._changed(self._registry.set_change(kernel_id, None))
+                return
+
+    def _is_change(self, kernel_id: str, workload_id: str) -> bool:
+        if kernel_id not in self._registry:
+            return False
+        change = self._registry.entry(kernel_id).change
+        return change is not None and change.workload_id == workload_id
 
     async def release(self, kernel_id: str) -> None:
         """Release the share: acknowledged at once, ended in the background."""
-        workload_id = self._registry.entry(kernel_id).workload_id
         self._stop_submitting(kernel_id)
-        if workload_id is not None:
-            self._workloads.end_later(workload_id)
+        self._end_workloads(self._registry.entry(kernel_id))
         self._changed(self._registry.clear_request(kernel_id))
+
+    def _end_workloads(self, entry: KernelEntry) -> None:
+        # The change first: it must not take the place of the current workload.
+        if entry.change is not None:
+            self._workloads.end_later(entry.change.workload_id)
+        if entry.workload_id is not None:
+            self._workloads.end_later(entry.workload_id)
 
     async def what_if(self, kernel_id: str, request: KernelRequest) -> WhatIfAnswer:
         """What the scheduler would do now, with the kernel's current share given up."""
@@ -177,12 +245,10 @@ class Submitter:
         """The kernel has ended for good: end its workload."""
         if kernel_id not in self._registry:
             return
-        workload_id = self._registry.entry(kernel_id).workload_id
         self._stop_submitting(kernel_id)
         self._locks.pop(kernel_id, None)
+        self._end_workloads(self._registry.entry(kernel_id))
         self._changed(self._registry.remove(kernel_id))
-        if workload_id is not None:
-            self._workloads.end_later(workload_id)
 
     async def close(self, within: float) -> None:
         """The server ends, and its kernels with it: end all workloads within so many seconds."""

@@ -58,14 +58,16 @@ class WorkloadClient:
         self._last_number += 1
         return f"{kernel_id}.{node}.{self._last_number}"
 
-    async def new(self, kernel_id: str, name: str, request: KernelRequest) -> WorkloadRequest:
-        """A workload for a kernel on this machine's node.
+    async def new(
+        self, kernel_id: str, name: str, request: KernelRequest, *, replaces: str | None = None
+    ) -> WorkloadRequest:
+        """A workload for a kernel on this machine's node; `replaces`: the kernel's current one.
 
         Raises:
             Unavailable: the agent has not reported the node's name.
         """
         node = await self._node()
-        return workload(
+        wanted = workload(
             request,
             self.fresh_id(kernel_id, node),
             kernel_id=kernel_id,
@@ -73,6 +75,7 @@ class WorkloadClient:
             node=node,
             user=self._user,
         )
+        return msgspec.structs.replace(wanted, replaces=replaces)
 
     def for_check(self, request: KernelRequest) -> WorkloadRequest:
         """A workload on any node, to check a request that names no kernel yet."""
@@ -114,6 +117,13 @@ class WorkloadClient:
             raise error
         self._user = None
         return msgspec.structs.replace(wanted, user=None)
+
+    async def get(self, workload_id: str) -> WorkloadView | None:
+        """The workload; None: it has ended or never reached the scheduler. Raises GpuShareError."""
+        try:
+            return await self._scheduler.workload(workload_id)
+        except NotFound:
+            return None
 
     async def end(self, workload_id: str) -> None:
         """End it, also when it never reached the scheduler. Raises GpuShareError."""
