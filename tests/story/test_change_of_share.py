@@ -1,0 +1,42 @@
+"""A notebook changes its share: it keeps the old one until the new one is granted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.story.jupyter_process import RestError, eventually
+
+pytestmark = pytest.mark.slow
+HOLD = "from jupyter_gpushare import simgpu; kept = simgpu.alloc('1GiB'); kept.fill(7)"
+
+
+def test_the_old_share_stays_until_the_new_one_is_granted(server, notebook):
+    other, mine = notebook("whole"), notebook("half")
+    other.until("attached")
+    mine.until("attached")
+    mine.ok(HOLD)
+    url = f"gpushare/api/kernels/{mine.kernel_id}"
+    changed = server.rest("POST", url, {"gpu": 2})
+    assert (changed["state"], changed["request"]["gpu"]) == ("attached", 0.5)
+    assert changed["pending_change"]["request"]["gpu"] == 2.0
+    eventually(lambda: mine.view["pending_change"]["reason"], "the pending change has a reason")
+    assert "7" in mine.ok("print(kept.sum() // kept.nbytes)"), "cells run with the old share"
+    with pytest.raises(RestError) as refused:
+        server.rest("POST", url, {"gpu": 0.5, "project": "nope"})
+    assert refused.value.status in (400, 403, 404)
+    assert (mine.view["state"], mine.view["request"]["gpu"]) == ("attached", 0.5)
+    server.rest("DELETE", f"gpushare/api/kernels/{other.kernel_id}")
+    eventually(lambda: mine.view["request"]["gpu"] == 2.0, "the new share is granted")
+    mine.until("attached")
+    assert mine.view["pending_change"] is None
+    assert "7" in mine.ok("print(kept.sum() // kept.nbytes)"), "its memory is kept"
+
+
+def test_a_change_that_fits_at_once_keeps_the_memory(server, notebook):
+    mine = notebook("half")
+    mine.until("attached")
+    mine.ok(HOLD)
+    server.rest("POST", f"gpushare/api/kernels/{mine.kernel_id}", {"gpu": 1})
+    eventually(lambda: mine.view["request"]["gpu"] == 1.0, "the new share is granted")
+    mine.until("attached")
+    assert "7" in mine.ok("print(kept.sum() // kept.nbytes)")
