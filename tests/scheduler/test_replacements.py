@@ -61,6 +61,14 @@ def test_the_old_share_ends_in_the_commit_that_grants_the_new_one(scheduler: Sch
     assert (gone.id, gone.message) == ("old", "Replaced by 0.5 GPU.")
 
 
+def test_an_old_share_that_changed_since_the_last_cycle_is_replaced(scheduler: SchedulerHarness):
+    scheduler.ask("old", 0.5)
+    scheduler.service.rename(ALICE, "old", m.WorkloadName(name="b.ipynb"))
+    assert scheduler.ask("new", 1, replaces="old").state == "running"
+    scheduler.service.run_cycle()
+    assert live(scheduler) == {"new": 1}
+
+
 def test_the_old_share_stays_while_the_new_one_waits(scheduler: SchedulerHarness):
     scheduler.ask("other", 1)
     old = scheduler.ask("old", 0.5).pods[0].lease

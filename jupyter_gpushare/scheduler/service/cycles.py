@@ -81,6 +81,7 @@ class CycleRunner:
         self._announce([*granted, *evicted], now)
         if replaced is not None:
             replaced[0].trial = None, None
+            unit_of_work.fresh.discard(replaced[1].id)  # its last frame is the end, below
         self._pending_status.explain(decisions, {record.id for record, _ in [*granted, *evicted]})
         if replaced is not None:
             unit_of_work.workload_ended(replaced[1], self._replacements.ended_text(replaced[0]))
