@@ -3,6 +3,7 @@ newer.
 
 ipython_extension   `%load_ext jupyter_gpushare`
 magics, gpu, panel  `%gpu`, the same as functions, and a widget
+grant_wait          waits until a request is granted
 rpc                 one request to the node agent, and its reply
 session             the parts of one kernel, and reactions to messages of the agent
 display             text, HTML and charts

@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .display.html import KernelStatusDisplay
+from .grant_wait import request_share, wait_for_grant
 from .kernel_body import Json
-from .rpc import NOT_OURS, GpuError, act, call, kernel_in, request_body, send_request
+from .rpc import GpuError, act, call, kernel_in, request_body
 from .session import current
 
 if TYPE_CHECKING:
@@ -81,11 +82,8 @@ def request(
     body = request_body(
         gpu, memory, limit, project, pools or pool, priority, queue_anyway=queue_anyway
     )
-    reply = send_request(body)
-    if not wait:
-        return kernel_in(current(), reply)
-    wait_for_gpu(None)
-    return status()
+    reply = request_share(body, wait=wait)
+    return status() if wait else kernel_in(current(), reply)
 
 
 def release() -> Json:
@@ -99,22 +97,13 @@ def wait(timeout: float | None = None) -> Json:
     Raises:
         GpuError: nothing was requested, the timeout has passed, or the wait was stopped.
     """
-    if status()["state"] == "detached" and current().connection.address is not None:
+    kernel = status()
+    if kernel["state"] == "detached" and current().connection.address is not None:
         raise GpuError(
             "nothing to wait for: request a share first, with `%gpu request 0.5`", "conflict"
         )
-    wait_for_gpu(timeout)
+    wait_for_grant(kernel, timeout)
     return status()
-
-
-def wait_for_gpu(timeout: float | None) -> None:
-    """Wait at the gate, without asking for the status before and after."""
-    session = current()
-    if session.connection.address is None:
-        raise GpuError(NOT_OURS, "conflict")
-    verdict = session.gate.request(explicit=True, timeout_s=timeout)
-    if not verdict.allowed:
-        raise GpuError(verdict.message, "timeout")
 
 
 def why() -> Json:

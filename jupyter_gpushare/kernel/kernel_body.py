@@ -37,5 +37,6 @@ def detached(kernel_id: str = "") -> Json:
         "utilization": None,
         "cell_waits": None,
         "preset": None,
+        "pending_change": None,
         "events": [],
     }

@@ -10,6 +10,12 @@ pytestmark = pytest.mark.slow
 RUNS_UNTIL_STOPPED = "import pathlib, time\nprint('begun', flush=True)\nwhile not pathlib.Path('stop').exists(): time.sleep(0.02)"
 
 
+def _kind(output):
+    if output["msg_type"] == "error":
+        return "error"
+    return f"{output['msg_type']}: {output['content']['data']['text/plain']!r}"
+
+
 def test_a_kernel_that_asked_for_nothing_never_asks_the_agent(agent, notebook):
     nb = notebook()
     assert nb.run("1 + 1").ok
@@ -30,18 +36,44 @@ def test_a_cell_waits_with_the_reason_and_runs_when_the_gpu_is_there(agent, note
 
 
 @pytest.mark.parametrize(
-    ("state", "words"),
-    [("attached", "GPU ready after"), ("detached", "The cell runs without a GPU.")],
+    ("state", "more", "words"),
+    [
+        ("attached", {}, "GPU ready after"),
+        ("detached", {}, "The cell runs without a GPU."),
+        ("pending", {"without_gpu": True}, "The cell runs without a GPU."),
+        ("attached", {"without_gpu": True}, "The cell runs without a GPU."),
+    ],
 )
-def test_the_end_of_a_wait_says_what_is_true(agent, notebook, state, words):
+def test_the_end_of_a_wait_says_what_is_true(agent, notebook, state, more, words):
     agent.kernel["state"], agent.holding = "pending", True
     nb = notebook()
     cell = nb.submit("print('ran')")
     nb.until_shown(cell, "Waiting for quota.")
     question = agent.hear("cell_start")
     agent.become(state)
-    agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": ""})
-    assert words in nb.collect(cell).text
+    agent.send({"type": "cell_go", "n": question["n"], "waited_ms": 0, "message": "", **more})
+    text = nb.collect(cell).text
+    assert words in text
+    assert ("GPU ready" in text) is (words == "GPU ready after")
+
+
+def test_an_interrupt_and_a_stopped_wait_end_the_cell_in_the_same_way(agent, notebook):
+    """One error on one line, and the text of the wait is gone."""
+    agent.kernel["state"], agent.holding = "pending", True
+    nb = notebook()
+    ends = []
+    for stop in ("interrupt", "refusal"):
+        cell = nb.submit("print('ran')")
+        nb.until_shown(cell, "Waiting for quota.")
+        n = agent.hear("cell_start")["n"]
+        if stop == "interrupt":
+            nb.manager.interrupt_kernel()
+        else:
+            agent.send({"type": "cell_refused", "n": n, "message": "the wait was stopped."})
+        result = nb.collect(cell)
+        ends.append((result.reply["ename"], [_kind(one) for one in result.outputs][-2:]))
+        assert len(result.outputs[-1]["content"]["traceback"]) == 1
+    assert ends[0] == ends[1] == ("CellNotRun", ["update_display_data: ''", "error"])
 
 
 def test_a_wait_that_is_over_at_once_leaves_no_trace(agent, notebook):

@@ -18,7 +18,7 @@ from ..connection import AgentConnection
 from .errors import CellNotRun
 from .interrupts import is_main_thread, raise_on_interrupt
 from .wait import GateProgress, GateVerdict, GateWait
-from .wait_text import HAS_LEASE, WAIT_STOPPED, refusal_after_interrupt
+from .wait_text import HAS_LEASE, refusal_after_interrupt
 from .work import GatedWork, WorkRegistry
 
 __all__ = ["AGENT_WAIT_S", "CellGate", "agent_wait_s", "is_exempt"]
@@ -166,7 +166,7 @@ class CellGate:
         return lost_at + self._agent_wait_s
 
     def _refuse_after_interrupt(self, progress: GateProgress) -> GateVerdict:
-        progress.done(WAIT_STOPPED)
+        progress.done("")
         if is_main_thread() and self._reclaim_message is not None:
             return GateVerdict(False, self._reclaim_message)
         self.stopped_waiting = True

@@ -8,7 +8,6 @@ from typing import Final
 from ..kernel_body import Json
 
 __all__ = [
-    "WAIT_STOPPED",
     "agent_lost_text",
     "end_of_wait_text",
     "refusal_after_interrupt",
@@ -17,7 +16,6 @@ __all__ = [
     "without_agent_text",
 ]
 
-WAIT_STOPPED: Final = "Stopped waiting for the GPU."
 HAS_LEASE: Final = ("attached", "reclaiming")
 HAS_GPU: Final = ("granted", "attached", "suspended", "reclaiming")
 

@@ -4,7 +4,9 @@ messages, in any number of threads.
 
 from __future__ import annotations
 
+import contextlib
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from ..connection import AgentConnection
@@ -84,6 +86,22 @@ class WorkRegistry:
         """What runs or waits now."""
         with self._lock:
             return list(self._running)
+
+    @contextlib.contextmanager
+    def requesting(self) -> Iterator[None]:
+        """The cell of this thread requests a share or waits for one, and computes nothing: the
+        agent must not take the kernel for busy.
+        """
+        cell = self.current_cell()
+        if cell is None:
+            yield
+            return
+        cell.waiting = True
+        try:
+            yield
+        finally:
+            cell.waiting = False
+            self.report_unannounced()
 
     def grant(self, work: GatedWork | None, n: int) -> None:
         """The agent granted request `n`; None: outside of cells, as in a thread of the user."""

@@ -15,6 +15,7 @@ from .state_words import state_word
 
 __all__ = [
     "cell_text",
+    "change_text",
     "clock",
     "events_text",
     "is_numeric",
@@ -80,6 +81,8 @@ def kernel_rows(kernel: Json, *, agent_lost: bool = False) -> list[tuple[str, st
         expected = kernel.get("expected_wait")
         text = reason_text(kernel["reason"], kernel["queue_position"], expected, brief=True)
         rows.append(("waiting", text))
+    if kernel.get("pending_change"):
+        rows.append(("change", change_text(kernel)))
     if kernel["notice_deadline"]:
         deadline = clock(kernel["notice_deadline"])
         rows.append(("notice", f"memory above the request is reclaimed at {deadline}"))
@@ -111,6 +114,17 @@ def reason_text(
         lines.append(expected["message"])
     lines += [f"to start sooner: {one['message']}" for one in reason.get("helps", [])]
     return "\n".join(lines)
+
+
+def change_text(kernel: Json) -> str:
+    """Another share that is requested and waits, while the notebook keeps this one."""
+    change = kernel["pending_change"]
+    reason = f" {change['reason']['message']}" if change["reason"] else ""
+    kept = share_text(kernel["request"])
+    text = f"{share_text(change['request'])} requested; {kept} is kept until then.{reason}"
+    if change["queue_position"]:
+        text += f" Queue position: {change['queue_position']}."
+    return text
 
 
 def what_if_text(answer: Json) -> str:

@@ -9,8 +9,9 @@ from IPython.core.error import UsageError
 from .. import gpu
 from ..display import text as text_view
 from ..display.html import DisplayValue, card_html, preformatted_html
+from ..grant_wait import request_share, wait_for_grant
 from ..kernel_body import Json
-from ..rpc import GpuError, send_request
+from ..rpc import GpuError, kernel_in, send_request
 from ..session import current
 from .parsers import CELL, HelpRequested, parsed
 from .usage import OVERVIEW
@@ -72,10 +73,12 @@ def _restore(previous: Json | None) -> None:
 
 
 def _run_cell_with(body: Json, shell: Any, cell: str) -> None:
-    before = _request_of(current().connection.kernel)
-    previous = send_request(body).get("previous") or before
+    session = current()
+    before = _request_of(session.connection.kernel)
+    reply = request_share(body, wait=False)
+    previous = reply.get("previous") or before
     try:
-        gpu.wait_for_gpu(None)
+        wait_for_grant(kernel_in(session, reply), None)
         _run_cell(shell, cell)
     finally:
         _restore(previous)

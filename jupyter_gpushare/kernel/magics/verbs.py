@@ -10,8 +10,10 @@ from ..display import text as text_view
 from ..display.charts import history_text
 from ..display.html import DisplayValue, lines_html, preformatted_html, table_html
 from ..display.state_words import state_word
+from ..grant_wait import request_share
 from ..kernel_body import Json
-from ..rpc import act, call, request_body, send_request
+from ..rpc import act, call, kernel_in, request_body
+from ..session import current
 from .parsers import history_parser, plain_parser, request_parser
 
 __all__ = ["DEVICE_COLUMNS", "QUEUE_COLUMNS", "VERBS", "body_of"]
@@ -66,11 +68,8 @@ def _status(_: Any) -> Result:
 
 
 def _request(options: Any) -> Result:
-    reply = send_request(body_of(options))
-    if options.no_wait:
-        return reply["kernel"] if "kernel" in reply else gpu.status()
-    gpu.wait_for_gpu(None)
-    return gpu.status()
+    reply = request_share(body_of(options), wait=not options.no_wait)
+    return kernel_in(current(), reply) if options.no_wait else gpu.status()
 
 
 def _release(_: Any) -> Result:
